@@ -1,0 +1,35 @@
+# Every target that needs .venv makes it first; the first call takes minutes, later
+# ones nothing. A python with torch 2.11 or newer is used as it is.
+PY := .venv/bin/python
+# Tests and checks are many small operators: more threads only get in each other's way.
+ONE_THREAD := OMP_NUM_THREADS=1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-all check bench clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
+
+setup: ## make .venv ready: torch, partita, the tools
+	@bash tools/setup_env.sh
+
+demo: setup ## plan, verify and run a small model
+	@$(PY) examples/demo.py
+
+test: check ## the gate: check, then every test but the slow ones
+	@$(ONE_THREAD) $(PY) -m pytest -m "not slow"
+
+test-all: check ## check, then every test
+	@$(ONE_THREAD) $(PY) -m pytest
+
+check: setup ## lint, format and types (ruff, pyright strict)
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m pyright --pythonpath $(PY)
+
+bench: setup ## side by side with what people use today
+	@for script in benchmarks/bench_*.py; do $(PY) "$$script" || exit 1; done
+
+clean: ## remove caches and build outputs; .venv stays
+	@rm -rf build dist .pytest_cache .ruff_cache .hypothesis .coverage .coverage.*
+	@find compiler passes runtime src tests tools -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,168 @@
+"""Attention as one op on every device.
+
+``scaled_dot_product_attention`` becomes other aten ops on CPU, CUDA and meta; a plan
+made on one must hold on all (DESIGN, decision 5). So capture puts this op in its
+place, and it picks the kernel when it runs.
+
+Shapes: query ``[b, h, s, d]``, key ``[b, g, t, d]``, value ``[b, g, t, e]``, where each
+of the g key heads serves h/g query heads; mask broadcasts to ``[b, h, s, t]``, boolean
+(True: attend) or added to the scores. Returns the output ``[b, h, s, e]`` and the
+log-sum-exp of the scores ``[b, h, s]``, which the backward recomputes from (Dao et
+al., "FlashAttention", arXiv:2205.14135, algorithm 4).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from partita.compiler.capture.torch_private import (
+    cpu_flash_attention,
+    cpu_flash_attention_backward,
+)
+
+
+def _additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    if mask is None or mask.dtype != torch.bool:
+        return mask if mask is None else mask.to(dtype)
+    zeros = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
+    return zeros.masked_fill(~mask, float("-inf"))
+
+
+def _has_cpu_kernel(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    return (
+        query.device.type == "cpu"
+        and query.shape[-1] == value.shape[-1]
+        and query.shape[1] == key.shape[1]
+        and min(query.numel(), key.numel()) > 0
+    )
+
+
+def _scores(
+    query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool, scale: float
+) -> Tensor:
+    scores = (query @ key.transpose(-2, -1)) * scale
+    if mask is not None:
+        scores = scores + mask
+    if is_causal:
+        ones = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device)
+        scores = scores.masked_fill(~ones.tril(), float("-inf"))
+    return scores
+
+
+def _repeat_heads(tensor: Tensor, num_heads: int) -> Tensor:
+    repeats = num_heads // max(tensor.shape[1], 1)
+    return tensor if repeats == 1 else tensor.repeat_interleave(repeats, dim=1)
+
+
+def _sum_heads(tensor: Tensor, num_heads: int) -> Tensor:
+    if tensor.shape[1] == num_heads:
+        return tensor
+    return tensor.unflatten(1, (num_heads, -1)).sum(2)
+
+
+@torch.library.custom_op("partita::attention", mutates_args=())
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    is_causal: bool,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """Return softmax(query key^T scale + mask) value, and the log-sum-exp."""
+    mask = _additive(mask, query.dtype)
+    if _has_cpu_kernel(query, key, value):
+        out, lse = cpu_flash_attention(query, key, value, mask, is_causal, scale)
+        return out.contiguous(), lse.contiguous()
+    num_heads = query.shape[1]
+    key, value = _repeat_heads(key, num_heads), _repeat_heads(value, num_heads)
+    scores = _scores(query, key, mask, is_causal, scale)
+    lse = scores.logsumexp(-1)
+    weights = (scores - lse.unsqueeze(-1)).exp().nan_to_num(0.0)
+    return (weights @ value).contiguous(), lse
+
+
+@attention.register_fake
+def _attention_types(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    is_causal: bool,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    shape = query.shape[:-1]
+    return query.new_empty((*shape, value.shape[-1])), query.new_empty(shape)
+
+
+@torch.library.custom_op("partita::attention_backward", mutates_args=())
+def attention_backward(
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    out: Tensor,
+    lse: Tensor,
+    is_causal: bool,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of query, key and value."""
+    mask = _additive(mask, query.dtype)
+    if _has_cpu_kernel(query, key, value):
+        grads = cpu_flash_attention_backward(
+            grad, query, key, value, out, lse, mask, is_causal, scale
+        )
+        return grads[0].contiguous(), grads[1].contiguous(), grads[2].contiguous()
+    num_heads, num_key_heads = query.shape[1], key.shape[1]
+    key, value = _repeat_heads(key, num_heads), _repeat_heads(value, num_heads)
+    scores = _scores(query, key, mask, is_causal, scale)
+    weights = (scores - lse.unsqueeze(-1)).exp().nan_to_num(0.0)
+    grad_weights = grad @ value.transpose(-2, -1)
+    delta = (grad * out).sum(-1, keepdim=True)
+    grad_scores = weights * (grad_weights - delta) * scale
+    grad_key = grad_scores.transpose(-2, -1) @ query
+    grad_value = weights.transpose(-2, -1) @ grad
+    return (
+        (grad_scores @ key).contiguous(),
+        _sum_heads(grad_key, num_key_heads).contiguous(),
+        _sum_heads(grad_value, num_key_heads).contiguous(),
+    )
+
+
+@attention_backward.register_fake
+def _attention_backward_types(
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    out: Tensor,
+    lse: Tensor,
+    is_causal: bool,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return (
+        query.new_empty(query.shape),
+        key.new_empty(key.shape),
+        value.new_empty(value.shape),
+    )
+
+
+def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    query, key, value, mask, ctx.is_causal, ctx.scale = inputs
+    ctx.save_for_backward(query, key, value, mask, *output)
+
+
+def _differentiate(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    query, key, value, mask, out, lse = ctx.saved_tensors
+    grads = attention_backward(
+        grad, query, key, value, mask, out, lse, ctx.is_causal, ctx.scale
+    )
+    return (*grads, None, None, None)
+
+
+attention.register_autograd(_differentiate, setup_context=_save_for_backward)

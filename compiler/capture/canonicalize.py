@@ -1,0 +1,201 @@
+"""Bring a freshly traced graph into the one form that rules are written for."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+
+import torch
+from torch import fx
+
+from partita.compiler.capture import attention as attention  # defines the op
+from partita.compiler.errors import CaptureFailed
+from partita.compiler.ir.program import (
+    Program,
+    Value,
+    info,
+    operand_nodes,
+    operands,
+    type_of,
+    value_of,
+)
+
+aten = torch.ops.aten
+
+# These hand on their first argument; what they add matters only to eager autograd.
+_TRANSPARENT = {
+    aten.alias.default,
+    aten.detach.default,
+    aten.lift_fresh_copy.default,
+    aten.lift_fresh.default,
+}
+
+_CHECKS = {aten._assert_tensor_metadata.default, aten._assert_async.msg}
+
+
+def unify_attention(module: fx.GraphModule) -> None:
+    """Replace scaled_dot_product_attention by the device-neutral op, in place.
+
+    It stays as it is, to be decomposed by torch, where a mask needs a gradient (a
+    learned position bias) or scores are dropped at random.
+    """
+    graph = module.graph
+    learned = _depends_on_parameters(module)
+    for node in graph.find_nodes(
+        op="call_function", target=aten.scaled_dot_product_attention.default
+    ):
+        query, key, value, mask, dropout, causal, scale = _attention_arguments(node)
+        rank4 = all(n.meta["val"].ndim == 4 for n in (query, key, value))
+        if dropout or (mask is not None and mask in learned) or not rank4:
+            continue
+        if scale is None:
+            scale = 1.0 / math.sqrt(query.meta["val"].shape[-1])
+        with graph.inserting_before(node):
+            new = graph.call_function(
+                torch.ops.partita.attention.default,
+                (query, key, value, mask, causal, scale),
+            )
+            new.meta = {k: v for k, v in node.meta.items() if k != "val"}
+            first = graph.call_function(operator.getitem, (new, 0))
+            first.meta = dict(node.meta)
+        node.replace_all_uses_with(first)
+        graph.erase_node(node)
+    module.recompile()
+
+
+def _attention_arguments(node: fx.Node) -> tuple[fx.Node | None, ...]:
+    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
+    defaults = (None, None, None, None, 0.0, False, None)
+    found = dict(zip(names, defaults, strict=True))
+    found.update(zip(names, node.args, strict=False))
+    found.update({name: value for name, value in node.kwargs.items() if name in names})
+    return tuple(found[name] for name in names)  # type: ignore[return-value]
+
+
+def _depends_on_parameters(module: fx.GraphModule) -> set[fx.Node]:
+    trained = {name for name, p in module.named_parameters() if p.requires_grad}
+    found: set[fx.Node] = set()
+    for node in module.graph.nodes:
+        is_trained = node.op == "get_attr" and node.target in trained
+        if is_trained or any(n in found for n in node.all_input_nodes):
+            found.add(node)
+    return found
+
+
+def canonicalize(program: Program) -> Program:
+    """Return ``program`` in canonical form; its infos keep keys and source lines.
+
+    * no aliases, detaches, fresh copies or checks, and nothing unused
+    * every view that only regroups dims is ``reshape`` to a stated shape, every one
+      that reorders them is ``permute``; a shard's strides may differ from the whole
+      tensor's, so that views which need them must be able to copy
+    * splits and slices state sizes and bounds; ``cat`` has no empty operands
+
+    Raises:
+        CaptureFailed: for an op that draws random numbers.
+    """
+    program = program.copy()
+    graph = program.graph
+    for node in list(graph.nodes):
+        if node.op != "call_function":
+            continue
+        if node.target in _TRANSPARENT:
+            node.replace_all_uses_with(operand_nodes(node)[0])
+            graph.erase_node(node)
+        elif node.target in _CHECKS:
+            graph.erase_node(node)
+        elif rewrite := _REWRITES.get(node.target):
+            rewrite(node)
+    graph.eliminate_dead_code()
+    for node in graph.nodes:
+        if _is_random(node):
+            fact = info(node)
+            raise CaptureFailed(
+                f"{fact.source}: {node.target} in module {fact.module or 'the root'!r} "
+                "draws random numbers that would depend on the layout; set its dropout "
+                "to 0 or call model.eval()"
+            )
+    graph.lint()
+    program.graph_module.recompile()
+    return program
+
+
+def _is_random(node: fx.Node) -> bool:
+    tags = getattr(node.target, "tags", ())
+    return torch.Tag.nondeterministic_seeded in tags
+
+
+def _shape(node: fx.Node) -> list[int]:
+    return list(type_of(Value(node, 0)).shape)
+
+
+def _to_reshape(node: fx.Node) -> None:
+    node.target = aten.reshape.default
+    node.args, node.kwargs = (node.args[0], _shape(node)), {}
+
+
+def _to_permute(node: fx.Node) -> None:
+    order = list(range(type_of(operands(node)[0]).ndim))
+    if node.target is aten.permute.default:
+        order = [dim % max(len(order), 1) for dim in node.args[1]]  # type: ignore[union-attr]
+    elif node.target is aten.t.default:
+        order.reverse()
+    else:
+        first, second = (int(dim) for dim in node.args[1:3])  # type: ignore[arg-type]
+        order[first], order[second] = order[second], order[first]
+    node.target = aten.permute.default
+    node.args = (node.args[0], order)
+
+
+def _state_expand(node: fx.Node) -> None:
+    node.args, node.kwargs = (node.args[0], _shape(node)), {}
+
+
+def _state_split(node: fx.Node) -> None:
+    source, size = node.args[:2]
+    dim = node.args[2] if len(node.args) > 2 else node.kwargs.get("dim", 0)
+    whole = type_of(operands(node)[0])
+    dim = int(dim) % whole.ndim  # type: ignore[arg-type]
+    if isinstance(size, int):
+        total = whole.shape[dim]
+        size = [min(size, total - at) for at in range(0, total, size)]
+    node.target = aten.split_with_sizes.default
+    node.args, node.kwargs = (source, list(size), dim), {}  # type: ignore[arg-type]
+
+
+def _state_slice(node: fx.Node) -> None:
+    whole = type_of(operands(node)[0])
+    source, dim, start, stop, step = (*node.args, *(0, None, None, 1)[len(node.args) - 1 :])
+    dim = int(dim) % whole.ndim  # type: ignore[arg-type]
+    bounds = slice(start, stop, step).indices(whole.shape[dim])  # type: ignore[misc]
+    node.args = (source, dim, *bounds)
+
+
+def _drop_empty_operands(node: fx.Node) -> None:
+    parts = [n for n in node.args[0] if type_of(value_of(n)).shape != (0,)]  # type: ignore[union-attr, arg-type]
+    if len(parts) == 1:
+        node.replace_all_uses_with(parts[0])  # type: ignore[arg-type]
+        node.graph.erase_node(node)
+        return
+    dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+    ndim = type_of(value_of(parts[0])).ndim  # type: ignore[arg-type]
+    node.args, node.kwargs = (parts, int(dim) % ndim), {}  # type: ignore[arg-type]
+
+
+_REWRITES: dict[object, Callable[[fx.Node], None]] = {
+    aten.view.default: _to_reshape,
+    aten._unsafe_view.default: _to_reshape,
+    aten.unsqueeze.default: _to_reshape,
+    aten.squeeze.default: _to_reshape,
+    aten.squeeze.dim: _to_reshape,
+    aten.squeeze.dims: _to_reshape,
+    aten.t.default: _to_permute,
+    aten.transpose.int: _to_permute,
+    aten.permute.default: _to_permute,
+    aten.expand.default: _state_expand,
+    aten.split.Tensor: _state_split,
+    aten.split_with_sizes.default: _state_split,
+    aten.slice.Tensor: _state_slice,
+    aten.cat.default: _drop_empty_operands,
+}

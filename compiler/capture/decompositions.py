@@ -1,0 +1,117 @@
+"""Ops that capture takes apart, because their parts partition better than they do.
+
+Means become a sum and a division by the *logical* count, so that a partial sum passes
+through; losses become gathers, wheres and sums; the rest is bookkeeping that has
+simpler equivalents. Everything else stays one op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+
+FROM_TORCH = (
+    aten.nll_loss_forward,
+    aten.nll_loss_backward,
+    aten.nll_loss2d_forward,
+    aten.nll_loss2d_backward,
+    aten.mse_loss,
+    aten.mse_loss_backward,
+    aten.smooth_l1_loss,
+    aten.smooth_l1_loss_backward,
+    aten.huber_loss,
+    aten.huber_loss_backward,
+    aten.binary_cross_entropy,
+    aten.binary_cross_entropy_backward,
+    aten.binary_cross_entropy_with_logits,
+    aten.soft_margin_loss,
+    aten.soft_margin_loss_backward,
+    aten.stack,
+    aten.unbind,
+    aten.repeat,
+    aten.rsub,
+    aten.logsumexp,
+    aten.roll,
+    aten.glu,
+    aten.glu_backward,
+    aten.native_group_norm,
+    aten.native_group_norm_backward,
+    aten.addcmul,
+    aten.addcdiv,
+)
+"""Taken apart by torch's own decompositions."""
+
+
+def _dims(x: Tensor, dim: Sequence[int] | int | None) -> list[int]:
+    if dim is None or dim == []:
+        return list(range(x.ndim))
+    return [d % max(x.ndim, 1) for d in ([dim] if isinstance(dim, int) else dim)]
+
+
+def _mean(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
+    return _mean_dim(x, None, False, dtype=dtype)
+
+
+def _mean_dim(
+    x: Tensor,
+    dim: Sequence[int] | None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    dims = _dims(x, dim)
+    count = prod(x.shape[d] for d in dims)
+    if not dims:
+        return x.clone() if dtype is None else x.to(dtype)
+    return aten.div.Scalar(aten.sum.dim_IntList(x, dims, keepdim, dtype=dtype), count)
+
+
+def _var(
+    x: Tensor,
+    dim: Sequence[int] | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> Tensor:
+    return _var_mean(x, dim, correction=correction, keepdim=keepdim)[0]
+
+
+def _std(
+    x: Tensor,
+    dim: Sequence[int] | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> Tensor:
+    return _var(x, dim, correction=correction, keepdim=keepdim).sqrt()
+
+
+def _var_mean(
+    x: Tensor,
+    dim: Sequence[int] | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> tuple[Tensor, Tensor]:
+    dims = _dims(x, dim)
+    count = prod(x.shape[d] for d in dims) - (1 if correction is None else correction)
+    mean = _mean_dim(x, dims, True)
+    squares = (x - mean).pow(2)
+    var = aten.div.Scalar(aten.sum.dim_IntList(squares, dims, keepdim), max(count, 0.0))
+    return var, mean if keepdim else mean.squeeze(dims)
+
+
+OWN: dict[Any, Callable[..., Any]] = {
+    aten.mean.default: _mean,
+    aten.mean.dim: _mean_dim,
+    aten.var.correction: _var,
+    aten.var_mean.correction: _var_mean,
+    aten.std.correction: _std,
+}
+"""Taken apart here, with the logical count as a constant."""

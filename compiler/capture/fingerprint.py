@@ -1,0 +1,67 @@
+"""What identifies a captured model: its program, without devices or torch's version."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import cast
+
+import torch
+from torch import fx
+
+from partita.compiler.ir.program import (
+    Program,
+    info,
+    op_name,
+    operands,
+    value_of,
+)
+
+_PLACES = ("device", "pin_memory", "layout")
+
+
+def print_constants(node: fx.Node) -> tuple[str, ...]:
+    """Return a call's arguments that are no tensors, printed; devices left out."""
+    found: list[str] = []
+    for position, arg in enumerate(node.args):
+        if not _has_node(arg):
+            found.append(f"{position}={_text(arg)}")
+    for name, arg in sorted(node.kwargs.items()):
+        if name not in _PLACES and not _has_node(arg):
+            found.append(f"{name}={_text(arg)}")
+    return tuple(found)
+
+
+def _has_node(value: object) -> bool:
+    if isinstance(value, list | tuple):
+        return any(_has_node(item) for item in cast("list[object]", value))
+    return isinstance(value, fx.Node)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list | tuple):
+        items = cast("list[object]", value)
+        return f"[{', '.join(_text(item) for item in items)}]"
+    if isinstance(value, torch.device):
+        return "device"
+    return str(value)
+
+
+def describe_node(node: fx.Node) -> str:
+    """Return one line that says everything of a node but where it runs."""
+    uses = [f"{info(v.node).key}#{v.index}" for v in operands(node)]
+    types = ", ".join(str(t) for t in info(node).types)
+    constants = " ".join(print_constants(node))
+    return f"{info(node).key} = {op_name(node)}({', '.join(uses)}) {constants}: {types}"
+
+
+def fingerprint(program: Program) -> str:
+    """Return a hash of the program: equal for equal models and input types."""
+    digest = hashlib.sha256()
+    for node in program.nodes():
+        digest.update(describe_node(node).encode())
+        digest.update(b"\n")
+    for node, role in program.results():
+        value = value_of(node)
+        line = f"{role.kind}:{role.name} = {info(value.node).key}#{value.index}\n"
+        digest.update(line.encode())
+    return digest.hexdigest()

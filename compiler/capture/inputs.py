@@ -1,0 +1,113 @@
+"""The example inputs: their names, their document, and what the model is called with.
+
+A call's arguments are named after the parameters of ``forward``, so that
+``model(ids)`` and ``model(input_ids=ids)`` are one thing; leaves of nested inputs are
+named by their path (``batch.images.1``).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from partita.compiler.capture.torch_private import pytree
+from partita.compiler.errors import BadPlan, CaptureFailed
+from partita.compiler.ir.tensor_type import TensorType
+
+Constant = None | bool | int | float | str
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """The named leaves of one call and the tree that they hang on.
+
+    ``leaves`` maps a name to the type of a tensor or to a constant; ``tree`` is
+    torch's own JSON form of the pytree of ``(args, kwargs)``.
+    """
+
+    leaves: Mapping[str, TensorType | Constant]
+    tree: str
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """The names of the tensors among the leaves, in order."""
+        return tuple(n for n, leaf in self.leaves.items() if isinstance(leaf, TensorType))
+
+    def rebuild(
+        self, tensors: Mapping[str, torch.Tensor]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return ``(args, kwargs)`` with ``tensors`` and the constants in place."""
+        leaves = [tensors.get(name, leaf) for name, leaf in self.leaves.items()]
+        try:
+            spec = pytree.treespec_loads(self.tree)
+            args, kwargs = pytree.tree_unflatten(leaves, spec)
+        except Exception as error:
+            raise BadPlan(f"inputs.tree: no pytree of the inputs ({error})") from error
+        return tuple(args), dict(kwargs)
+
+    def example(self, device: torch.device) -> dict[str, torch.Tensor]:
+        """Return tensors of the right types, all zeros: enough to capture with."""
+        return {
+            name: torch.zeros(leaf.shape, dtype=leaf.dtype, device=device)
+            for name, leaf in self.leaves.items()
+            if isinstance(leaf, TensorType)
+        }
+
+
+def _argument_names(model: torch.nn.Module, count: int) -> list[str]:
+    """Return the names of the first ``count`` positional arguments of ``forward``."""
+    names = [
+        parameter.name
+        for parameter in inspect.signature(model.forward).parameters.values()
+        if parameter.kind
+        in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    return [names[i] if i < len(names) else f"args.{i}" for i in range(count)]
+
+
+def name_leaves(
+    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return every leaf of a call's arguments under its name, in pytree order."""
+    positional = _argument_names(model, len(args))
+    leaves: dict[str, Any] = {}
+    paths, _ = pytree.tree_flatten_with_path((tuple(args), dict(kwargs)))
+    for path, leaf in paths:
+        side, first, *rest = (_key_text(entry) for entry in path)
+        head = positional[int(first)] if side == "0" else first
+        leaves[".".join((head, *rest))] = leaf
+    return leaves
+
+
+def _key_text(entry: Any) -> str:
+    for attribute in ("key", "idx", "name"):
+        if hasattr(entry, attribute):
+            return str(getattr(entry, attribute))
+    return str(entry)
+
+
+def describe(
+    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> InputSpec:
+    """Return the spec of a call.
+
+    Raises:
+        CaptureFailed: naming an argument that is neither a tensor nor a constant.
+    """
+    leaves: dict[str, TensorType | Constant] = {}
+    for name, leaf in name_leaves(model, args, kwargs).items():
+        if isinstance(leaf, torch.Tensor):
+            leaves[name] = TensorType(tuple(leaf.shape), leaf.dtype)
+        elif leaf is None or isinstance(leaf, bool | int | float | str):
+            leaves[name] = leaf
+        else:
+            raise CaptureFailed(
+                f"input {name!r} is a {type(leaf).__name__}; want tensors, numbers, "
+                "text, None, and lists, tuples and dicts of them"
+            )
+    _, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
+    return InputSpec(leaves, pytree.treespec_dumps(spec))

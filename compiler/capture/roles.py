@@ -1,0 +1,180 @@
+"""From AOTAutograd's descriptors to roles: what enters and what leaves the graph."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import fx
+
+from partita.compiler.capture.inputs import InputSpec
+from partita.compiler.capture.keys import (
+    assign_keys,
+    assign_phases,
+    module_path,
+    source_line,
+)
+from partita.compiler.capture.torch_private import (
+    BufferAOTInput,
+    GradAOTOutput,
+    InputMutationAOTOutput,
+    ParamAOTInput,
+    PlainAOTInput,
+    PlainAOTOutput,
+    TangentAOTInput,
+)
+from partita.compiler.ir.program import (
+    InputKind,
+    InputRole,
+    NodeInfo,
+    OutputKind,
+    OutputRole,
+    Phase,
+    Program,
+    set_info,
+)
+from partita.compiler.ir.tensor_type import TensorType
+
+_PREFIX = "model"  # the attribute of ScoredModel that holds the user's model
+
+
+def _aliases(model: torch.nn.Module) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Return, per parameter or buffer name, its first name and all the others."""
+    names: dict[int, list[str]] = {}
+    tensors = [
+        *model.named_parameters(remove_duplicate=False),
+        *model.named_buffers(remove_duplicate=False),
+    ]
+    for name, tensor in tensors:
+        names.setdefault(id(tensor), []).append(name)
+    return {
+        name: (group[0], tuple(group[1:])) for group in names.values() for name in group
+    }
+
+
+def _types(value: Any) -> tuple[TensorType | None, ...]:
+    if isinstance(value, torch.Tensor):
+        return (TensorType(tuple(int(s) for s in value.shape), value.dtype),)
+    if isinstance(value, list | tuple):
+        return tuple(_types(item)[0] if item is not None else None for item in value)
+    return (None,)
+
+
+def read_roles(
+    joint: fx.GraphModule,
+    model: torch.nn.Module,
+    spec: InputSpec,
+    output_names: tuple[str, ...],
+    train: bool,
+) -> Program:
+    """Return a Program: a clean copy of ``joint``, infos in place of torch's meta.
+
+    Outputs of ``joint`` are mutated buffers, the loss (when training), the named
+    outputs, then gradients.
+    """
+    return _RoleReader(joint, model, spec, output_names, train).read()
+
+
+class _RoleReader:
+    """Turns AOTAutograd's descriptors into roles while it copies the graph."""
+
+    def __init__(
+        self,
+        joint: fx.GraphModule,
+        model: torch.nn.Module,
+        spec: InputSpec,
+        output_names: tuple[str, ...],
+        train: bool,
+    ) -> None:
+        self.joint = joint
+        self.tensors = spec.tensors
+        names = [OutputRole(OutputKind.OUTPUT, name) for name in output_names]
+        self.plain = [OutputRole(OutputKind.LOSS, "loss")] * train + names
+        self.aliases = _aliases(model)
+        self.graph = fx.Graph()
+        self.copies: dict[fx.Node, fx.Node] = {}
+        self.inputs: list[InputRole] = []
+        self.by_role: dict[InputRole, fx.Node] = {}
+        self.constants: dict[str, torch.Tensor] = {}
+
+    def read(self) -> Program:
+        graph = self.joint.graph
+        (output,) = graph.find_nodes(op="output")
+        values: list[Any] = list(output.args[0])
+        roles = [self._output_role(desc) for desc in output.meta["desc"]]
+        gradients: dict[fx.Node, set[str]] = {}
+        for node, role in zip(values, roles, strict=True):
+            if role is not None and role.kind is OutputKind.GRADIENT and node is not None:
+                gradients.setdefault(node, set()).add(role.name)
+        keys = assign_keys(graph, _PREFIX)
+        phases = assign_phases(graph, gradients)
+        for node in graph.nodes:
+            if node.op in ("placeholder", "get_attr"):
+                self._copy_input(node)
+        for node in graph.nodes:
+            if node.op == "call_function":
+                copy = self.graph.node_copy(node, self.copies.__getitem__)
+                copy.meta = {}
+                self.copies[node] = copy
+                if node.target is not operator.getitem:
+                    module = module_path(node, _PREFIX)
+                    types = _types(node.meta.get("val"))
+                    source = source_line(node)
+                    fact = NodeInfo(keys[node], phases[node], types, module, source)
+                    set_info(copy, fact)
+        kept = [
+            (self.copies[node], role)
+            for node, role in zip(values, roles, strict=True)
+            if node is not None and role is not None
+        ]
+        self.graph.output(tuple(node for node, _ in kept))
+        module = fx.GraphModule(torch.nn.Module(), self.graph)
+        outputs = tuple(role for _, role in kept)
+        return Program(module, tuple(self.inputs), outputs, constants=self.constants)
+
+    def _copy_input(self, node: fx.Node) -> None:
+        if node.op == "get_attr":
+            name = f"constant.{len(self.constants)}"
+            value: Any = self.joint
+            for part in str(node.target).split("."):
+                value = getattr(value, part)
+            self.constants[name] = value.detach()
+            role, types = InputRole(InputKind.CONSTANT, name), _types(value)
+        else:
+            role, types = self._input_role(node.meta["desc"]), _types(node.meta["val"])
+        if role in self.by_role:  # another name of a tied parameter
+            self.copies[node] = self.by_role[role]
+            return
+        copy = self.graph.placeholder(f"{role.kind.name.lower()}_{len(self.inputs)}")
+        copy.meta = {}
+        fact = NodeInfo(f"{role.kind}:{role.name}", Phase.FORWARD, types)
+        set_info(copy, fact)
+        self.inputs.append(role)
+        self.copies[node] = self.by_role[role] = copy
+
+    def _input_role(self, desc: Any) -> InputRole:
+        if isinstance(desc, ParamAOTInput | BufferAOTInput):
+            kind = (
+                InputKind.PARAMETER
+                if isinstance(desc, ParamAOTInput)
+                else InputKind.BUFFER
+            )
+            name = desc.target.removeprefix(f"{_PREFIX}.")
+            first, others = self.aliases.get(name, (name, ()))
+            return InputRole(kind, first, others)
+        if isinstance(desc, PlainAOTInput):
+            return InputRole(InputKind.INPUT, self.tensors[desc.idx])
+        assert isinstance(desc, TangentAOTInput), desc
+        return InputRole(InputKind.LOSS_SCALE, "loss_scale")
+
+    def _output_role(self, desc: Any) -> OutputRole | None:
+        if isinstance(desc, PlainAOTOutput):
+            return self.plain[desc.idx]
+        if isinstance(desc, InputMutationAOTOutput):
+            role = self._input_role(desc.mutated_input)
+            return OutputRole(OutputKind.MUTATED_BUFFER, role.name)
+        if isinstance(desc, GradAOTOutput) and isinstance(desc.grad_of, ParamAOTInput):
+            role = self._input_role(desc.grad_of)
+            return OutputRole(OutputKind.GRADIENT, role.name)
+        return None

@@ -1,0 +1,97 @@
+"""The model with its loss picked out: what capture traces.
+
+The loss is the model's scalar output, or its ``.loss``, or what the user's own
+function computes from the outputs; nothing else is differentiated (DESIGN,
+decision 12). Other tensors that the model returns become named outputs; objects that
+torch cannot look into (a key-value cache) are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from partita.compiler.capture.inputs import InputSpec
+from partita.compiler.capture.torch_private import pytree
+from partita.compiler.errors import CaptureFailed
+
+LossFunction = Callable[[Any], Tensor]
+
+
+def pick_loss(outputs: Any, loss: LossFunction | None) -> Tensor:
+    """Return the scalar loss of a model's outputs.
+
+    Raises:
+        CaptureFailed: when there is none, or it is no floating scalar.
+    """
+    if loss is not None:
+        found, what = loss(outputs), "Options(loss=...) returned"
+    elif isinstance(outputs, Tensor):
+        found, what = outputs, "the model returned"
+    elif isinstance(outputs, dict) and "loss" in outputs:
+        found, what = outputs["loss"], "the model's output 'loss' is"
+    else:
+        found, what = getattr(outputs, "loss", None), "the model's output .loss is"
+    if not isinstance(found, Tensor):
+        raise CaptureFailed(
+            f"no loss: {what} {type(found).__name__}; want a scalar tensor (return one, "
+            "return an output with .loss, e.g. by passing labels, or give "
+            "Options(loss=...))"
+        )
+    if found.numel() != 1 or not found.is_floating_point():
+        raise CaptureFailed(
+            f"the loss is no scalar: {what} a tensor of shape {list(found.shape)} and "
+            f"{found.dtype}; want one floating number, e.g. Options(loss=lambda out: "
+            "out.mean())"
+        )
+    return found.reshape(())
+
+
+def name_outputs(outputs: Any) -> dict[str, Tensor]:
+    """Return the tensors among a model's outputs by their paths, the loss included."""
+    if isinstance(outputs, Tensor):
+        return {"output": outputs}
+    found: dict[str, Tensor] = {}
+    paths, _ = pytree.tree_flatten_with_path(outputs)
+    for path, leaf in paths:
+        if isinstance(leaf, Tensor):
+            names = [
+                str(next(getattr(e, a) for a in ("key", "idx", "name") if hasattr(e, a)))
+                for e in path
+            ]
+            found[".".join(names)] = leaf
+    return found
+
+
+class ScoredModel(torch.nn.Module):
+    """Calls the user's model on a flat list of tensors; returns loss and outputs."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        spec: InputSpec,
+        loss: LossFunction | None,
+        train: bool,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self._spec = spec
+        self._loss = loss
+        self._train = train
+
+    def forward(self, *tensors: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Return the scalar loss (when training) and the named outputs, detached."""
+        args, kwargs = self._spec.rebuild(
+            dict(zip(self._spec.tensors, tensors, strict=True))
+        )
+        returned = self.model(*args, **kwargs)
+        outputs = name_outputs(returned)
+        if not self._train:
+            return {}, outputs
+        loss = pick_loss(returned, self._loss)
+        if self._loss is None:  # the loss has a role of its own
+            outputs = {n: t for n, t in outputs.items() if n not in ("loss", "output")}
+        return {"loss": loss}, {n: tensor.detach() for n, tensor in outputs.items()}

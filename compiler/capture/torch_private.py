@@ -1,0 +1,175 @@
+"""Everything private of torch that Partita uses, in one place.
+
+An upgrade of torch that moves one of these names breaks this file alone. Each
+function or name says in one line what it stands for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
+
+import torch
+from torch import fx
+from torch._C._distributed_c10d import HashStore, Store, TCPStore
+from torch._decomp import get_decompositions
+from torch._functorch._aot_autograd.descriptors import (
+    BufferAOTInput,
+    GradAOTOutput,
+    InputMutationAOTOutput,
+    ParamAOTInput,
+    PlainAOTInput,
+    PlainAOTOutput,
+    TangentAOTInput,
+)
+from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+__all__ = [
+    "BufferAOTInput",
+    "GradAOTOutput",
+    "InputMutationAOTOutput",
+    "ParamAOTInput",
+    "PlainAOTInput",
+    "PlainAOTOutput",
+    "TangentAOTInput",
+    "export_joint",
+    "pytree",
+]
+
+
+def export_joint(
+    module: torch.nn.Module,
+    inputs: tuple[torch.Tensor, ...],
+    decompose: Iterable[Any],
+    own: Mapping[Any, Callable[..., Any]],
+) -> fx.GraphModule:
+    """Trace forward and backward of ``module`` into one functional aten graph.
+
+    Placeholders and the output node carry AOTAutograd's descriptors in
+    ``meta["desc"]``: which parameter, input, tangent or gradient they are. Ops in
+    ``decompose`` are taken apart by torch's own functions, those in ``own`` by these.
+    Where gradients are switched off there is no backward.
+    """
+    table: dict[Any, Callable[..., Any]] = get_decompositions(list(decompose))
+    table.update(own)
+    with ExitStack() as stack:
+        joint = aot_export_joint_with_descriptors(
+            stack, module, inputs, decompositions=table
+        )
+        return joint.graph_module
+
+
+def output_names(exported: torch.export.ExportedProgram) -> list[str]:
+    """Return the keys of the dict that an exported ``ScoredModel`` returns second."""
+    spec = exported.call_spec.out_spec
+    assert spec is not None
+    _, outputs = pytree.tree_unflatten(range(spec.num_leaves), spec)
+    return list(outputs)
+
+
+def cpu_flash_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    is_causal: bool,
+    scale: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the output and log-sum-exp of aten's flash attention for the CPU."""
+    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default(
+        query, key, value, 0.0, is_causal, attn_mask=mask, scale=scale
+    )
+
+
+def cpu_flash_attention_backward(
+    grad: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    mask: torch.Tensor | None,
+    is_causal: bool,
+    scale: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the gradients of query, key and value of ``cpu_flash_attention``."""
+    op = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+    return op(
+        grad, query, key, value, out, lse, 0.0, is_causal, attn_mask=mask, scale=scale
+    )
+
+
+def writes_in_place(target: object) -> bool:
+    """Whether ``target`` is an op whose schema says that it writes to an argument."""
+    schema = getattr(target, "_schema", None)
+    return schema is not None and schema.is_mutable
+
+
+def single_process_store() -> Store:
+    """Return a store in which one process can meet itself, with no network."""
+    return HashStore()
+
+
+def meeting_store() -> TCPStore:
+    """Return a store on a free port of this machine for other processes to meet in."""
+    return TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+
+class _PromotingMode(TorchDispatchMode):
+    def __init__(self, promote: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self._promote = promote
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        return func(*self._promote(args), **self._promote(kwargs or {}))
+
+
+def promoting_floats(promote: Callable[[Any], Any]) -> AbstractContextManager[Any]:
+    """Return a mode in which every op runs with ``promote(arguments)`` instead."""
+    return _PromotingMode(promote)
+
+
+def own_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return the parameters and buffers that ``module`` itself holds, by local name."""
+    tables = (vars(module)["_parameters"], vars(module)["_buffers"])
+    items = (item for table in tables for item in table.items())
+    return {name: tensor for name, tensor in items if tensor is not None}
+
+
+def with_tensors(
+    module: torch.nn.Module, replace: Callable[[torch.Tensor], torch.Tensor]
+) -> torch.nn.Module:
+    """Return a module like ``module`` around other tensors; its children on meta.
+
+    The model that ``module`` belongs to is untouched, whatever is done to the copy.
+    """
+
+    def table(name: str, change: Callable[[Any], Any]) -> dict[str, Any]:
+        held = vars(module)[name]
+        return {key: x if x is None else change(x) for key, x in held.items()}
+
+    other = module.__new__(type(module))
+    other.__dict__.update(
+        vars(module),
+        _parameters=table("_parameters", replace),
+        _buffers=table("_buffers", replace),
+        _modules=table("_modules", lambda child: with_tensors(child, on_meta)),
+    )
+    return other
+
+
+def on_meta(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor, or parameter, like ``tensor`` without any values."""
+    other = torch.empty_like(tensor, device="meta", requires_grad=False)
+    if isinstance(tensor, torch.nn.Parameter):
+        return torch.nn.Parameter(other, requires_grad=tensor.requires_grad)
+    return other

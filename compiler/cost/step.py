@@ -1,0 +1,198 @@
+"""One step of a boxing: a change of placement on one mesh axis.
+
+What a step may be follows from how chunks nest: the axes that split one dim cut it
+from the first axis to the last, so an axis can take up or give up a split of a dim
+only while no later axis splits that dim. Reductions nest likewise: the logical value
+of ``(P(sum), P(max))`` is the sum of the maxima, so the maximum is taken first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from math import prod
+
+from partita.compiler.cost.collectives import CollectiveKind, wire_bytes
+from partita.compiler.ir.layout import shard_runs, shard_shape
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.sbp import Broadcast, Partial, Placement, Reduction, Split
+from partita.compiler.ir.tensor_type import TensorType
+
+
+class StepKind(StrEnum):
+    """What is done to the shards; the first four communicate."""
+
+    ALL_GATHER = "all_gather"  # S -> B
+    ALL_REDUCE = "all_reduce"  # P -> B
+    REDUCE_SCATTER = "reduce_scatter"  # P -> S
+    ALL_TO_ALL = "all_to_all"  # S -> S, other dim or other segments
+    SLICE = "slice"  # B -> S
+    KEEP_FIRST = "keep_first"  # B -> P(sum): zeros on all coordinates but the first
+    EMBED = "embed"  # S -> P(sum): zeros around the shard
+    RELABEL = "relabel"  # both placements mean the same shards
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A change of placement on ``axis`` alone."""
+
+    kind: StepKind
+    axis: int
+    before: Placement
+    after: Placement
+
+    def __str__(self) -> str:
+        return f"{self.before} -> {self.after} by {self.kind}"
+
+    @property
+    def collective(self) -> CollectiveKind | None:
+        """The collective it calls, or ``None`` for a step without communication."""
+        if self.kind.value in _COLLECTIVES:
+            return CollectiveKind(self.kind.value)
+        return None
+
+
+_COLLECTIVES = frozenset(kind.value for kind in CollectiveKind)
+
+
+def find_step(
+    shape: tuple[int, ...], before: Placement, after: Placement, axis: int, mesh: Mesh
+) -> Step | None:
+    """Return the step that changes ``axis`` from one placement to the other, if any.
+
+    >>> b, s = Placement.parse("(S(0), B)"), Placement.parse("(S(0), S(1))")
+    >>> print(find_step((4, 4), b, s, 1, Mesh(dp=2, tp=2)))
+    (S(0), B) -> (S(0), S(1)) by slice
+    """
+    old, new = before.shardings[axis], after.shardings[axis]
+    if mesh.sizes[axis] == 1:
+        return Step(StepKind.RELABEL, axis, before, after)
+    touched = {s.dim for s in (old, new) if isinstance(s, Split)}
+    for later in before.shardings[axis + 1 :]:
+        if isinstance(later, Split) and later.dim in touched:
+            return None
+        if isinstance(later, Partial) and isinstance(old, Partial) and later != old:
+            return None
+    match old, new:
+        case Split(), Broadcast():
+            kind = StepKind.ALL_GATHER
+        case Split(), Split():
+            same = _same_shards(shape, before, after, mesh)
+            kind = StepKind.RELABEL if same else StepKind.ALL_TO_ALL
+        case Split(), Partial(Reduction.SUM):
+            kind = StepKind.EMBED
+        case Broadcast(), Split():
+            kind = StepKind.SLICE
+        case Broadcast(), Partial(reduction):
+            keep = reduction is Reduction.SUM
+            kind = StepKind.KEEP_FIRST if keep else StepKind.RELABEL
+        case Partial(), Broadcast():
+            kind = StepKind.ALL_REDUCE
+        case Partial(), Split():
+            kind = StepKind.REDUCE_SCATTER
+        case _:
+            return None
+    return Step(kind, axis, before, after)
+
+
+def _same_shards(
+    shape: tuple[int, ...], before: Placement, after: Placement, mesh: Mesh
+) -> bool:
+    """Whether every rank holds the same elements in the same order either way."""
+    return all(
+        _joined(shard_runs(shape, before, mesh, coords))
+        == _joined(shard_runs(shape, after, mesh, coords))
+        for coords in mesh.all_coordinates()
+    )
+
+
+def _joined(dims: tuple[tuple[tuple[int, int], ...], ...]) -> list[list[list[int]]]:
+    """Join runs that touch and drop empty ones."""
+    joined: list[list[list[int]]] = []
+    for runs in dims:
+        out: list[list[int]] = []
+        for start, stop in runs:
+            if out and out[-1][1] == start:
+                out[-1][1] = stop
+            elif start < stop:
+                out.append([start, stop])
+        joined.append(out)
+    return joined
+
+
+def payload_bytes_at(
+    type: TensorType, step: Step, mesh: Mesh, coords: tuple[int, ...]
+) -> int:
+    """Return the bytes that the rank at ``coords`` puts into the step's collective.
+
+    Uneven shards are padded to the largest of their group, which coordinate 0 holds;
+    only an exchange of segments sends shards of uneven size as they are.
+    """
+    first = (*coords[: step.axis], 0, *coords[step.axis + 1 :])
+    size = mesh.sizes[step.axis]
+    match step.kind:
+        case StepKind.ALL_GATHER:
+            numel = prod(shard_shape(type.shape, step.before, mesh, first))
+        case StepKind.ALL_REDUCE:
+            numel = prod(shard_shape(type.shape, step.before, mesh, coords))
+        case StepKind.REDUCE_SCATTER:
+            numel = size * prod(shard_shape(type.shape, step.after, mesh, first))
+        case StepKind.ALL_TO_ALL if is_exchange_of_segments(step):
+            numel = prod(shard_shape(type.shape, step.before, mesh, coords))
+        case StepKind.ALL_TO_ALL:
+            held = list(shard_shape(type.shape, step.before, mesh, first))
+            new = step.after.shardings[step.axis]
+            assert isinstance(new, Split)
+            wanted = shard_shape(type.shape, step.after, mesh, first)
+            held[new.dim] = size * wanted[new.dim]
+            numel = prod(held)
+        case _:
+            numel = 0
+    return numel * type.dtype.itemsize
+
+
+def is_exchange_of_segments(step: Step) -> bool:
+    """Whether the step goes from a split of a dim to another split of that dim."""
+    old, new = step.before.shardings[step.axis], step.after.shardings[step.axis]
+    return isinstance(old, Split) and isinstance(new, Split) and old.dim == new.dim
+
+
+def payload_bytes(type: TensorType, step: Step, mesh: Mesh) -> int:
+    """Return the bytes put into the step's collective by the rank that puts most."""
+    if step.collective is None:
+        return 0
+    return max(
+        payload_bytes_at(type, step, mesh, coords)
+        for coords in widest_coordinates(step.before, step.after, mesh)
+    )
+
+
+def step_wire_bytes(type: TensorType, step: Step, mesh: Mesh) -> int:
+    """Return the bytes on the wire of the rank that sends most."""
+    if step.collective is None:
+        return 0
+    payload = payload_bytes(type, step, mesh)
+    return wire_bytes(step.collective, payload, mesh.sizes[step.axis])
+
+
+def widest_coordinates(
+    before: Placement, after: Placement, mesh: Mesh
+) -> tuple[tuple[int, ...], ...]:
+    """Return coordinates among which is a rank with the largest shard.
+
+    It is the first rank, except where segments of a later axis cut the chunks of an
+    earlier one: of 8 in halves, then ``5|3`` in halves, the second half is the larger.
+    """
+    if has_cut_chunks(before) or has_cut_chunks(after):
+        return mesh.all_coordinates()
+    return ((0,) * mesh.ndim,)
+
+
+def has_cut_chunks(placement: Placement) -> bool:
+    """Whether some axis cuts an earlier axis's chunks at segments of its own."""
+    outer: dict[int, tuple[int, ...]] = {}
+    for sharding in placement.shardings:
+        if isinstance(sharding, Split):
+            if sharding.segments != outer.setdefault(sharding.dim, sharding.segments):
+                return True
+    return False

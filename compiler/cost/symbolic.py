@@ -1,0 +1,118 @@
+"""Wire bytes of a boxing as a sympy expression.
+
+Its symbols are ``d0, d1, ...`` for the sizes of the logical dims, ``itemsize``, and
+the names of the mesh axes for their sizes. Sizes of segments are numbers, for they
+belong to the placement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from math import prod
+
+import sympy
+
+from partita.compiler.cost.collectives import CollectiveKind
+from partita.compiler.cost.step import (
+    Step,
+    has_cut_chunks,
+    is_exchange_of_segments,
+    payload_bytes,
+)
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.sbp import Placement, Split
+from partita.compiler.ir.tensor_type import TensorType
+
+
+def boxing_bytes_expr(
+    type: TensorType, steps: tuple[Step, ...], mesh: Mesh
+) -> sympy.Expr:
+    """Return the bytes that a rank sends in ``steps``.
+
+    Only the number of dims and the names of the axes matter, except to a step with
+    segments that cut an earlier axis's chunks: what that puts in is a number.
+
+    >>> from partita.compiler.cost.step import find_step
+    >>> t, mesh = TensorType.parse("f32[8, 4]"), Mesh(tp=2)
+    >>> s, b = Placement.parse("S(0)"), Placement.parse("B")
+    >>> step = find_step(t.shape, s, b, 0, mesh)
+    >>> boxing_bytes_expr(t, (step,), mesh)
+    d1*itemsize*(tp - 1)*ceiling(d0/tp)
+    """
+    total: sympy.Expr = sympy.Integer(0)
+    for step in steps:
+        if has_cut_chunks(step.before) or has_cut_chunks(step.after):
+            numel = payload_bytes(type, step, mesh) // type.dtype.itemsize
+            total += _wire_expr(step, sympy.Integer(numel), mesh.names)
+        else:
+            total += _step_expr(type.ndim, step, mesh.names)
+    return total
+
+
+def evaluate(expr: sympy.Expr, type: TensorType, mesh: Mesh) -> int:
+    """Return the value of ``expr`` for a type and a mesh."""
+    values = _values(type, mesh)
+    function = _lambdified(expr, tuple(values))
+    return int(function(*values.values()))
+
+
+@lru_cache(maxsize=1 << 14)
+def _lambdified(expr: sympy.Expr, names: tuple[str, ...]) -> Callable[..., float]:
+    """Compile ``expr`` once for all the sizes that it will be asked for."""
+    return sympy.lambdify([_symbol(name) for name in names], expr, modules="math")
+
+
+def _values(type: TensorType, mesh: Mesh) -> dict[str, int]:
+    dims = {f"d{dim}": size for dim, size in enumerate(type.shape)}
+    return {**dims, "itemsize": type.dtype.itemsize, **dict(mesh.axes)}
+
+
+def _symbol(name: str) -> sympy.Symbol:
+    return sympy.Symbol(name, integer=True, positive=True)
+
+
+@lru_cache(maxsize=1 << 14)
+def _step_expr(ndim: int, step: Step, names: tuple[str, ...]) -> sympy.Expr:
+    """Return the wire bytes of a step that puts in what ``payload_bytes_at`` counts."""
+    size = _symbol(names[step.axis])
+    before = [_extent(dim, step.before, names) for dim in range(ndim)]
+    after = [_extent(dim, step.after, names) for dim in range(ndim)]
+    match step.collective:
+        case CollectiveKind.REDUCE_SCATTER:
+            numel = size * prod(after)
+        case CollectiveKind.ALL_TO_ALL if not is_exchange_of_segments(step):
+            new = step.after.shardings[step.axis]
+            assert isinstance(new, Split)
+            before[new.dim] = size * after[new.dim]
+            numel = prod(before, start=sympy.Integer(1))
+        case _:
+            numel = prod(before, start=sympy.Integer(1))
+    return _wire_expr(step, numel, names)
+
+
+def _wire_expr(step: Step, numel: sympy.Expr, names: tuple[str, ...]) -> sympy.Expr:
+    """Return ``collectives.wire_bytes``, with symbols."""
+    payload, size = _symbol("itemsize") * numel, _symbol(names[step.axis])
+    match step.collective:
+        case None:
+            return sympy.Integer(0)
+        case CollectiveKind.ALL_GATHER:
+            return (size - 1) * payload
+        case CollectiveKind.ALL_REDUCE:
+            return sympy.ceiling(2 * (size - 1) * payload / size)
+        case _:
+            return sympy.ceiling((size - 1) * payload / size)
+
+
+def _extent(dim: int, placement: Placement, names: tuple[str, ...]) -> sympy.Expr:
+    """Return what the first rank holds of ``dim``: the first chunk of each piece."""
+    pieces: list[sympy.Expr] = [_symbol(f"d{dim}")]
+    for axis in placement.axes_splitting(dim):
+        split = placement.shardings[axis]
+        assert isinstance(split, Split)
+        if split.segments and len(pieces) == 1:
+            pieces = [sympy.Integer(size) for size in split.segments]
+        size = _symbol(names[axis])
+        pieces = [sympy.ceiling(piece / size) for piece in pieces]
+    return sympy.Add(*pieces)

@@ -1,0 +1,1 @@
+"""What a plan is written out as: one file per format."""

@@ -1,0 +1,1 @@
+"""Hardware profiles as data, and their calibration."""

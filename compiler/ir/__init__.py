@@ -1,0 +1,1 @@
+"""The values everything else speaks of: mesh, placement, tensor type, program."""

@@ -1,0 +1,246 @@
+"""The program: one joint fx graph and the roles of what enters and leaves it.
+
+This is the only file that touches ``node.meta``. What Partita knows of a node is
+one frozen ``NodeInfo`` under one key. A node with several results is followed by
+``operator.getitem`` nodes, which choose among the results and decide nothing.
+
+Shapes in ``NodeInfo.types`` are logical (global) until the localize pass, and those
+of one rank's shards after it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import torch
+from torch import fx
+from torch.fx.node import map_arg
+
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.signature import Signature
+from partita.compiler.ir.tensor_type import TensorType
+
+_META = "partita"
+
+
+class Phase(StrEnum):
+    """When a node runs: the forward, either half of the backward, or the update."""
+
+    FORWARD = "forward"
+    BACKWARD_INPUT = "backward-input"
+    BACKWARD_WEIGHT = "backward-weight"
+    UPDATE = "update"
+
+
+class InputKind(StrEnum):
+    """What a placeholder stands for."""
+
+    PARAMETER = "parameter"
+    BUFFER = "buffer"
+    INPUT = "input"
+    CONSTANT = "constant"
+    LOSS_SCALE = "loss-scale"
+    COORDINATE = "coordinate"
+
+
+class OutputKind(StrEnum):
+    """What a value that leaves the graph stands for."""
+
+    LOSS = "loss"
+    OUTPUT = "output"
+    GRADIENT = "gradient"
+    MUTATED_BUFFER = "mutated-buffer"
+
+
+@dataclass(frozen=True, slots=True)
+class InputRole:
+    """The role of one placeholder.
+
+    ``name`` is the model's own: ``h.0.attn.weight`` for a parameter or buffer,
+    ``input_ids`` or ``args.0`` for an input (nested: ``batch.images.1``), the axis
+    for a coordinate. ``aliases`` are the other names of a tied parameter.
+    """
+
+    kind: InputKind
+    name: str
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRole:
+    """The role of one value in the graph's output tuple; named as in ``InputRole``."""
+
+    kind: OutputKind
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """What Partita knows of a node.
+
+    Attributes:
+        key: stable across captures: module path, op, ordinal (DESIGN, decision 4).
+        phase: when it runs.
+        types: one per result, ``None`` for a result that is no tensor.
+        module: path of the module that called the op, "" for the root.
+        source: ``file.py:line`` of the user's code that caused it.
+        signature: the placements it works on, once they are decided.
+        stage: the pipeline stage it runs on.
+    """
+
+    key: str
+    phase: Phase
+    types: tuple[TensorType | None, ...]
+    module: str = ""
+    source: str = ""
+    signature: Signature | None = None
+    stage: int = 0
+
+
+class Value(NamedTuple):
+    """A tensor in a program: the node that makes it and which of its results."""
+
+    node: fx.Node
+    index: int
+
+
+@dataclass(frozen=True)
+class Program:
+    """A graph, the roles of its placeholders and outputs, and its mesh.
+
+    ``inputs[i]`` is the role of the i-th placeholder, ``outputs[i]`` that of the
+    i-th entry of the output node's one tuple. ``constants`` are the tensors that the
+    model's code made out of nothing, by placeholder name.
+    """
+
+    graph_module: fx.GraphModule
+    inputs: tuple[InputRole, ...]
+    outputs: tuple[OutputRole, ...]
+    mesh: Mesh | None = None
+    constants: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
+
+    @property
+    def graph(self) -> fx.Graph:
+        """The fx graph."""
+        return self.graph_module.graph
+
+    def placeholders(self) -> list[tuple[fx.Node, InputRole]]:
+        """Return the placeholders with their roles, in order."""
+        return list(zip(self.graph.find_nodes(op="placeholder"), self.inputs, strict=True))
+
+    def results(self) -> list[tuple[fx.Node, OutputRole]]:
+        """Return the nodes that leave the graph with their roles, in order."""
+        (output,) = self.graph.find_nodes(op="output")
+        return list(zip(output.args[0], self.outputs, strict=True))  # type: ignore[arg-type]
+
+    def nodes(self) -> Iterator[fx.Node]:
+        """Yield placeholders and calls in order; neither getitem nor the output."""
+        for node in self.graph.nodes:
+            if node.op != "output" and node.target is not operator.getitem:
+                yield node
+
+    def calls(self) -> Iterator[fx.Node]:
+        """Yield the nodes that compute, in order; getitem nodes are not among them."""
+        for node in self.nodes():
+            if node.op == "call_function":
+                yield node
+
+    def with_mesh(self, mesh: Mesh) -> Program:
+        """Return this program on ``mesh``."""
+        return replace(self, mesh=mesh)
+
+    def copy(self) -> Program:
+        """Return a program with a graph of its own; nodes keep names and infos."""
+        graph = fx.Graph()
+        values: dict[fx.Node, fx.Node] = {}
+        output = graph.graph_copy(self.graph, val_map=values)
+        graph.output(output)
+        module = fx.GraphModule(self.graph_module, graph)
+        return replace(self, graph_module=module)
+
+
+def info(node: fx.Node) -> NodeInfo:
+    """Return what Partita knows of ``node``."""
+    return node.meta[_META]
+
+
+def has_info(node: fx.Node) -> bool:
+    """Whether ``node`` carries a ``NodeInfo`` yet."""
+    return _META in node.meta
+
+
+def set_info(node: fx.Node, value: NodeInfo) -> None:
+    """Write what Partita knows of ``node``, in place of what it knew."""
+    node.meta[_META] = value
+
+
+def update_info(node: fx.Node, **changes: Any) -> None:
+    """Change some fields of what Partita knows of ``node``."""
+    set_info(node, replace(info(node), **changes))
+
+
+def op_name(node: fx.Node) -> str:
+    """Return ``aten.mm.default`` and the like; ``placeholder`` for an input."""
+    return node.op if node.op != "call_function" else str(node.target)
+
+
+def value_of(node: fx.Node) -> Value:
+    """Return the value that an argument node stands for, getitem looked through."""
+    index = 0
+    if node.target is operator.getitem:
+        source, index = node.args  # type: ignore[assignment]
+        assert isinstance(source, fx.Node)
+        assert isinstance(index, int)
+        return Value(source, index)
+    return Value(node, index)
+
+
+def operand_nodes(node: fx.Node) -> list[fx.Node]:
+    """Return the argument nodes in the order of ``(args, kwargs)``, repeats kept."""
+    found: list[fx.Node] = []
+
+    def collect(leaf: fx.Node) -> fx.Node:
+        found.append(leaf)
+        return leaf
+
+    map_arg((node.args, node.kwargs), collect)
+    return found
+
+
+def operands(node: fx.Node) -> list[Value]:
+    """Return the values that ``node`` uses, in the order of ``operand_nodes``."""
+    return [value_of(leaf) for leaf in operand_nodes(node)]
+
+
+def type_of(value: Value) -> TensorType:
+    """Return the type of ``value``."""
+    result = info(value.node).types[value.index]
+    assert result is not None, f"{value.node} has no tensor at {value.index}"
+    return result
+
+
+def placement_of(value: Value) -> Placement:
+    """Return the placement in which ``value`` is made."""
+    signature = info(value.node).signature
+    assert signature is not None, f"{value.node} has no signature yet"
+    placement = signature.results[value.index]
+    assert placement is not None
+    return placement
+
+
+def map_operands(node: fx.Node, rewrite: Callable[[int, fx.Node], fx.Node]) -> None:
+    """Replace the i-th operand node by ``rewrite(i, operand)``, in place."""
+    position = -1
+
+    def visit(leaf: fx.Node) -> fx.Node:
+        nonlocal position
+        position += 1
+        return rewrite(position, leaf)
+
+    args, kwargs = map_arg((node.args, node.kwargs), visit)
+    node.args, node.kwargs = args, kwargs

@@ -1,0 +1,73 @@
+"""The type of a logical tensor: shape and dtype, printed as ``f32[8, 4]``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import prod
+
+import torch
+
+from partita.compiler.errors import BadPlan
+
+_SHORT: dict[torch.dtype, str] = {
+    torch.float64: "f64",
+    torch.float32: "f32",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.float8_e4m3fn: "f8e4m3",
+    torch.float8_e5m2: "f8e5m2",
+    torch.complex64: "c64",
+    torch.complex128: "c128",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.int16: "i16",
+    torch.int8: "i8",
+    torch.uint8: "u8",
+    torch.bool: "b8",
+}
+_DTYPES = {short: dtype for dtype, short in _SHORT.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Shape (logical) and dtype of a tensor.
+
+    >>> t = TensorType((8, 4), torch.float32)
+    >>> str(t), t.num_bytes, TensorType.parse("f32[8, 4]") == t
+    ('f32[8, 4]', 128, True)
+    """
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    def __str__(self) -> str:
+        return f"{_SHORT[self.dtype]}{list(self.shape)}"
+
+    @classmethod
+    def parse(cls, text: str) -> TensorType:
+        """Read ``f32[8, 4]``, the form that ``str`` prints.
+
+        Raises:
+            BadPlan: when the text has another form.
+        """
+        match = re.fullmatch(r"(\w+)\[((?:\d+(?:, *\d+)*)?)\]", text)
+        if match is None or match[1] not in _DTYPES:
+            raise BadPlan(f"tensor type {text!r} is not of the form f32[8, 4]")
+        shape = tuple(int(size) for size in match[2].split(",") if size)
+        return cls(shape, _DTYPES[match[1]])
+
+    @property
+    def ndim(self) -> int:
+        """The number of dims."""
+        return len(self.shape)
+
+    @property
+    def numel(self) -> int:
+        """The number of elements."""
+        return prod(self.shape)
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of the whole tensor in bytes."""
+        return self.numel * self.dtype.itemsize

@@ -1,0 +1,1 @@
+"""The plan: the document of decisions that is saved, loaded and compared."""

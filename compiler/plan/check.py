@@ -1,0 +1,270 @@
+"""Check that what a plan says of its nodes, tensors and meshes holds together.
+
+The schema has seen to the form; here every reference leads somewhere, every
+placement is legal for its tensor, and every tensor arrives as it is wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from partita.compiler.errors import BadOptions, BadPlacement, BadPlan
+from partita.compiler.hardware.profile import Hardware
+from partita.compiler.ir.layout import check_placement
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.program import InputKind
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.signature import Signature
+from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.plan.document import Boxing, Document, Node, Ref
+from partita.compiler.plan.inputs import check_inputs
+from partita.compiler.plan.uses import boxings_by_target, find_uses, produced, type_of
+
+
+def check(document: Document, where: str) -> None:
+    """Check all of the above; ``where`` (the file) begins the message.
+
+    Raises:
+        BadPlan: ``where: key: found, wanted`` for the first thing that does not hold.
+    """
+    try:
+        Hardware.from_dict(dict(document.hardware), "hardware")
+        check_inputs(document.inputs)
+        _check_stages(document)
+        _check_order(document)
+        for key, node in document.nodes.items():
+            _check_node(document, key, node)
+        _check_values(document)
+        _check_outputs(document)
+        for position, boxing in enumerate(document.boxings):
+            _check_boxing(document, f"boxings[{position}]", boxing)
+        _check_arrivals(document)
+        _check_groups(document)
+    except (BadPlan, BadPlacement, BadOptions) as error:
+        raise BadPlan(f"{where}: {error}") from None
+    except RecursionError:
+        raise BadPlan(f"{where}: found too many nested brackets") from None
+
+
+def _check_stages(document: Document) -> None:
+    """Check that every node is in its stage, and that ranks fill each mesh."""
+    for index, stage in enumerate(document.stages):
+        path = f"stages[{index}]"
+        found, wanted = len(set(stage.ranks)), stage.mesh.size
+        if found != wanted or len(stage.ranks) != wanted:
+            raise BadPlan(
+                f"{path}.ranks: found {found}, wanted {wanted} for mesh {stage.mesh}"
+            )
+        held = {key for key, node in document.nodes.items() if node.stage == index}
+        _check_same_keys(f"{path}.nodes", stage.nodes, held)
+
+
+def _check_same_keys(
+    path: str, found: Collection[str], wanted: Collection[str]
+) -> None:
+    missing, extra = set(wanted) - set(found), set(found) - set(wanted)
+    if missing or extra:
+        problem = "lacks" if missing else "has no such node:"
+        raise BadPlan(f"{path}: {problem} {min(missing or extra)!r}")
+    if len(found) != len(wanted):
+        raise BadPlan(
+            f"{path}: found {len(found)} keys, wanted {len(wanted)} once each"
+        )
+
+
+def _check_order(document: Document) -> None:
+    """Check that the order names every node once, producers before their users."""
+    _check_same_keys("order", document.order, document.nodes)
+    position = {key: index for index, key in enumerate(document.order)}
+    for key, node in document.nodes.items():
+        for index, ref in enumerate(node.operands):
+            path = f"nodes.{key}.operands[{index}]"
+            _check_ref(document, path, ref)
+            if position[ref.key] >= position[key]:
+                raise BadPlan(f"{path}: order has {ref.key!r} after its user")
+
+
+def _check_ref(document: Document, path: str, ref: Ref) -> None:
+    node = document.nodes.get(ref.key)
+    if node is None:
+        raise BadPlan(f"{path}: found {str(ref)!r}, wanted the key of a node")
+    if ref.index >= len(node.types) or node.types[ref.index] is None:
+        raise BadPlan(f"{path}: found {str(ref)!r}, but that node makes no such tensor")
+
+
+def _check_node(document: Document, key: str, node: Node) -> None:
+    """Check that its stage exists and its signatures fit its tensors."""
+    path = f"nodes.{key}"
+    if node.stage >= len(document.stages):
+        last = len(document.stages) - 1
+        raise BadPlan(f"{path}.stage: found {node.stage}, wanted at most {last}")
+    if (node.role is not None) != (node.op == "placeholder"):
+        raise BadPlan(f"{path}.role: wanted for a placeholder, and only there")
+    mesh = document.stages[node.stage].mesh
+    operands = [type_of(document, ref) for ref in node.operands]
+    _check_signature(f"{path}.signature", node.signature, operands, node.types, mesh)
+    for index, other in enumerate(node.alternatives):
+        place = f"{path}.alternatives[{index}].signature"
+        _check_signature(place, other.signature, operands, node.types, mesh)
+
+
+def _check_signature(
+    path: str,
+    signature: Signature,
+    operands: Iterable[TensorType],
+    results: Iterable[TensorType | None],
+    mesh: Mesh,
+) -> None:
+    sides = (
+        ("operands", signature.operands, tuple(operands)),
+        ("results", signature.results, tuple(results)),
+    )
+    for side, placements, types in sides:
+        if len(placements) != len(types):
+            raise BadPlan(
+                f"{path}.{side}: found {len(placements)} entries, wanted {len(types)}"
+            )
+        for index, (placement, kind) in enumerate(zip(placements, types, strict=True)):
+            _check_legal(f"{path}.{side}[{index}]", placement, kind, mesh)
+
+
+def _check_legal(
+    path: str, placement: Placement | None, type_: TensorType | None, mesh: Mesh
+) -> None:
+    if placement is None or type_ is None:
+        if placement is not type_:
+            wanted = "a placement" if placement is None else "null: it is no tensor"
+            raise BadPlan(f"{path}: found {placement or 'null'}, wanted {wanted}")
+        return
+    try:
+        check_placement(type_.shape, placement, mesh)
+    except BadPlacement as error:
+        raise BadPlan(f"{path}: {error}") from None
+
+
+def _check_values(document: Document) -> None:
+    """Check parameters and buffers, and the placeholders that bring them in."""
+    for name, parameter in document.parameters.items():
+        path = f"parameters.{name}"
+        for stage in parameter.homes:
+            if stage >= len(document.stages):
+                raise BadPlan(f"{path}.homes: there is no stage {stage}")
+        held = parameter.placements
+        mesh = document.stages[min(parameter.homes, default=0)].mesh
+        for kind in ("use", "storage", "gradient", "optimizer"):
+            placement: Placement | None = getattr(held, kind)
+            if placement is not None:
+                place = f"{path}.placements.{kind}"
+                _check_legal(place, placement, parameter.type, mesh)
+    for name, buffer in document.buffers.items():
+        path = f"buffers.{name}.placement"
+        _check_legal(path, buffer.placement, buffer.type, document.mesh)
+    for key, node in document.nodes.items():
+        if node.role is not None:
+            _check_role(document, key, node)
+
+
+def _check_role(document: Document, key: str, node: Node) -> None:
+    assert node.role is not None
+    kind, name = node.role.kind, node.role.name
+    wanted: tuple[TensorType, Placement | None]
+    match kind:
+        case InputKind.PARAMETER if name in document.parameters:
+            parameter = document.parameters[name]
+            wanted = (parameter.type, parameter.placements.storage)
+        case InputKind.BUFFER if name in document.buffers:
+            wanted = (document.buffers[name].type, document.buffers[name].placement)
+        case InputKind.INPUT if name in document.inputs.tensors:
+            wanted = (document.inputs.tensors[name], None)
+        case InputKind.PARAMETER | InputKind.BUFFER | InputKind.INPUT:
+            raise BadPlan(f"nodes.{key}.role: there is no {kind} {name!r}")
+        case _:
+            return
+    if node.types != (wanted[0],):
+        found = ", ".join(map(str, node.types))
+        raise BadPlan(f"nodes.{key}.types: found {found}, wanted {wanted[0]} of {name}")
+    if wanted[1] is not None and node.signature.results != (wanted[1],):
+        found = node.signature.results[0]
+        raise BadPlan(
+            f"nodes.{key}.signature.results[0]: found {found}, wanted {wanted[1]}, the "
+            f"placement of {kind} {name}"
+        )
+
+
+def _check_outputs(document: Document) -> None:
+    for index, output in enumerate(document.outputs):
+        path = f"outputs[{index}]"
+        if str(output) in document.nodes:
+            raise BadPlan(f"{path}: a node has the key {str(output)!r}")
+        if output.value is None:
+            _check_legal(f"{path}.placement", output.placement, None, document.mesh)
+            continue
+        _check_ref(document, f"{path}.value", output.value)
+        mesh = document.stages[document.nodes[output.value.key].stage].mesh
+        kind = type_of(document, output.value)
+        _check_legal(f"{path}.placement", output.placement, kind, mesh)
+
+
+def _check_boxing(document: Document, path: str, boxing: Boxing) -> None:
+    """Check that its steps lead, axis by axis, from what is made to its end."""
+    _check_ref(document, f"{path}.producer", boxing.ref)
+    made = produced(document, boxing.ref)
+    if boxing.source != made:
+        raise BadPlan(
+            f"{path}.from: found {boxing.source}, wanted {made} of {boxing.ref}"
+        )
+    mesh = document.stages[document.nodes[boxing.producer].stage].mesh
+    type_ = type_of(document, boxing.ref)
+    at = boxing.source
+    for index, step in enumerate(boxing.lowering):
+        place = f"{path}.lowering[{index}]"
+        if step.axis not in mesh.names:
+            known = ", ".join(mesh.names)
+            raise BadPlan(f"{place}.axis: found {step.axis!r}, wanted one of {known}")
+        _check_legal(f"{place}.to", step.after, type_, mesh)
+        axis = mesh.axis(step.axis)
+        if step.after != at.with_axis(axis, step.after.shardings[axis]):
+            raise BadPlan(
+                f"{place}.to: found {step.after} after {at}, wanted a change on "
+                f"{step.axis} alone"
+            )
+        at = step.after
+    if at != boxing.target:
+        raise BadPlan(
+            f"{path}.lowering: its steps end in {at}, wanted {boxing.target}, its 'to'"
+        )
+
+
+def _check_arrivals(document: Document) -> None:
+    """Check that one boxing serves whoever wants a tensor otherwise than made."""
+    boxings = boxings_by_target(document)
+    keys = {boxing.key for boxing in document.boxings}
+    if not len(boxings) == len(keys) == len(document.boxings):
+        raise BadPlan("boxings: found two of one key, or of one tensor to one target")
+    served: dict[str, set[str]] = {}
+    for use in find_uses(document):
+        made = produced(document, use.ref)
+        if made == use.wanted:
+            continue
+        boxing = boxings.get((use.ref, use.wanted))
+        if boxing is None:
+            raise BadPlan(
+                f"boxings: found none of {use.ref} from {made} to {use.wanted}, as "
+                f"{use.consumer} wants it"
+            )
+        served.setdefault(boxing.key, set()).add(use.consumer)
+    for index, boxing in enumerate(document.boxings):
+        wanted = served.get(boxing.key, set())
+        _check_same_keys(f"boxings[{index}].consumers", set(boxing.consumers), wanted)
+
+
+def _check_groups(document: Document) -> None:
+    lists = {
+        "recompute": document.recompute,
+        **{f"fusion[{i}]": group for i, group in enumerate(document.fusion)},
+        **{f"reported[{i}]": item.nodes for i, item in enumerate(document.reported)},
+    }
+    for path, keys in lists.items():
+        for key in keys:
+            if key not in document.nodes:
+                raise BadPlan(f"{path}: found {key!r}, wanted the key of a node")

@@ -1,0 +1,389 @@
+"""The records of the plan document: what was decided for a model on a mesh.
+
+A ``Document`` holds decisions and predictions, never tensors or code. ``Plan``
+(plan.py) is a ``Document`` that loads, saves, prints and explains itself. Records
+are frozen; placements, types and meshes are values here and text in JSON, in the
+one printed form that parses back. A field whose name cannot be a Python word has
+its JSON key in its metadata; plan.schema.json says the same of the JSON form.
+
+Units: ``seconds`` of one step on one rank, ``bytes`` on one rank, ``flops`` of the
+logical op (all ranks together).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, ClassVar
+
+import torch
+
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.program import InputKind, OutputKind, Phase
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.signature import Signature
+from partita.compiler.ir.tensor_type import TensorType
+
+VERSION = 1
+"""The version of the document's form; a change that old readers misread raises it."""
+
+_INDEXED = re.compile(r"(.+)#(\d+)", re.DOTALL)
+
+
+def _key(name: str) -> dict[str, str]:
+    return {"json": name}
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A tensor: the key of the node that makes it and which of its results it is.
+
+    >>> str(Ref("h.0/mm/0")), str(Ref("ln/native_layer_norm/0", 2))
+    ('h.0/mm/0', 'ln/native_layer_norm/0#2')
+    >>> Ref.parse("odd#1#0") == Ref("odd#1"), str(Ref("odd#1"))
+    (True, 'odd#1#0')
+    """
+
+    key: str
+    index: int = 0
+
+    def __str__(self) -> str:
+        if self.index == 0 and not _INDEXED.fullmatch(self.key):
+            return self.key
+        return f"{self.key}#{self.index}"
+
+    @classmethod
+    def parse(cls, text: str) -> Ref:
+        """Read ``key`` or ``key#index``, the form that ``str`` prints."""
+        match = _INDEXED.fullmatch(text)
+        return cls(match[1], int(match[2])) if match else cls(text)
+
+
+class LossKind(StrEnum):
+    """Where the scalar that is differentiated comes from."""
+
+    OUTPUT = "output"
+    ATTRIBUTE = "attribute"
+    CALLABLE = "callable"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelId:
+    """Which model the plan is for; ``fingerprint`` knows neither device nor torch."""
+
+    class_name: str = field(metadata=_key("class"))
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A pipeline stage: its mesh, its ranks in the mesh's order, its node keys."""
+
+    mesh: Mesh
+    ranks: tuple[int, ...]
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InputLeaf:
+    """A tensor or a constant (plain JSON) among a call's arguments, by its name."""
+
+    name: str
+    tensor: TensorType | None = None
+    constant: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """The example inputs without their values; inputs.py makes it from capture's.
+
+    ``tree`` is torch's JSON form of the pytree of (args, kwargs), in which
+    ``leaves`` stand in order.
+    """
+
+    leaves: tuple[InputLeaf, ...]
+    tree: Any
+
+    @property
+    def tensors(self) -> dict[str, TensorType]:
+        """The types of the tensors, by name."""
+        return {leaf.name: leaf.tensor for leaf in self.leaves if leaf.tensor}
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """What the plan was asked for, as far as applying it needs to know.
+
+    ``loss_name`` is the attribute, or ``module:function`` of the callable.
+    """
+
+    loss: LossKind = LossKind.OUTPUT
+    loss_name: str = ""
+    train: bool = True
+    optimizer: str = "adamw"
+    memory_bytes: int | None = None
+    pins: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterPlacements:
+    """The four placements of a parameter (DESIGN, decision 11).
+
+    ``use`` is that of its first consumer, other uses stand in ``boxings``.
+    ``gradient`` and ``optimizer`` are ``None`` where nothing is trained.
+    """
+
+    use: Placement
+    storage: Placement
+    gradient: Placement | None = None
+    optimizer: Placement | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter: logical shape, placements, the names it is tied to, its stages."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    placements: ParameterPlacements
+    aliases: tuple[str, ...] = ()
+    homes: tuple[int, ...] = (0,)
+
+    @property
+    def type(self) -> TensorType:
+        """The logical type."""
+        return TensorType(self.shape, self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A buffer; ``mutated`` when the step writes it back."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    placement: Placement
+    aliases: tuple[str, ...] = ()
+    mutated: bool = False
+
+    @property
+    def type(self) -> TensorType:
+        """The logical type."""
+        return TensorType(self.shape, self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What a node that computes nothing stands for."""
+
+    kind: InputKind
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another signature of a node and what the step would gain (< 0) or lose by it."""
+
+    signature: Signature
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A call of the joint graph, or with a ``role`` something that enters it.
+
+    Attributes:
+        op: ``aten.mm.default``; ``placeholder`` with a role.
+        operands: the tensors it uses, one per operand of its signature.
+        types: logical, one per result, ``None`` for a result that is no tensor.
+        signature: the chosen placements, one per operand and result.
+        constants: its other arguments, printed, e.g. ``dim=1``; for people only.
+        seconds: predicted, under the chosen signature.
+        alternatives: cheapest first.
+    """
+
+    op: str
+    types: tuple[TensorType | None, ...]
+    signature: Signature
+    operands: tuple[Ref, ...] = ()
+    constants: tuple[str, ...] = ()
+    stage: int = 0
+    phase: Phase = Phase.FORWARD
+    module: str = ""
+    source: str = ""
+    role: Role | None = None
+    seconds: float = 0.0
+    flops: float = 0.0
+    alternatives: tuple[Alternative, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LoweringStep:
+    """One step of a boxing: it changes the placement on one axis.
+
+    ``kind`` is ``all_reduce``, ``slice`` and the like (compiler/cost); ``after`` the
+    placement once it is done; ``payload`` the bytes that one rank hands to the
+    collective, ``bytes`` those that it puts on the wire.
+    """
+
+    kind: str
+    axis: str
+    after: Placement = field(metadata=_key("to"))
+    payload: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.axis}"
+
+
+@dataclass(frozen=True, slots=True)
+class Boxing:
+    """A change of placement of one tensor, shared by all who want it so.
+
+    ``consumers`` are node keys, or printed outputs (``gradient:h.0.weight``). What
+    follows from ``lowering`` (``derived``) is written too, for readers of the JSON.
+    """
+
+    derived: ClassVar[tuple[str, ...]] = ("axis", "bytes", "seconds")
+
+    key: str
+    producer: str
+    source: Placement = field(metadata=_key("from"))
+    target: Placement = field(metadata=_key("to"))
+    lowering: tuple[LoweringStep, ...]
+    consumers: tuple[str, ...]
+    index: int = 0
+    why: str = ""
+
+    @property
+    def ref(self) -> Ref:
+        """The tensor that is boxed."""
+        return Ref(self.producer, self.index)
+
+    @property
+    def axis(self) -> tuple[str, ...]:
+        """The mesh axes it works on, in the order of its steps."""
+        return tuple(dict.fromkeys(step.axis for step in self.lowering))
+
+    @property
+    def bytes(self) -> int:
+        """What one rank puts on the wire."""
+        return sum(step.bytes for step in self.lowering)
+
+    @property
+    def seconds(self) -> float:
+        """The predicted time of all its steps."""
+        return sum(step.seconds for step in self.lowering)
+
+
+def boxing_key(producer: str, index: int, target: Placement) -> str:
+    """Return the key of the boxing of a node's result to ``target``."""
+    return f"{producer}#{index} -> {target}"
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The pipeline schedule; ``sequential`` where there is one stage."""
+
+    name: str = "sequential"
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A value that leaves the graph, and the placement in which it does.
+
+    ``value`` and ``placement`` are ``None`` where the graph makes no such tensor.
+    Prints as boxings name it among their consumers.
+
+    >>> str(Output(OutputKind.GRADIENT, "h.0.weight", None, None))
+    'gradient:h.0.weight'
+    """
+
+    kind: OutputKind
+    name: str
+    value: Ref | None
+    placement: Placement | None
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveTotal:
+    """How many collectives of one kind run along one axis, and their payloads."""
+
+    kind: str
+    axis: str
+    count: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """Time and peak memory of one step; the parts by name, e.g. ``compute``."""
+
+    seconds: float
+    bytes: int
+    seconds_by_part: Mapping[str, float] = field(default_factory=dict[str, float])
+    bytes_by_part: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """How the decisions were found; ``gap`` is relative, ``None`` when unknown."""
+
+    solver: str
+    status: str
+    gap: float | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """Something the reader must know of an op, e.g. that no rule covers it."""
+
+    op: str
+    why: str
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """The whole plan.
+
+    Attributes:
+        partita: the version of Partita that wrote it.
+        version: that of the document's form.
+        mesh: the default mesh; each stage names its own.
+        hardware: the profile, whole, as compiler/hardware writes it.
+        nodes: by key, inputs of the graph included.
+        recompute: keys of the nodes whose results are computed again for backward.
+        fusion: groups of node keys that become one kernel.
+        order: every node key, in the order of the program.
+    """
+
+    partita: str
+    version: int = VERSION
+    model: ModelId
+    mesh: Mesh
+    stages: tuple[Stage, ...]
+    hardware: Mapping[str, Any]
+    inputs: InputSpec
+    options: PlanOptions
+    parameters: Mapping[str, Parameter]
+    buffers: Mapping[str, Buffer]
+    nodes: Mapping[str, Node]
+    boxings: tuple[Boxing, ...]
+    schedule: Schedule = Schedule()
+    microbatches: int = 1
+    recompute: tuple[str, ...] = ()
+    fusion: tuple[tuple[str, ...], ...] = ()
+    order: tuple[str, ...]
+    outputs: tuple[Output, ...]
+    collectives: tuple[CollectiveTotal, ...]
+    predicted: Predicted
+    search: SearchResult
+    reported: tuple[Reported, ...] = ()

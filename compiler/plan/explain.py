@@ -1,0 +1,168 @@
+"""Say why a tensor is placed as it is, from what the plan alone holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+from partita.compiler.errors import BadOptions
+from partita.compiler.ir.program import InputKind
+from partita.compiler.ir.signature import Signature
+from partita.compiler.plan.document import Boxing, Document, Node
+from partita.compiler.plan.table import format_table
+from partita.compiler.plan.units import format_bytes, format_seconds, printable
+from partita.compiler.plan.uses import boxings_by_target, find_uses, produced
+
+
+def explain(document: Document, name: str) -> str:
+    """Return why the parameter, buffer, input or node ``name`` is placed so.
+
+    Raises:
+        BadOptions: for an unknown name, with those closest to it.
+    """
+    key = find_key(document, name)
+    node = document.nodes.get(key)
+    if node is None:
+        parts = [f"{name}: not used by the program", *_held(document, name)]
+        return printable_lines(parts)
+    parts = [
+        *_head(document, name, key, node),
+        *_held(document, node.role.name if node.role else ""),
+        *_reason(document, name, node),
+        *_costs(node),
+        *_moves(document, key),
+    ]
+    return printable_lines(parts)
+
+
+def find_key(document: Document, name: str) -> str:
+    """Return the key of the node behind a name; the name itself where there is none.
+
+    Raises:
+        BadOptions: for an unknown name, with those closest to it.
+    """
+    key = _names(document).get(name)
+    if key is None:
+        close = ", ".join(_close_names(document, name))
+        hint = f"; close to it: {close}" if close else ""
+        raise BadOptions(f"the plan has no parameter, input or node {name!r}{hint}")
+    return key
+
+
+def printable_lines(parts: list[str]) -> str:
+    """Join parts, which may have several lines, into text safe for a terminal."""
+    lines = [line for part in parts for line in part.split("\n")]
+    return "\n".join(printable(line) for line in lines)
+
+
+def _names(document: Document) -> dict[str, str]:
+    """Return every name that can be asked for, and the node key it stands for."""
+    held = {**document.parameters, **document.buffers}
+    roles = {
+        node.role.name: key
+        for key, node in document.nodes.items()
+        if node.role is not None and node.role.kind is not InputKind.COORDINATE
+    }
+    names = {name: roles.get(name, name) for name in held}
+    for name, value in held.items():
+        names |= {alias: names[name] for alias in value.aliases}
+    names |= roles
+    names |= {str(o): o.value.key for o in document.outputs if o.value is not None}
+    names |= {boxing.key: boxing.producer for boxing in document.boxings}
+    return names | {key: key for key in document.nodes}
+
+
+def _close_names(document: Document, name: str) -> list[str]:
+    names = list(_names(document))
+    inside = [other for other in names if name and name in other]
+    return list(dict.fromkeys([*inside[:3], *get_close_matches(name, names, 3)]))[:4]
+
+
+def _head(document: Document, name: str, key: str, node: Node) -> Iterator[str]:
+    types = ", ".join(str(type_) for type_ in node.types)
+    what = node.role.kind.value if node.role else node.op
+    yield f"{name}: {what}, {types}"
+    if key != name:
+        yield f"  node       {key}"
+    if node.source or node.module:
+        module = node.module or "the model itself"
+        yield f"  from       {node.source or '?'} in {module}"
+    yield f"  placement  {_print_signature(node.signature)} on {document.mesh}"
+
+
+def _print_signature(signature: Signature) -> str:
+    text = str(signature)
+    return text.removeprefix(" -> ")
+
+
+def _held(document: Document, name: str) -> Iterator[str]:
+    parameter = document.parameters.get(name)
+    if parameter is not None:
+        held = parameter.placements
+        yield f"  storage    {held.storage}"
+        yield f"  use        {held.use}"
+        yield f"  gradient   {held.gradient or 'none: not trained'}"
+        yield f"  optimizer  {held.optimizer or 'none: not trained'}"
+        if parameter.aliases:
+            yield f"  tied to    {', '.join(parameter.aliases)}"
+
+
+def _reason(document: Document, name: str, node: Node) -> Iterator[str]:
+    pins = document.options.pins
+    pin = pins.get(name) or pins.get(node.role.name if node.role else "")
+    num = len(node.alternatives)
+    best = min((other.seconds for other in node.alternatives), default=0.0)
+    if pin is not None:
+        yield f"  why        pinned to {pin}"
+    elif not num:
+        yield "  why        the plan keeps no alternative to it"
+    elif best >= 0:
+        yield f"  why        the cheapest of {num + 1} placements for the whole step"
+    else:
+        status, gain = document.search.status, format_seconds(-best)
+        yield (
+            f"  why        taken although another would gain {gain} by itself "
+            f"(search: {status})"
+        )
+
+
+def _costs(node: Node) -> Iterator[str]:
+    chosen = (_print_signature(node.signature), "chosen", format_seconds(node.seconds))
+    others = [
+        (_print_signature(other.signature), f"{_signed(other.seconds)} a step", "")
+        for other in node.alternatives
+    ]
+    yield ""
+    yield format_table(("placement", "cost", "of which this op"), [chosen, *others])
+
+
+def _signed(seconds: float) -> str:
+    text = format_seconds(seconds)
+    return text if seconds < 0 else f"+{text}"
+
+
+def _moves(document: Document, key: str) -> Iterator[str]:
+    """Tell how operands arrive and where results go, with the price of each boxing."""
+    boxings = boxings_by_target(document)
+    arrives: list[tuple[str, ...]] = []
+    leaves: list[tuple[str, ...]] = []
+    for use in find_uses(document):
+        boxing = boxings.get((use.ref, use.wanted))
+        made = str(produced(document, use.ref))
+        change = made if boxing is None else f"{made} -> {use.wanted}"
+        if use.consumer == key:
+            arrives.append((str(use.ref), change, *_price(boxing)))
+        if use.ref.key == key:
+            result = f" (result {use.ref.index})" if use.ref.index else ""
+            leaves.append((f"{use.consumer}{result}", change, *_price(boxing)))
+    for title, rows in (("operand", arrives), ("used by", leaves)):
+        if rows:
+            yield ""
+            yield format_table((title, "placement", "by", "bytes", "time"), rows)
+
+
+def _price(boxing: Boxing | None) -> tuple[str, str, str]:
+    if boxing is None:
+        return ("", "", "")
+    steps = ", ".join(str(step) for step in boxing.lowering)
+    return (steps, format_bytes(boxing.bytes), format_seconds(boxing.seconds))

@@ -1,0 +1,100 @@
+"""The plan as a networkx graph: nodes of the program, tensors flowing on its edges.
+
+Graph nodes are node keys (placeholders included), and the outputs by their printed
+form; edges are uses of tensors. All attributes are text, numbers and booleans, so
+that every exporter of networkx can write them.
+
+Node attributes   kind ("op", a role's kind, or an output's), op, name, phase, stage,
+                  module, source, type, placement (first result), seconds, flops
+Edge attributes   operand (position at the user), index (of the result), type,
+                  tensor_bytes (logical), placement (as made), wanted, boxing (its key
+                  or ""), by (its steps), bytes and seconds of the boxing (0 without);
+                  a boxing that serves several users stands on each of their edges
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import networkx as nx
+
+from partita.compiler.plan.document import Document, Node, Output
+from partita.compiler.plan.uses import (
+    Use,
+    boxings_by_target,
+    find_uses,
+    produced,
+    type_of,
+)
+
+Attributes = dict[str, str | int | float]
+
+
+def build_graph(document: Document) -> nx.MultiDiGraph[str]:
+    """Return the graph described above, its nodes in the order of the program."""
+    graph: nx.MultiDiGraph[str] = nx.MultiDiGraph()
+    for key in document.order:
+        graph.add_node(key, **_node_attributes(document.nodes[key]))
+    for output in document.outputs:
+        if output.value is not None:
+            graph.add_node(str(output), **_output_attributes(document, output))
+    for use, attributes in _edges(document):
+        graph.add_edge(use.ref.key, use.consumer, **attributes)
+    return graph
+
+
+def _node_attributes(node: Node) -> Attributes:
+    first = next(iter(node.signature.results), None)
+    return {
+        "kind": node.role.kind.value if node.role else "op",
+        "op": node.op,
+        "name": node.role.name if node.role else "",
+        "phase": node.phase.value,
+        "stage": node.stage,
+        "module": node.module,
+        "source": node.source,
+        "type": ", ".join(str(type_) for type_ in node.types),
+        "placement": "" if first is None else str(first),
+        "seconds": node.seconds,
+        "flops": node.flops,
+    }
+
+
+def _output_attributes(document: Document, output: Output) -> Attributes:
+    assert output.value is not None
+    made_by = document.nodes[output.value.key]
+    return {
+        "kind": output.kind.value,
+        "op": "output",
+        "name": output.name,
+        "phase": made_by.phase.value,
+        "stage": made_by.stage,
+        "module": "",
+        "source": "",
+        "type": str(type_of(document, output.value)),
+        "placement": str(output.placement),
+        "seconds": 0.0,
+        "flops": 0.0,
+    }
+
+
+def _edges(document: Document) -> Iterator[tuple[Use, Attributes]]:
+    boxings = boxings_by_target(document)
+    for use in find_uses(document):
+        boxing = boxings.get((use.ref, use.wanted))
+        type_ = type_of(document, use.ref)
+        yield (
+            use,
+            {
+                "operand": use.position,
+                "index": use.ref.index,
+                "type": str(type_),
+                "tensor_bytes": type_.num_bytes,
+                "placement": str(produced(document, use.ref)),
+                "wanted": str(use.wanted),
+                "boxing": boxing.key if boxing else "",
+                "by": ", ".join(map(str, boxing.lowering)) if boxing else "",
+                "bytes": boxing.bytes if boxing else 0,
+                "seconds": boxing.seconds if boxing else 0.0,
+            },
+        )

@@ -1,0 +1,98 @@
+"""The plan: a document that loads, saves, prints and explains itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from partita.compiler.capture.scored_model import LossFunction
+from partita.compiler.errors import BadPlan
+from partita.compiler.plan.check import check
+from partita.compiler.plan.document import Document
+from partita.compiler.plan.explain import explain
+from partita.compiler.plan.graph import build_graph
+from partita.compiler.plan.store import (
+    check_form,
+    decode_document,
+    encode_document,
+    read_json,
+    write_json,
+)
+from partita.compiler.plan.table import print_tables
+from partita.compiler.plan.units import printable
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan(Document):
+    """What was decided for one model on one mesh; see ``Document`` for its parts.
+
+    ``loss_function`` is what ``Options(loss=...)`` named; no file holds it.
+    """
+
+    loss_function: LossFunction | None = field(
+        default=None, compare=False, repr=False, metadata={"json": None}
+    )
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Plan:
+        """Read a plan, from whomever it comes: nothing in it is executed.
+
+        Raises:
+            BadPlan: naming the file, the key, what was found and what is wanted.
+        """
+        data, where = read_json(path)
+        return cls._decode(data, where)
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Plan:
+        """Build a plan from what ``to_dict`` returned.
+
+        Raises:
+            BadPlan: naming the key, what was found and what is wanted.
+        """
+        return cls._decode(data, "plan")
+
+    @classmethod
+    def _decode(cls, data: Any, where: str) -> Plan:
+        try:
+            check_form(data, where)
+            plan = decode_document(cls, data, where)
+            check(plan, where)
+        except BadPlan as error:  # keys of a stranger's document stand in the message
+            raise BadPlan(printable(str(error))) from None
+        return plan
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as plain JSON values."""
+        return encode_document(self)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the plan as JSON, one node a line, keys sorted."""
+        write_json(path, self.to_dict())
+
+    def validate(self) -> None:
+        """Check that every reference, placement and size in the plan holds.
+
+        Raises:
+            BadPlan: naming the first key that does not hold.
+        """
+        check(self, "plan")
+
+    def explain(self, name: str) -> str:
+        """Return why the parameter, buffer, input or node ``name`` is placed so.
+
+        Raises:
+            BadOptions: for an unknown name, with those closest to it.
+        """
+        return explain(self, name)
+
+    def graph(self) -> nx.MultiDiGraph[str]:
+        """Return nodes and tensors as a graph; see graph.py for the attributes."""
+        return build_graph(self)
+
+    def __str__(self) -> str:
+        return print_tables(self)

@@ -1,0 +1,213 @@
+"""The document as JSON: text, form (the schema) and records.
+
+Safe with a document from a stranger: JSON only, numbers finite, nesting bounded by
+the interpreter, and every failure one line that names file, key, found and wanted.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import jsonschema
+from jsonschema.protocols import Validator
+
+from partita.compiler.errors import BadPlan
+from partita.compiler.plan.codec import decode, encode
+from partita.compiler.plan.document import VERSION, Document
+
+D = TypeVar("D", bound=Document)
+
+_LONGEST_FOUND = 60
+
+
+def read_json(path: str | os.PathLike[str]) -> tuple[Any, str]:
+    """Return the JSON value that the file holds, and the file's name for messages.
+
+    Raises:
+        BadPlan: when there is no such file, or what it holds is no JSON.
+    """
+    where = str(path)
+    try:
+        text = Path(path).read_bytes().decode("utf-8-sig")
+        return parse_json(text), where
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise BadPlan(f"{where}: cannot be read: {reason}") from None
+    except UnicodeDecodeError as error:
+        raise BadPlan(
+            f"{where}: found bytes that are not UTF-8 at {error.start}, wanted JSON"
+        ) from None
+    except RecursionError:
+        raise BadPlan(f"{where}: found too many nested brackets") from None
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise BadPlan(f"{where}: {place}: wanted JSON: {error.msg}") from None
+    except ValueError as error:
+        raise BadPlan(f"{where}: wanted JSON: {error}") from None
+
+
+def parse_json(text: str) -> Any:
+    """Parse JSON; a key given twice and a number without end are ``ValueError``s."""
+    return json.loads(
+        text,
+        parse_float=_finite,
+        parse_constant=_finite,
+        object_pairs_hook=_distinct,
+    )
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"found {text}, wanted a finite number")
+    return number
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"found the key {twice!r} twice in one object")
+    return found
+
+
+@cache
+def _validator() -> Validator:
+    return jsonschema.Draft202012Validator(read_schema())
+
+
+def read_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a plan."""
+    text = (
+        files("partita.compiler.plan").joinpath("plan.schema.json").read_text("utf-8")
+    )
+    return json.loads(text)
+
+
+def check_form(data: Any, where: str) -> None:
+    """Check that ``data`` has the form that the schema asks of a plan.
+
+    Raises:
+        BadPlan: naming the first key that differs.
+    """
+    if not isinstance(data, dict):
+        raise BadPlan(f"{where}: found {_short(data)}, wanted a plan (a JSON object)")
+    version: object = cast("dict[str, Any]", data).get("version")
+    if type(version) is not int or version != VERSION:
+        raise BadPlan(f"{where}: version: found {_short(version)}, wanted {VERSION}")
+    try:
+        error = next(_validator().iter_errors(cast("dict[str, Any]", data)), None)
+    except RecursionError:
+        raise BadPlan(f"{where}: found too many nested brackets") from None
+    if error is not None:
+        raise BadPlan(f"{where}: {describe_error(error)}")
+
+
+def describe_error(error: jsonschema.ValidationError) -> str:
+    """Return ``key: found, wanted`` for what the schema refuses."""
+    steps = [f"[{p}]" if isinstance(p, int) else f".{p}" for p in error.absolute_path]
+    path = "".join(steps).removeprefix(".") or "plan"
+    kind, wanted = cast("tuple[str, Any]", (error.validator, error.validator_value))
+    found = error.instance
+    match kind:
+        case "required":
+            missing = next(key for key in wanted if key not in found)
+            return f"{path}: the key {missing!r} is missing"
+        case "additionalProperties" if isinstance(found, dict):
+            known = cast("dict[str, Any]", error.schema).get("properties", {})
+            keys = cast("dict[str, Any]", found)
+            extra = next(key for key in keys if key not in known)
+            return f"{path}: unknown key {_short(extra)}, wanted one of {_short(known)}"
+        case "anyOf" | "oneOf" | "pattern":
+            form = cast("dict[str, Any]", error.schema).get("description", wanted)
+            return f"{path}: found {_short(found)}, wanted {form}"
+        case "type" | "enum":
+            names = wanted if isinstance(wanted, str) else " or ".join(map(str, wanted))
+            return f"{path}: found {_short(found)}, wanted {names}"
+        case _:
+            return f"{path}: found {_short(found)}, wanted {kind} {wanted}"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict):
+        value = ", ".join(cast("dict[str, Any]", value)) or "an empty object"
+        return value if len(value) <= 300 else f"{value[:300]}..."
+    if isinstance(value, list):
+        return f"a list of {len(cast('list[Any]', value))}"
+    text = json.dumps(value)
+    return text if len(text) <= _LONGEST_FOUND else f"{text[:_LONGEST_FOUND]}..."
+
+
+def decode_document(cls: type[D], data: Any, where: str) -> D:
+    """Return the document that ``data``, of the right form, stands for.
+
+    Raises:
+        BadPlan: for a text in it that does not parse.
+    """
+    try:
+        values = decode(cls, data, "")
+    except BadPlan as error:
+        raise BadPlan(f"{where}: {str(error).removeprefix('.')}") from None
+    return cast(D, values)
+
+
+def encode_document(document: Document) -> dict[str, Any]:
+    """Return the document as plain JSON values."""
+    return cast("dict[str, Any]", encode(document))
+
+
+def format_json(data: dict[str, Any]) -> str:
+    """Return ``data`` as JSON with one entry of each part a line, keys sorted.
+
+    >>> print(format_json({"nodes": {"b": {"y": 2, "x": 1}, "a": {}}, "version": 1}))
+    {
+    "nodes": {
+      "a": {},
+      "b": {"x": 1, "y": 2}
+    },
+    "version": 1
+    }
+    """
+    parts = [f"{json.dumps(key)}: {_part(data[key])}" for key in sorted(data)]
+    return "{\n" + ",\n".join(parts) + "\n}"
+
+
+def _part(value: Any) -> str:
+    if isinstance(value, dict) and value:
+        items = sorted(cast("dict[str, Any]", value).items())
+        lines = [f"  {json.dumps(key)}: {_line(item)}" for key, item in items]
+        return "{\n" + ",\n".join(lines) + "\n}"
+    if isinstance(value, list) and value:
+        lines = [f"  {_line(item)}" for item in cast("list[Any]", value)]
+        return "[\n" + ",\n".join(lines) + "\n]"
+    return _line(value)
+
+
+def _line(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, allow_nan=False)
+
+
+def write_json(path: str | os.PathLike[str], data: dict[str, Any]) -> None:
+    """Write ``data`` to the file at ``path``, whole or not at all."""
+    write_text(path, format_json(data) + "\n")
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write ``text`` to the file at ``path``, whole or not at all."""
+    target = Path(path).resolve()
+    if target.exists() and not target.is_file():  # a pipe, /dev/stdout
+        target.write_text(text, "utf-8")
+        return
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text, "utf-8")
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)

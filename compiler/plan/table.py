@@ -1,0 +1,159 @@
+"""Print a plan as tables: totals, parameters, collectives, boxings.
+
+Equal lines of repeated blocks are printed once: ``h.*.mlp.weight  x12``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from partita.compiler.plan.document import Boxing, Document, Parameter
+from partita.compiler.plan.units import format_bytes, format_seconds, printable
+
+T = TypeVar("T")
+Row = tuple[str, ...]
+
+_MOST_ROWS = 40
+
+
+def print_tables(document: Document, most_rows: int = _MOST_ROWS) -> str:
+    """Return the plan as text; of the boxings the ``most_rows`` slowest groups."""
+    parts = [
+        _head(document),
+        _parameters(document),
+        _buffers(document),
+        _collectives(document),
+        _boxings(document, most_rows),
+        _reported(document),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def pattern(name: str) -> str:
+    """Return ``name`` with the numbers of a module list replaced by a star.
+
+    >>> pattern("h.11.mlp.c_fc/mm/0"), pattern("0.weight"), pattern("h.1/mm/2")
+    ('h.*.mlp.c_fc/mm/0', '*.weight', 'h.*/mm/2')
+    """
+    return re.sub(r"(?<![^.])\d+(?=[./]|$)", "*", name)
+
+
+def format_table(head: Row, rows: Sequence[Row]) -> str:
+    """Return rows under their head, in columns; figures (last columns) as given."""
+    lines = [head, *(tuple(printable(cell) for cell in row) for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    lines.insert(1, tuple("-" * width for width in widths))
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) for cell, width in zip(line, widths, strict=True)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def _parts(items: Iterable[tuple[str, str]]) -> str:
+    text = ", ".join(f"{name} {value}" for name, value in items)
+    return f" ({text})" if text else ""
+
+
+def _head(document: Document) -> str:
+    model, predicted, search = document.model, document.predicted, document.search
+    times = [(k, format_seconds(v)) for k, v in predicted.seconds_by_part.items()]
+    sizes = [(k, format_bytes(v)) for k, v in predicted.bytes_by_part.items()]
+    hardware = document.hardware.get("name", "unnamed")
+    gap = "gap unknown" if search.gap is None else f"gap {search.gap:.2%}"
+    lines = [
+        f"{model.class_name} on mesh {document.mesh}: {document.mesh.size} ranks, "
+        f"hardware {hardware}, {'training' if document.options.train else 'inference'}",
+        f"step    {format_seconds(predicted.seconds)} predicted{_parts(times)}",
+        f"memory  {format_bytes(predicted.bytes)} a rank predicted{_parts(sizes)}",
+        f"search  {search.solver}: {search.status}, {gap}, "
+        f"{format_seconds(search.seconds)}",
+    ]
+    if len(document.stages) > 1 or document.microbatches > 1:
+        lines.append(
+            f"stages  {len(document.stages)}, schedule {document.schedule.name}, "
+            f"{document.microbatches} microbatches"
+        )
+    return "\n".join(printable(line) for line in lines)
+
+
+def _grouped(items: Iterable[T], row: Callable[[T], Row]) -> dict[Row, list[T]]:
+    groups: dict[Row, list[T]] = {}
+    for item in items:
+        groups.setdefault(row(item), []).append(item)
+    return groups
+
+
+def _parameters(document: Document) -> str:
+    def row(item: tuple[str, Parameter]) -> Row:
+        name, parameter = item
+        held = parameter.placements
+        others = (held.use, held.gradient, held.optimizer)
+        same = [str(other) if other != held.storage else "same" for other in others]
+        return (pattern(name), str(parameter.type), str(held.storage), *same)
+
+    groups = _grouped(document.parameters.items(), row)
+    rows = [
+        (cells[0] if len(group) > 1 else group[0][0], f"x{len(group)}", *cells[1:])
+        for cells, group in groups.items()
+    ]
+    if not rows:
+        return ""
+    head = ("parameter", "", "type", "storage", "use", "gradient", "optimizer")
+    return format_table(head, rows)
+
+
+def _buffers(document: Document) -> str:
+    groups = _grouped(
+        document.buffers.items(),
+        lambda item: (pattern(item[0]), str(item[1].type), str(item[1].placement)),
+    )
+    rows = [(name, f"x{len(group)}", *rest) for (name, *rest), group in groups.items()]
+    return format_table(("buffer", "", "type", "placement"), rows) if rows else ""
+
+
+def _collectives(document: Document) -> str:
+    rows = [
+        (total.kind, total.axis, str(total.count), format_bytes(total.bytes))
+        for total in document.collectives
+    ]
+    if not rows:
+        return "no collectives"
+    return format_table(("collective", "axis", "count", "payload of a rank"), rows)
+
+
+def _boxings(document: Document, most_rows: int) -> str:
+    def row(boxing: Boxing) -> Row:
+        steps = ", ".join(str(step) for step in boxing.lowering)
+        change = f"{boxing.source} -> {boxing.target}"
+        return (pattern(str(boxing.ref)), change, steps, pattern(boxing.why))
+
+    groups = _grouped(document.boxings, row)
+    slowest = sorted(
+        groups.items(), key=lambda item: -sum(boxing.seconds for boxing in item[1])
+    )
+    rows = [
+        (
+            cells[0] if len(group) > 1 else str(group[0].ref),
+            f"x{len(group)}",
+            *cells[1:3],
+            format_bytes(sum(boxing.bytes for boxing in group)),
+            format_seconds(sum(boxing.seconds for boxing in group)),
+            cells[3] if len(group) > 1 else group[0].why,
+        )
+        for cells, group in slowest[:most_rows]
+    ]
+    if not rows:
+        return ""
+    head = ("boxing of", "", "from -> to", "by", "bytes", "time", "why")
+    more = len(slowest) - len(rows)
+    tail = f"\n... and {more} more kinds, all of them quicker" if more else ""
+    return format_table(head, rows) + tail
+
+
+def _reported(document: Document) -> str:
+    rows = [(item.op, str(len(item.nodes)), item.why) for item in document.reported]
+    return format_table(("reported op", "nodes", "what"), rows) if rows else ""

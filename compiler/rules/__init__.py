@@ -1,0 +1,1 @@
+"""The table of op sharding rules: one row per op, one form."""

@@ -1,0 +1,161 @@
+"""Dims of products, norms, convolutions and attention; ``shapes.py`` has the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.rules.rule import Call
+from partita.compiler.rules.shapes import arrow, dim_names, ints
+
+# Matrix products
+
+
+def addmm(call: Call) -> str:
+    """Return a product plus a bias of one or two dims."""
+    bias = ("m", "n")[2 - call.operands[0].ndim :]
+    return f"{' '.join(bias) or '?'}, m k, k n -> m n"
+
+
+def baddbmm(call: Call) -> str:
+    """Return a batched product plus a bias of up to three dims."""
+    bias = ("b", "m", "n")[3 - call.operands[0].ndim :]
+    return f"{' '.join(bias) or '?'}, b m k, b k n -> b m n"
+
+
+# Normalization
+
+
+def _normalized(call: Call, position: int) -> tuple[str, str, str]:
+    """Return the dims of the input, of its statistics, and of a weight."""
+    count = len(ints(call.args[position]))
+    leading = dim_names(call.operands[0].ndim - count)
+    return (
+        " ".join([*leading, *["?"] * count]),
+        " ".join([*leading, *["1"] * count]),
+        "?",
+    )
+
+
+def layer_norm(call: Call) -> str:
+    """Return leading dims; weight and bias are whole."""
+    x, statistics, weight = _normalized(call, 1)
+    weights = [weight] * (len(call.operands) - 1)
+    return arrow([x, *weights], [x, *[statistics] * (len(call.results) - 1)])
+
+
+def layer_norm_backward(call: Call) -> str:
+    """Return leading dims, over which the gradients of weight and bias add up."""
+    x, statistics, weight = _normalized(call, 2)
+    num_statistics = len(call.results) - 1  # a mean goes with a bias
+    num_weights = len(call.operands) - 2 - num_statistics
+    operands = [x, x, *[statistics] * num_statistics, *[weight] * num_weights]
+    return arrow(operands, [x, *[weight] * (len(call.results) - 1)])
+
+
+def batch_norm(call: Call) -> str:
+    """Return the channel; the batch too where statistics are given, not taken."""
+    functional = len(call.results) == 5
+    training = functional and bool(call.args[5])
+    ndim = call.operands[0].ndim
+    x = " ".join(["?" if training else "b", "c", *["?"] * (ndim - 2)])
+    results = [
+        "? =b =c" if t is not None and t.shape == (0,) else "c =b"
+        for t in call.results[1:]
+    ]
+    return arrow([x, *["c"] * (len(call.operands) - 1)], [x, *results])
+
+
+def batch_norm_backward(call: Call) -> str:
+    """Return the channel; the batch too where statistics were given, not taken."""
+    ndim = call.operands[0].ndim
+    x = " ".join(["?" if call.args[7] else "b", "c", *["?"] * (ndim - 2)])
+    statistics = ["c" if t.shape != (0,) else "?" for t in call.operands[2:]]
+    return arrow([x, x, *statistics], [x, "c", "c"])
+
+
+# Convolution
+
+_MAX_SPATIAL = 3
+
+
+def _spatial(letter: str, count: int) -> str:
+    """Name the spatial dims: always three, so that one product counts the flops."""
+    names = [f"{letter}{dim}^" for dim in range(_MAX_SPATIAL)]
+    last = " ".join([names[count - 1], *(f"{name}:1" for name in names[count:])])
+    return " ".join([*names[: count - 1], f"({last})" if " " in last else last])
+
+
+def _convolved(weight: TensorType, is_transposed: Any, groups: Any) -> tuple[str, ...]:
+    """Return the dims of input, weight, bias and output."""
+    spatial = weight.ndim - 2
+    inputs, outputs = f"(g:{groups} i)", f"(g:{groups} o)"
+    images, kernel = _spatial("y", spatial), _spatial("k", spatial)
+    filters = f"{inputs} o" if is_transposed else f"{outputs} i"
+    rest = " ".join(["?"] * spatial)
+    # Flops go by the smaller image's positions: those of a transposed one's input.
+    inner, outer = (images, rest) if is_transposed else (rest, images)
+    return (
+        f"b {inputs} {inner}",
+        f"{filters} {kernel}",
+        outputs,
+        f"b {outputs} {outer}",
+    )
+
+
+def convolution(call: Call) -> str:
+    """Return batch, groups and channels; input channels of a group add up."""
+    x, weight, bias, y = _convolved(call.operands[1], call.args[6], call.args[8])
+    return arrow([x, weight, bias][: len(call.operands)], [y])
+
+
+def convolution_sum(call: Call) -> str:
+    """Return a product, plus the bias where there is one."""
+    return "0*1+2" if len(call.operands) == 3 else "0*1"
+
+
+def convolution_backward(call: Call) -> str:
+    """Return the dims of ``convolution``, its input's and weight's gradients."""
+    x, weight, bias, y = _convolved(call.operands[2], call.args[7], call.args[9])
+    return arrow([y, x, weight], [x, weight, f"{bias} =i"])
+
+
+# Attention
+
+
+def _attended(call: Call, position: int) -> tuple[str, str, str, list[str]]:
+    """Return the dims of query, key and value, and of the mask if there is one."""
+    query, key = call.operands[position : position + 2]
+    heads = f"(g r:{query.shape[1] // max(key.shape[1], 1)})"
+    mask = call.args[position + 3]
+    masks: list[str] = []
+    if isinstance(mask, TensorType):
+        dims = ["b", heads, "s", "t^"][4 - mask.ndim :]
+        sizes = zip(dims, mask.shape, strict=True)
+        masks = [" ".join("1" if size == 1 else dim for dim, size in sizes) or "?"]
+    causal = bool(call.args[-2])
+    rows = "s^" if causal else "s"
+    return f"b {heads} {rows}", "b g t^ d^", "b g t^ e^", masks
+
+
+def attention(call: Call) -> str:
+    """Return batch, key heads, query heads of each, and query positions."""
+    rows, key, value, mask = _attended(call, 0)
+    return arrow([f"{rows} d^", key, value, *mask], [f"{rows} e^", rows])
+
+
+def attention_backward(call: Call) -> str:
+    """Return the dims of ``attention``; keys' gradients add up over its queries."""
+    rows, key, value, mask = _attended(call, 1)
+    out, query = f"{rows} e^", f"{rows} d^"
+    return arrow([out, query, key, value, *mask, out, rows], [query, key, value])
+
+
+# Embedding
+
+
+def embedding_backward(call: Call) -> str:
+    """Return batch dims, over which rows add up unless scaled by how many there are."""
+    ndim = call.operands[1].ndim
+    ids = " ".join(["?"] * ndim if call.args[4] else dim_names(ndim)) or "?"
+    return f"{ids if ndim else ''} e, {ids} -> ? e"

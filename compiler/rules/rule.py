@@ -1,0 +1,116 @@
+"""One row of the rule table, and the call of an op that it is read for.
+
+A row says which dims of which tensors are the same *factor*, in the notation of
+einsum, nnScaler and Shardy. Every legal signature follows from that (signatures.py):
+
+==============  ==========================================================
+``m k, k n -> m n``   same name, same factor; one on the left alone is reduced
+``*``           all dims that are not named, aligned at the right (broadcasting)
+``n^``          a factor nobody may split
+``(b s)``       a dim that is a product of factors, outermost first
+``n{4|4|2}``    a dim that is a concatenation: the factor in pieces of these sizes
+``b:8``         the size, where the shapes alone do not tell it
+``1``           a dim of size one that belongs to no factor
+``?``           a dim that nobody may split; alone, a tensor like that
+``c =b``        a result that is the same on each part of ``b``, not a sum over it
+==============  ==========================================================
+
+A named factor that meets a dim of size one in one operand (a mask that broadcasts)
+leaves that dim whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from partita.compiler.ir.sbp import Reduction
+from partita.compiler.ir.tensor_type import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of an op: its arguments with every tensor replaced by its type.
+
+    ``operands`` are those tensors in order; ``results`` what it returns, ``None``
+    where it returns no tensor.
+    """
+
+    op: str
+    args: tuple[object, ...]
+    kwargs: tuple[tuple[str, object], ...]
+    operands: tuple[TensorType, ...]
+    results: tuple[TensorType | None, ...]
+
+    def arg(self, position: int, default: object = None) -> object:
+        """Return a positional argument, or ``default`` where it was left out."""
+        return self.args[position] if position < len(self.args) else default
+
+
+Text = str | Callable[[Call], str]
+"""A column of a row: text, or the function of a call that returns it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How one op may be partitioned.
+
+    Attributes:
+        op: the overload, as torch prints it.
+        dims: factors per tensor.
+        linear: the result as a sum of products of operands, by number: ``0*1``,
+            ``0+1``, ``0+1*2``; ``+`` adds all operands; "" where it is not linear.
+            ``P(sum)`` passes through one operand of each product, if it and the
+            results are floating.
+        reduce: how the ranks' results join when a reduced factor is split; ``None``
+            where they do not, so that reduced factors stay whole.
+        flops: multiply-adds counted as two, a product like ``2 m k n`` of numbers and
+            factor names; "" for one per element of the largest tensor.
+        localize: which argument states sizes that shrink with the shards:
+            ``shape@1`` (the shape of the result), ``pieces@1`` (the sizes of a
+            split), ``groups@8`` (a convolution's groups).
+        free: only metadata changes; no memory is read or written.
+    """
+
+    op: str
+    dims: Text
+    linear: Text = ""
+    reduce: Reduction | None = Reduction.SUM
+    flops: str = ""
+    localize: str = ""
+    free: bool = False
+
+    def dims_of(self, call: Call) -> str:
+        """Return the factors of one call, as text."""
+        return self.dims if isinstance(self.dims, str) else self.dims(call)
+
+    def linear_of(self, call: Call) -> str:
+        """Return how one call's results depend on its operands, as text."""
+        return self.linear if isinstance(self.linear, str) else self.linear(call)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSet:
+    """A table of rules, one per op. A value: ``with_`` returns another one.
+
+    >>> rules = RuleSet.of((Rule("aten.relu.default", "* -> *"),))
+    >>> rules.get("aten.relu.default").dims, rules.get("aten.magic.default")
+    ('* -> *', None)
+    """
+
+    rows: tuple[Rule, ...]
+    _by_op: dict[str, Rule]
+
+    @classmethod
+    def of(cls, rows: tuple[Rule, ...]) -> RuleSet:
+        """Return the set that holds ``rows``; a later row replaces an earlier one."""
+        by_op = {rule.op: rule for rule in rows}
+        return cls(tuple(by_op[op] for op in sorted(by_op)), by_op)
+
+    def get(self, op: str) -> Rule | None:
+        """Return the rule of ``op``, or ``None`` where the table has none."""
+        return self._by_op.get(op)
+
+    def with_(self, *rows: Rule) -> RuleSet:
+        """Return this set with rows added, or replaced where the op has one."""
+        return RuleSet.of((*self.rows, *rows))

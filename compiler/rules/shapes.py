@@ -1,0 +1,395 @@
+"""Dims and linearity of ops where they depend on the arguments.
+
+Each function returns, for one call, the same text that a plain row holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import gcd
+from typing import Any
+
+from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.rules.rule import Call, Text
+
+
+def dim_names(ndim: int) -> list[str]:
+    """Return one name per dim."""
+    return [f"d{dim}" for dim in range(ndim)]
+
+
+def arrow(operands: Sequence[str], results: Sequence[str]) -> str:
+    """Return the text of a whole call from that of each tensor."""
+    return f"{', '.join(operands)} -> {', '.join(results)}"
+
+
+def _whole(call: Call) -> str:
+    return arrow(["?"] * len(call.operands), ["?"] * len(call.results))
+
+
+def ints(value: Any) -> list[int]:
+    """Return an argument that is one number, several or ``None`` as a list."""
+    return [value] if isinstance(value, int) else list(value or ())
+
+
+# Elementwise
+
+
+def elementwise(call: Call) -> str:
+    """Return dims that broadcast, for as many tensors as there are."""
+    return arrow(["*"] * len(call.operands), ["*"] * len(call.results))
+
+
+def sum_of_tensors(call: Call) -> str:
+    """Return ``0+1``; a number added to a tensor makes it affine, not linear."""
+    return "0+1" if len(call.operands) == 2 else ""
+
+
+def product_of_tensors(call: Call) -> str:
+    """Return ``0*1``, or ``0`` where the other factor is a number."""
+    return "0*1" if len(call.operands) == 2 else "0"
+
+
+def quotient(call: Call) -> str:
+    """Return the numerator, unless the quotient is rounded."""
+    return "" if dict(call.kwargs).get("rounding_mode") else "0"
+
+
+def linear_if_zero(position: int) -> Text:
+    """Return ``0`` where the number that argument ``position`` fills in is zero."""
+
+    def linear(call: Call) -> str:
+        return "0" if call.arg(position, 0) == 0 else ""
+
+    return linear
+
+
+def linear_where(call: Call) -> str:
+    """Return ``1``, the tensor chosen from, where what replaces it is zero."""
+    numbers = [arg for arg in call.args if not isinstance(arg, TensorType)]
+    return "1" if numbers == [0] else ""
+
+
+# One dim apart from the others
+
+
+def along(position: int, default: int = -1) -> Text:
+    """Keep whole the dims that argument ``position`` names, in every tensor."""
+
+    def dims(call: Call) -> str:
+        names = dim_names(call.operands[0].ndim)
+        stated = dict(call.kwargs).get("dim", call.arg(position, default))
+        for dim in ints(stated):
+            if names:
+                names[dim] = "?"
+        text = " ".join(names)
+        return arrow([text or "?"] * len(call.operands), [text] * len(call.results))
+
+    return dims
+
+
+def reduced(position: int, reducible: bool = True) -> Text:
+    """Take away the dims that argument ``position`` names (none named: all).
+
+    The argument after it says whether they stay, with size one.
+    """
+
+    def dims(call: Call) -> str:
+        names = dim_names(call.operands[0].ndim)
+        taken = ints(call.arg(position, None)) or list(range(len(names)))
+        out: list[str] = list(names)
+        for dim in taken if names else ():
+            out[dim] = "1" if call.arg(position + 1, False) else ""
+            names[dim] = names[dim] if reducible else "?"
+        result = " ".join(name for name in out if name)
+        return arrow([" ".join(names) or "?"], [result] * len(call.results))
+
+    return dims
+
+
+def select(call: Call) -> str:
+    """Return dims without the one that is selected from."""
+    names, out = dim_names(call.operands[0].ndim), dim_names(call.operands[0].ndim)
+    for dim in ints(call.args[1]):
+        names[dim] = "?"
+        del out[dim]
+    return arrow([" ".join(names)], [" ".join(out)])
+
+
+def select_backward(call: Call) -> str:
+    """Return dims with the one that was selected from put back."""
+    ndim = call.operands[0].ndim + 1
+    names, out = dim_names(ndim), dim_names(ndim)
+    for dim in ints(call.args[2]):
+        del names[dim]
+        out[dim] = "?"
+    return arrow([" ".join(names) or "?"], [" ".join(out)])
+
+
+def same_sizes(call: Call) -> str:
+    """Share the dims that keep their size, as a slice does where it keeps all."""
+    (result,) = call.results
+    assert result is not None
+    return _filled(call, result.shape)
+
+
+def slice_scatter(call: Call) -> str:
+    """Share the dims that the source fills."""
+    return _filled(call, call.operands[1].shape)
+
+
+def select_scatter(call: Call) -> str:
+    """Return the source's dims and the one it is put into, which is whole."""
+    x, source = dim_names(call.operands[0].ndim), dim_names(call.operands[0].ndim)
+    for dim in ints(call.args[2]):
+        x[dim] = "?"
+        del source[dim]
+    text = " ".join(x)
+    return arrow([text, " ".join(source) or "?"], [text])
+
+
+def _filled(call: Call, shape: tuple[int, ...]) -> str:
+    names = [
+        name if size == other else "?"
+        for name, size, other in zip(
+            dim_names(len(shape)), call.operands[0].shape, shape, strict=True
+        )
+    ]
+    text = " ".join(names) or "?"
+    return arrow([text] * len(call.operands), [text])
+
+
+def pad(call: Call) -> str:
+    """Share the dims that are not padded; pads are stated from the last dim on."""
+    names = dim_names(call.operands[0].ndim)
+    pads = ints(call.args[1])
+    for at in range(len(pads) // 2):
+        if pads[2 * at] or pads[2 * at + 1]:
+            names[-1 - at] = "?"
+    text = " ".join(names)
+    return arrow([text or "?"], [text])
+
+
+# Reshaping
+
+
+def reshape(call: Call) -> str:
+    """Return the nested factors that both shapes are made of, outermost first.
+
+    Common factors are taken from the outside, then from the inside; what is left of
+    either shape between them is whole.
+
+    >>> from partita.compiler.rules.rule import Call
+    >>> def dims(old, new):
+    ...     old, new = TensorType.parse(f"f32{old}"), TensorType.parse(f"f32{new}")
+    ...     return reshape(Call("reshape", (), (), (old,), (new,)))
+    >>> dims([8, 6, 1], [2, 4, 6])
+    '(f0:2 f1:4) f2:6 1 -> f0:2 f1:4 f2:6'
+    >>> dims([6, 10], [4, 15])
+    '(f0:2 l0^:3) (l1^:2 f1:5) -> (f0:2 r0^:2) (r1^:3 f1:5)'
+    """
+    (operand,), (result,) = call.operands, call.results
+    assert result is not None
+    if operand.numel == 0:
+        return _whole(call)
+    left, right = _Factored(operand.shape, "l"), _Factored(result.shape, "r")
+    count = 0
+    for end in (0, -1):
+        while (size := gcd(left.size_at(end), right.size_at(end))) > 1:
+            left.take(end, f"f{count}:{size}", size)
+            right.take(end, f"f{count}:{size}", size)
+            count += 1
+    return arrow([left.text() or "?"], [right.text()])
+
+
+class _Factored:
+    """A shape from whose ends factors are taken, and what is left of its dims."""
+
+    def __init__(self, shape: tuple[int, ...], rest: str) -> None:
+        self.left = list(shape)
+        self.outer: list[list[str]] = [[] for _ in shape]
+        self.inner: list[list[str]] = [[] for _ in shape]
+        self.rest = rest
+
+    def _dim_at(self, end: int) -> int | None:
+        found = [dim for dim, size in enumerate(self.left) if size > 1]
+        return found[end] if found else None
+
+    def size_at(self, end: int) -> int:
+        dim = self._dim_at(end)
+        return 1 if dim is None else self.left[dim]
+
+    def take(self, end: int, name: str, size: int) -> None:
+        dim = self._dim_at(end)
+        assert dim is not None
+        self.left[dim] //= size
+        if end == 0:
+            self.outer[dim].append(name)
+        else:
+            self.inner[dim].insert(0, name)
+
+    def text(self) -> str:
+        dims: list[str] = []
+        for dim, size in enumerate(self.left):
+            rest = [f"{self.rest}{dim}^:{size}"] if size > 1 else []
+            words = [*self.outer[dim], *rest, *self.inner[dim]]
+            dims.append(
+                f"({' '.join(words)})" if len(words) > 1 else (words or ["1"])[0]
+            )
+        return " ".join(dims)
+
+
+def permute(call: Call) -> str:
+    """Return the dims in their new order."""
+    names = dim_names(call.operands[0].ndim)
+    order = ints(call.args[1])
+    return arrow([" ".join(names) or "?"], [" ".join(names[dim] for dim in order)])
+
+
+# Pieces
+
+
+def _with_piece(ndim: int, dim: int, pieces: Sequence[int]) -> str:
+    names = dim_names(ndim)
+    names[dim] = f"n{{{'|'.join(str(size) for size in pieces)}}}"
+    return " ".join(names)
+
+
+def concatenate(call: Call) -> str:
+    """Return a dim in pieces, of which each operand has one."""
+    dim = ints(call.arg(1, 0))[0]
+    sizes = [tensor.shape[dim] for tensor in call.operands]
+    if 0 in sizes:
+        return _whole(call)
+    ndim = call.operands[0].ndim
+    pieces = [_with_piece(ndim, dim, [size]) for size in sizes]
+    return arrow(pieces, [_with_piece(ndim, dim, sizes)])
+
+
+def split(call: Call) -> str:
+    """Return a dim in pieces, of which each result has one."""
+    sizes, dim = ints(call.args[1]), ints(call.arg(2, 0))[0]
+    if 0 in sizes:
+        return _whole(call)
+    ndim = call.operands[0].ndim
+    pieces = [_with_piece(ndim, dim, [size]) for size in sizes]
+    return arrow([_with_piece(ndim, dim, sizes)], pieces)
+
+
+# Indices
+
+
+def _indexed(call: Call, dim: int, index: TensorType) -> list[str] | None:
+    """Name the dims of operand 0, ``None`` where the index cuts others than ``dim``."""
+    names = dim_names(call.operands[0].ndim)
+    if not names:
+        return None
+    dim %= len(names)
+    sizes = zip(call.operands[0].shape, index.shape, strict=True)
+    if any(a != b for at, (a, b) in enumerate(sizes) if at != dim):
+        return None
+    names[dim] = "?"
+    return names
+
+
+def gather(call: Call) -> str:
+    """Return dims of which the gathered one is whole in the source alone."""
+    dim = ints(call.args[1])[0]
+    names = _indexed(call, dim, call.operands[1])
+    if names is None:
+        return _whole(call)
+    index = list(names)
+    index[dim] = "i"
+    return arrow([" ".join(names), " ".join(index)], [" ".join(index)])
+
+
+def scatter(call: Call) -> str:
+    """Return dims of which the scattered one is whole."""
+    dim = ints(call.args[1])[0]
+    named = [_indexed(call, dim, tensor) for tensor in call.operands[1:]]
+    if None in named:
+        return _whole(call)
+    text = " ".join(named[0] or ())
+    return arrow([text] * len(call.operands), [text])
+
+
+def scatter_add(call: Call) -> str:
+    """Return dims of ``scatter``; what one index gathers adds up."""
+    dim = ints(call.args[1])[0]
+    names = _indexed(call, dim, call.operands[1])
+    if names is None or call.operands[1].shape != call.operands[2].shape:
+        return _whole(call)
+    index = list(names)
+    index[dim] = "i"
+    return arrow([" ".join(names), *[" ".join(index)] * 2], [" ".join(names)])
+
+
+def index_select(call: Call) -> str:
+    """Return dims of which one is replaced by that of the index."""
+    names, out = dim_names(call.operands[0].ndim), dim_names(call.operands[0].ndim)
+    for dim in ints(call.args[1]) if names else ():
+        names[dim], out[dim] = "?", "i"
+    index = "i" if call.operands[1].ndim and names else "?"
+    return arrow([" ".join(names) or "?", index], [" ".join(out)])
+
+
+def _indexing(call: Call, at: Any) -> tuple[list[str], list[str], list[str]] | None:
+    """Name the dims of the source, of the indices, and of what is indexed.
+
+    ``None`` for boolean masks, which count what they select.
+    """
+    where = [dim for dim, index in enumerate(at) if index is not None]
+    indices = [index for index in at if index is not None]
+    if not where or any(index.dtype.itemsize == 1 for index in indices):
+        return None
+    names = dim_names(call.operands[0].ndim)
+    ndim = max(index.ndim for index in indices)
+    ids = [f"i{dim}" for dim in range(ndim)]
+    # Dims that were indexed stand in the place of the first, or in front of all others
+    # where they were not neighbours.
+    first = where[0] if where == list(range(where[0], where[-1] + 1)) else 0
+    others = [name for dim, name in enumerate(names) if dim not in where]
+    found = [*others[:first], *ids, *others[first:]]
+    for dim in where:
+        names[dim] = "?"
+    texts = [" ".join(ids[ndim - index.ndim :]) or "?" for index in indices]
+    return names, texts, found
+
+
+def index(call: Call) -> str:
+    """Return dims of which the indexed ones become those of the indices."""
+    named = _indexing(call, call.args[1])
+    if named is None:
+        return _whole(call)
+    names, indices, found = named
+    return arrow([" ".join(names), *indices], [" ".join(found)])
+
+
+def index_put(call: Call) -> str:
+    """Return dims of which the indexed ones are whole, or add up if accumulated."""
+    named = _indexing(call, call.args[1])
+    if named is None:
+        return _whole(call)
+    names, indices, found = named
+    if not call.arg(3, False):
+        indices = ["?"] * len(indices)
+        found = ["?" if name.startswith("i") else name for name in found]
+    values = call.operands[-1]
+    stated = found[len(found) - values.ndim :]
+    if _broadcasts_along_indices(found, stated, values):
+        return _whole(call)
+    return arrow(
+        [" ".join(names), *indices, " ".join(stated) or "?"], [" ".join(names)]
+    )
+
+
+def _broadcasts_along_indices(
+    found: list[str], stated: list[str], values: TensorType
+) -> bool:
+    wide = {name for name, size in zip(stated, values.shape, strict=True) if size > 1}
+    return any(name.startswith("i") and name not in wide for name in found)
+
+
+def index_put_sum(call: Call) -> str:
+    """Return the source plus the values, whatever stands between them."""
+    return f"0+{len(call.operands) - 1}"

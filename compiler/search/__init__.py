@@ -1,0 +1,1 @@
+"""The search that decides every placement, and explains it."""

@@ -1,0 +1,336 @@
+"""From a solved search problem to the plan: every decision, and what it predicts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import fx
+
+from partita.compiler.capture.capture import Captured
+from partita.compiler.capture.fingerprint import fingerprint, print_constants
+from partita.compiler.cost.boxing import cheapest_steps, step_seconds
+from partita.compiler.cost.memory import peak_bytes
+from partita.compiler.cost.step import Step, payload_bytes, step_wire_bytes
+from partita.compiler.hardware.profile import Hardware
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.program import (
+    InputKind,
+    InputRole,
+    OutputKind,
+    OutputRole,
+    Program,
+    Value,
+    info,
+    op_name,
+    operands,
+    type_of,
+    value_of,
+)
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.signature import Signature
+from partita.compiler.plan.document import (
+    Alternative,
+    Boxing,
+    Buffer,
+    CollectiveTotal,
+    LoweringStep,
+    ModelId,
+    Node,
+    Output,
+    Parameter,
+    ParameterPlacements,
+    PlanOptions,
+    Predicted,
+    Ref,
+    Reported,
+    Role,
+    SearchResult,
+    Stage,
+    boxing_key,
+)
+from partita.compiler.plan.inputs import from_capture
+from partita.compiler.plan.plan import Plan
+from partita.compiler.search.alternatives import Alternatives
+from partita.compiler.search.candidates import flops_of
+from partita.compiler.search.pose import Posed
+
+_MOST_ALTERNATIVES = 6
+
+
+@dataclass(frozen=True)
+class Found:
+    """An assignment and how it was found."""
+
+    choices: Sequence[int]
+    result: SearchResult
+
+
+def decide(
+    captured: Captured,
+    posed: Posed,
+    found: Found,
+    *,
+    version: str,
+    class_name: str,
+    options: PlanOptions,
+) -> Plan:
+    """Return the plan that carries out ``found``.
+
+    Args:
+        captured: the program and the spec of its inputs.
+        posed: the problem that was solved.
+        found: a choice per node of the problem.
+        version: of Partita.
+        class_name: of the model.
+        options: what the plan was asked for.
+    """
+    return _Decider(captured, posed, found).decide(version, class_name, options)
+
+
+class _Decider:
+    def __init__(self, captured: Captured, posed: Posed, found: Found) -> None:
+        self.captured = captured
+        self.program: Program = captured.program
+        self.posed = posed
+        self.found = found
+        self.mesh: Mesh = posed.problem.mesh
+        self.hardware: Hardware = posed.candidates.hardware
+        self.chosen: dict[fx.Node | OutputRole, Signature] = {}
+        self.at: dict[fx.Node | OutputRole, int] = {}
+        nodes = zip(posed.items, posed.problem.nodes, found.choices, strict=True)
+        for index, (item, node, choice) in enumerate(nodes):
+            self.chosen[item] = node.choices[choice].signature
+            self.at[item] = index
+
+    def decide(self, version: str, class_name: str, options: PlanOptions) -> Plan:
+        nodes = self._nodes()
+        outputs = self._outputs()
+        boxings = self._boxings()
+        order = tuple(info(node).key for node in self.program.nodes())
+        return Plan(
+            partita=version,
+            model=ModelId(class_name, fingerprint(self.program)),
+            mesh=self.mesh,
+            stages=(Stage(self.mesh, tuple(range(self.mesh.size)), order),),
+            hardware=self.hardware.to_dict(),
+            inputs=from_capture(self.captured.inputs),
+            options=options,
+            parameters=self._parameters(),
+            buffers=self._buffers(),
+            nodes=nodes,
+            boxings=boxings,
+            order=order,
+            outputs=outputs,
+            collectives=_totals(boxings, self.mesh),
+            predicted=self._predicted(boxings, options),
+            search=self.found.result,
+            reported=tuple(
+                Reported(op, "no rule: every tensor whole on every rank", keys)
+                for op, keys in self._unknown()
+            ),
+        )
+
+    def _unknown(self) -> list[tuple[str, tuple[str, ...]]]:
+        unknown = self.posed.candidates.unknown
+        return [
+            (op, tuple(info(n).key for n in nodes)) for op, nodes in unknown.items()
+        ]
+
+    def _nodes(self) -> dict[str, Node]:
+        prices = Alternatives(self.posed.problem, self.found.choices)
+        roles = dict(self.program.placeholders())
+        return {
+            info(node).key: self._node(node, roles.get(node), prices)
+            for node in self.program.nodes()
+        }
+
+    def _node(
+        self, node: fx.Node, role: InputRole | None, prices: Alternatives
+    ) -> Node:
+        fact = info(node)
+        index = self.at[node]
+        choices = self.posed.problem.nodes[index].choices
+        chosen = self.found.choices[index]
+        alternatives = [
+            Alternative(choices[other].signature, delta)
+            for other, delta in prices.of_node(index)
+            if other != chosen and delta < float("inf")
+        ]
+        flops = 0.0
+        if role is None:
+            rule, factors = self.posed.candidates.read[node]
+            flops = flops_of(rule, factors, {})
+        return Node(
+            op=op_name(node),
+            types=fact.types,
+            signature=self.chosen[node],
+            operands=tuple(self._ref(value) for value in operands(node)),
+            constants=() if role else print_constants(node),
+            stage=fact.stage,
+            phase=fact.phase,
+            module=fact.module,
+            source=fact.source,
+            role=Role(role.kind, role.name) if role else None,
+            seconds=choices[chosen].seconds,
+            flops=flops,
+            alternatives=tuple(alternatives[:_MOST_ALTERNATIVES]),
+        )
+
+    def _ref(self, value: Value) -> Ref:
+        return Ref(info(value.node).key, value.index)
+
+    def _outputs(self) -> tuple[Output, ...]:
+        return tuple(
+            Output(
+                role.kind,
+                role.name,
+                self._ref(value_of(node)),
+                self.chosen[role].operands[0],
+            )
+            for node, role in self.program.results()
+        )
+
+    def _boxings(self) -> tuple[Boxing, ...]:
+        consumers: dict[tuple[Value, Placement], list[str]] = {}
+        for node in self.program.calls():
+            wanted = self.chosen[node].operands
+            for value, want in zip(operands(node), wanted, strict=True):
+                users = consumers.setdefault((value, want), [])
+                if info(node).key not in users:
+                    users.append(info(node).key)
+        for node, role in self.program.results():
+            want = self.chosen[role].operands[0]
+            name = f"{role.kind}:{role.name}"
+            consumers.setdefault((value_of(node), want), []).append(name)
+        found: list[Boxing] = []
+        for (value, target), users in consumers.items():
+            source = self.chosen[value.node].results[value.index]
+            assert source is not None
+            if source != target:
+                found.append(self._boxing(value, source, target, tuple(users)))
+        return tuple(found)
+
+    def _boxing(
+        self,
+        value: Value,
+        source: Placement,
+        target: Placement,
+        users: tuple[str, ...],
+    ) -> Boxing:
+        type_ = type_of(value)
+        steps = cheapest_steps(type_, source, target, self.mesh, self.hardware).steps
+        producer = info(value.node).key
+        return Boxing(
+            key=boxing_key(producer, value.index, target),
+            producer=producer,
+            index=value.index,
+            source=source,
+            target=target,
+            lowering=tuple(self._lowering(value, step) for step in steps),
+            consumers=users,
+            why=f"made as {source}, wanted as {target} by {users[0]}"
+            + (f" and {len(users) - 1} more" if len(users) > 1 else ""),
+        )
+
+    def _lowering(self, value: Value, step: Step) -> LoweringStep:
+        type_ = type_of(value)
+        return LoweringStep(
+            kind=str(step.kind),
+            axis=self.mesh.names[step.axis],
+            after=step.after,
+            payload=payload_bytes(type_, step, self.mesh),
+            bytes=step_wire_bytes(type_, step, self.mesh),
+            seconds=step_seconds(type_, step, self.mesh, self.hardware),
+        )
+
+    def _parameters(self) -> dict[str, Parameter]:
+        trained = {
+            r.name for r in self.program.outputs if r.kind is OutputKind.GRADIENT
+        }
+        found: dict[str, Parameter] = {}
+        for node, role in self.program.placeholders():
+            if role.kind is InputKind.PARAMETER:
+                storage = self.chosen[node].results[0]
+                assert storage is not None
+                held = storage if role.name in trained else None
+                type_ = type_of(Value(node, 0))
+                found[role.name] = Parameter(
+                    shape=type_.shape,
+                    dtype=type_.dtype,
+                    placements=ParameterPlacements(
+                        use=self._first_use(node, storage),
+                        storage=storage,
+                        gradient=held,
+                        optimizer=held,
+                    ),
+                    aliases=role.aliases,
+                )
+        return found
+
+    def _first_use(self, node: fx.Node, storage: Placement) -> Placement:
+        for user in node.users:
+            if user.op == "call_function":
+                wanted = self.chosen[user].operands
+                for value, want in zip(operands(user), wanted, strict=True):
+                    if value.node is node:
+                        return want
+        return storage
+
+    def _buffers(self) -> dict[str, Buffer]:
+        mutated = {
+            r.name for r in self.program.outputs if r.kind is OutputKind.MUTATED_BUFFER
+        }
+        found: dict[str, Buffer] = {}
+        for node, role in self.program.placeholders():
+            if role.kind is InputKind.BUFFER:
+                type_ = type_of(Value(node, 0))
+                placement = self.chosen[node].results[0]
+                assert placement is not None
+                found[role.name] = Buffer(
+                    shape=type_.shape,
+                    dtype=type_.dtype,
+                    placement=placement,
+                    aliases=role.aliases,
+                    mutated=role.name in mutated,
+                )
+        return found
+
+    def _predicted(
+        self, boxings: tuple[Boxing, ...], options: PlanOptions
+    ) -> Predicted:
+        seconds = {"compute": 0.0, "update": 0.0}
+        for item, node, choice in zip(
+            self.posed.items, self.posed.problem.nodes, self.found.choices, strict=True
+        ):
+            is_call = isinstance(item, fx.Node) and item.op == "call_function"
+            seconds["compute" if is_call else "update"] += node.choices[choice].seconds
+        for boxing in boxings:
+            for step in boxing.lowering:
+                part = f"communication {step.axis}" if step.bytes else "local copies"
+                seconds[part] = seconds.get(part, 0.0) + step.seconds
+        placements = {
+            Value(node, index): placement
+            for node, signature in self.chosen.items()
+            if isinstance(node, fx.Node)
+            for index, placement in enumerate(signature.results)
+            if placement is not None
+        }
+        parts = peak_bytes(self.program, placements, self.mesh, options.optimizer)
+        total = sum(seconds.values())
+        return Predicted(total, sum(parts.values()), seconds, parts)
+
+
+def _totals(boxings: Sequence[Boxing], mesh: Mesh) -> tuple[CollectiveTotal, ...]:
+    counts: Counter[tuple[str, str]] = Counter()
+    payloads: Counter[tuple[str, str]] = Counter()
+    for boxing in boxings:
+        for step in boxing.lowering:
+            if step.payload and mesh.sizes[mesh.axis(step.axis)] > 1:
+                counts[step.kind, step.axis] += 1
+                payloads[step.kind, step.axis] += step.payload
+    return tuple(
+        CollectiveTotal(kind, axis, counts[kind, axis], payloads[kind, axis])
+        for kind, axis in sorted(counts)
+    )

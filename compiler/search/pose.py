@@ -1,0 +1,247 @@
+"""Pose the search problem of a program: nodes, choices, ties, prices.
+
+Placeholders choose where they are stored, calls choose a signature, outputs choose
+in which placement they leave. A gradient leaves as its parameter is stored, a mutated
+buffer as it came; the loss leaves as ``B``; nothing leaves partial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from torch import fx
+
+from partita.compiler.cost.boxing import cheapest_steps
+from partita.compiler.cost.compute import op_seconds
+from partita.compiler.errors import NoSolution
+from partita.compiler.hardware.profile import Hardware
+from partita.compiler.ir.layout import largest_shard_numel
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.program import (
+    InputKind,
+    InputRole,
+    OutputKind,
+    OutputRole,
+    Program,
+    Value,
+    info,
+    operands,
+    type_of,
+    value_of,
+)
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.signature import Signature
+from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.search.candidates import Candidates, Priced
+from partita.compiler.search.pins import Pin, check_pin, parse_pins
+from partita.compiler.search.problem import Choice, Problem, SearchNode, Tie
+
+# Tensors that an optimizer's update reads and writes per parameter (parameter,
+# gradient, moments; then parameter and moments again).
+UPDATE_PASSES = {"sgd": 3, "adam": 7, "adamw": 7}
+
+Item = fx.Node | OutputRole
+
+
+@dataclass(frozen=True)
+class Posed:
+    """A problem and what its nodes stand for, by position."""
+
+    problem: Problem
+    items: tuple[Item, ...]
+    candidates: Candidates
+
+    def index(self, item: Item) -> int:
+        """Return the position of a node or output."""
+        return self.items.index(item)
+
+
+def box_seconds(
+    mesh: Mesh,
+    hardware: Hardware,
+    type_: TensorType,
+    made: Placement,
+    wanted: Placement,
+) -> float:
+    """Return the time of the cheapest boxing from ``made`` to ``wanted``."""
+    return cheapest_steps(type_, made, wanted, mesh, hardware).seconds
+
+
+def pose(
+    candidates: Candidates, pins: Mapping[str, str], optimizer: str = "adamw"
+) -> Posed:
+    """Return the search problem of a program.
+
+    Raises:
+        BadOptions: for a pin that is unknown or illegal.
+        NoSolution: when a pin leaves a node nothing to choose.
+    """
+    return _Poser(candidates, pins, optimizer).pose()
+
+
+class _Poser:
+    def __init__(
+        self, candidates: Candidates, pins: Mapping[str, str], optimizer: str
+    ) -> None:
+        self.candidates = candidates
+        self.program: Program = candidates.program
+        self.mesh = candidates.mesh
+        self.optimizer = optimizer
+        self.roles = dict(self.program.placeholders())
+        self.names = {
+            name: node
+            for node, role in self.roles.items()
+            for name in (role.name, *role.aliases)
+        } | {info(node).key: node for node in self.program.calls()}
+        parsed = parse_pins(pins, self.names)
+        self.pins: dict[fx.Node, Pin] = {}
+        for name, pin in parsed.items():
+            node = self.names[name]
+            check_pin(name, pin, type_of(Value(node, 0)), self.mesh)
+            role = self.roles.get(node)
+            if role is not None and role.kind is InputKind.INPUT:
+                pin = Pin(pin.placement, pin.use or pin.placement)
+            self.pins[node] = pin
+        self.uses = {n: pin.use for n, pin in self.pins.items() if pin.use is not None}
+        for node in self.program.calls():  # a whole parameter stays whole in its views
+            rule, _ = candidates.read[node]
+            sources = {value.node for value in operands(node)}
+            if rule.free and len(sources) == 1:
+                use = self.uses.get(*sources)
+                if use is not None and use.is_broadcast:
+                    self.uses.setdefault(node, use)
+
+    def pose(self) -> Posed:
+        nodes = list(self.program.nodes())
+        at = {node: index for index, node in enumerate(nodes)}
+        calls = {n: self._of_call(n) for n in nodes if n.op == "call_function"}
+        wants = self._wants(calls)
+        choices: dict[Item, tuple[Choice, ...]] = dict(calls)
+        for node, role in self.roles.items():
+            choices[node] = self._of_placeholder(node, role, wants.get(node, set()))
+        items: list[Item] = list(nodes)
+        search_nodes = [
+            SearchNode(
+                info(node).key,
+                choices[node],
+                tuple((at[v.node], v.index) for v in operands(node)),
+                info(node).types,
+            )
+            for node in nodes
+        ]
+        ties: list[Tie] = []
+        stored = {role.name: node for node, role in self.roles.items()}
+        for node, role in self.program.results():
+            value = value_of(node)
+            if role.kind in (OutputKind.GRADIENT, OutputKind.MUTATED_BUFFER):
+                source = stored[role.name]
+                ties.append(Tie(at[source], len(items)))
+                placements = [c.signature.results[0] for c in choices[source]]
+            elif role.kind is OutputKind.LOSS:
+                placements = [Placement.broadcast(self.mesh.ndim)]
+            else:
+                placements = self.candidates.of_tensor(type_of(value), {})
+            search_nodes.append(
+                SearchNode(
+                    f"{role.kind}:{role.name}",
+                    tuple(Choice(Signature((p,), ()), 0.0) for p in placements if p),
+                    ((at[value.node], value.index),),
+                    (),
+                )
+            )
+            items.append(role)
+        price = partial(box_seconds, self.mesh, self.candidates.hardware)
+        problem = Problem(tuple(search_nodes), tuple(ties), self.mesh, price)
+        return Posed(problem, tuple(items), self.candidates)
+
+    def _of_call(self, node: fx.Node) -> tuple[Choice, ...]:
+        found: Iterator[Priced] = iter(self.candidates.of_call(node))
+        pin = self.pins.get(node)
+        uses = [self.uses.get(value.node) for value in operands(node)]
+        kept = tuple(
+            priced.choice
+            for priced in found
+            if (
+                pin is None
+                or pin.placement is None
+                or priced.choice.signature.results[0] == pin.placement
+            )
+            and all(
+                use is None or use == wanted
+                for use, wanted in zip(
+                    uses, priced.choice.signature.operands, strict=True
+                )
+            )
+        )
+        if not kept:
+            pinned = next(
+                self._name(v.node)
+                for v in (Value(node, 0), *operands(node))
+                if v.node in self.pins or v.node in self.uses
+            )
+            fact = info(node)
+            raise NoSolution(
+                f"pin {pinned!r}: {fact.key} ({node.target}, {fact.source}) has no "
+                "signature with that placement"
+            )
+        return kept
+
+    def _name(self, node: fx.Node) -> str:
+        role = self.roles.get(node)
+        return info(node).key if role is None else role.name
+
+    def _wants(
+        self, calls: Mapping[fx.Node, tuple[Choice, ...]]
+    ) -> dict[fx.Node, set[Placement]]:
+        wants: dict[fx.Node, set[Placement]] = {}
+        for node, choices in calls.items():
+            for position, value in enumerate(operands(node)):
+                if value.node in self.roles:
+                    wants.setdefault(value.node, set()).update(
+                        choice.signature.operands[position] for choice in choices
+                    )
+        return wants
+
+    def _of_placeholder(
+        self, node: fx.Node, role: InputRole, wants: set[Placement]
+    ) -> tuple[Choice, ...]:
+        type_ = type_of(Value(node, 0))
+        pin = self.pins.get(node)
+        placements: list[Placement]
+        if pin is not None and pin.placement is not None:
+            placements = [pin.placement]
+        elif role.kind is InputKind.PARAMETER:
+            segments = {
+                dim: self.candidates.segmentations.of_dim.get(
+                    (Value(node, 0), dim), frozenset[tuple[int, ...]]()
+                )
+                for dim in range(type_.ndim)
+            }
+            placements = list(self.candidates.of_tensor(type_, segments))
+        else:
+            whole = Placement.broadcast(self.mesh.ndim)
+            placements = [whole, *sorted({w for w in wants if _is_stored(w)}, key=str)]
+            placements = list(dict.fromkeys(placements))
+        return tuple(
+            Choice(Signature((), (p,)), self._update_seconds(role, type_, p))
+            for p in placements
+        )
+
+    def _update_seconds(
+        self, role: InputRole, type_: TensorType, placement: Placement
+    ) -> float:
+        if role.kind is not InputKind.PARAMETER or not self._is_trained(role):
+            return 0.0
+        local = largest_shard_numel(type_.shape, placement, self.mesh)
+        touched = local * type_.dtype.itemsize * UPDATE_PASSES[self.optimizer]
+        return op_seconds(0.0, touched, type_.dtype, self.candidates.hardware.device)
+
+    def _is_trained(self, role: InputRole) -> bool:
+        gradient = OutputRole(OutputKind.GRADIENT, role.name)
+        return gradient in self.program.outputs
+
+
+def _is_stored(placement: Placement) -> bool:
+    return not placement.has_partial

@@ -1,0 +1,117 @@
+"""The search problem: which signature each node takes, and what that costs.
+
+The cost of an assignment is the compute time of every node plus, for every tensor,
+one boxing to each *distinct* placement that its consumers want and that differs from
+the placement in which it is made: consumers that want the same placement share it.
+
+    cost = sum_n seconds[n, choice]
+         + sum_t sum_{w in wanted(t), w != made(t)} box_seconds(type(t), made(t), w)
+
+``cost_of`` is the one function that prices an assignment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.signature import Signature
+from partita.compiler.ir.tensor_type import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One signature that a node may take, and its compute time on one device."""
+
+    signature: Signature
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SearchNode:
+    """A node and all that it may choose from; a pinned node has fewer choices.
+
+    Attributes:
+        key: the node's stable key, for messages.
+        choices: what it may take.
+        operands: per operand, the node that makes it and which of its results.
+        result_types: one per result, ``None`` for a result that is no tensor.
+    """
+
+    key: str
+    choices: tuple[Choice, ...]
+    operands: tuple[tuple[int, int], ...]
+    result_types: tuple[TensorType | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """Two nodes bound to one placement: ``first.results[0] == second.operands[0]``.
+
+    It holds a gradient to the placement in which its parameter is stored.
+    """
+
+    first: int
+    second: int
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Nodes with their choices, the ties between them, and the price of a boxing.
+
+    ``box_seconds(type, made, wanted)`` is asked for differing placements only;
+    infinity means that there is no such boxing.
+    """
+
+    nodes: tuple[SearchNode, ...]
+    ties: tuple[Tie, ...]
+    mesh: Mesh
+    box_seconds: Callable[[TensorType, Placement, Placement], float]
+
+    def __post_init__(self) -> None:
+        for index, node in enumerate(self.nodes):
+            for choice in node.choices:
+                signature = choice.signature
+                assert len(signature.operands) == len(node.operands), node.key
+                assert len(signature.results) == len(node.result_types), node.key
+                assert 0.0 <= choice.seconds < inf, (node.key, choice.seconds)
+            for source, result in node.operands:
+                assert source != index, f"{node.key} uses itself"
+                assert self.nodes[source].result_types[result] is not None, node.key
+
+
+def made_placement(choice: Choice, result: int) -> Placement:
+    """Return the placement in which ``choice`` makes a result that is a tensor."""
+    placement = choice.signature.results[result]
+    assert placement is not None
+    return placement
+
+
+def cost_of(problem: Problem, choices: Sequence[int]) -> float:
+    """Return the cost in seconds of an assignment: one choice index per node.
+
+    Infinity when it breaks a tie or needs a boxing that does not exist.
+    """
+    chosen = [
+        node.choices[index] for node, index in zip(problem.nodes, choices, strict=True)
+    ]
+    for tie in problem.ties:
+        stored = made_placement(chosen[tie.first], 0)
+        if stored != chosen[tie.second].signature.operands[0]:
+            return inf
+    wanted: dict[tuple[int, int], set[Placement]] = {}
+    for node, choice in zip(problem.nodes, chosen, strict=True):
+        for value, want in zip(node.operands, choice.signature.operands, strict=True):
+            wanted.setdefault(value, set()).add(want)
+    total = sum(choice.seconds for choice in chosen)
+    for (source, result), wants in sorted(wanted.items(), key=lambda item: item[0]):
+        made = made_placement(chosen[source], result)
+        type_ = problem.nodes[source].result_types[result]
+        assert type_ is not None
+        # Sorted, so that equal assignments have equal sums to the last bit.
+        prices = (problem.box_seconds(type_, made, w) for w in wants if w != made)
+        total += sum(sorted(prices))
+    return total

@@ -1,0 +1,221 @@
+"""A lower bound on the cost, by moving costs about until nothing more can be gained.
+
+This is the dual of the linear relaxation that ``ilp.py`` writes down, climbed by
+sequential tree-reweighted message passing (Kolmogorov, "Convergent Tree-Reweighted
+Message Passing for Energy Minimization", PAMI 28(10), 2006) in the form of
+reparametrizations: at any time
+
+    cost(x) >= bound + sum_i theta_i(x_i) + sum_links table(x_i, x_j)
+
+holds for every assignment x, and everything on the right is non-negative. So
+``bound`` is a true lower bound at any time, and ``bound + theta_i(a) + ...`` is one
+for all assignments with x_i = a: what exceeds a known cost needs no search.
+
+A star is split into one link per port, each with a share of the boxing prices; shares
+that a port can do without go to the others after every sweep.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+
+import numpy as np
+
+from partita.compiler.search.model import (
+    NOBODY,
+    Bools,
+    Floats,
+    Ints,
+    Model,
+    Star,
+    price_of_sets,
+)
+
+
+@dataclass(slots=True)
+class _End:
+    """One end of a link: ``table`` is [own class, other's class], shared by both."""
+
+    other: int
+    table: Floats
+    own: Ints
+    theirs: Ints
+    order: Ints = field(init=False)  # choices sorted by class, and where classes start
+    starts: Ints = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.order = np.argsort(self.own, kind="stable")
+        classes = np.arange(len(self.table))
+        self.starts = np.searchsorted(self.own[self.order], classes)
+
+    def least(self, values: Floats) -> Floats:
+        """Return the smallest value in each own class."""
+        return np.minimum.reduceat(values[self.order], self.starts)
+
+
+class _SplitStar:
+    """The shares [port, made, wanted] of a star's prices, and the ports' tables."""
+
+    def __init__(self, star: Star) -> None:
+        self.sets = {variable: port.sets for variable, port in star.ports.items()}
+        takes = np.array([sets.any(axis=0) for sets in self.sets.values()])
+        self.takers = takes[:, None, :].astype(np.float64)
+        self.count = np.maximum(self.takers.sum(axis=0), 1.0)
+        prices = np.where(star.boxing < inf, star.boxing, 0.0)
+        self.shares = self.takers * (prices / self.count)
+        self.tables: dict[int, Floats] = {}
+        self.singles: dict[int, tuple[Ints, Ints]] = {}
+        for (variable, sets), share in zip(self.sets.items(), self.shares, strict=True):
+            impossible = np.isinf(price_of_sets(star.boxing, sets))
+            table = np.where(impossible, inf, price_of_sets(share, sets))
+            self.tables[variable] = np.ascontiguousarray(table)
+            if sets.sum(axis=1).max() <= 1 and sets.sum(axis=0).max() <= 1:
+                classes, columns = np.nonzero(sets)
+                self.singles[variable] = (classes, columns)
+
+    def level(self) -> None:
+        """Take from every port what it can spare and share it out evenly."""
+        spare = np.zeros_like(self.shares)
+        for port, (variable, table) in enumerate(self.tables.items()):
+            sets = self.sets[variable]
+            if variable in self.singles:
+                classes, columns = self.singles[variable]
+                spare[port][:, columns] = table[:, classes]
+            else:
+                part = table / np.maximum(sets.sum(axis=1), 1)
+                spread = np.where(sets[None], part[:, :, None], inf)
+                spare[port] = spread.min(axis=1)
+        np.minimum(spare, self.shares, out=spare)
+        change = self.takers * (spare.sum(axis=0) / self.count) - spare
+        self.shares += change
+        for port, (variable, table) in enumerate(self.tables.items()):
+            if variable in self.singles:
+                classes, columns = self.singles[variable]
+                table[:, classes] += change[port][:, columns]
+            else:
+                table += change[port] @ self.sets[variable].T
+        # Rounding must not leave anything negative: the bound relies on it.
+        for table in self.tables.values():
+            np.maximum(table, 0.0, out=table)
+
+
+class Relaxation:
+    """The lower bound of one model, which must not change meanwhile."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.bound = model.constant
+        self._theta = {variable: cost.copy() for variable, cost in model.costs.items()}
+        self._ends: dict[int, list[_End]] = {variable: [] for variable in model.costs}
+        self._stars = {name: _SplitStar(star) for name, star in model.stars.items()}
+        self.tables: dict[tuple[int, int], Floats] = {}
+        for variable, edges in model.edges.items():
+            for other, edge in edges.items():
+                if variable == edge.first:
+                    table = edge.table.copy()
+                    self.tables[variable, other] = table
+                    own, theirs = edge.first_class, edge.second_class
+                    self._link(variable, other, table, own, theirs)
+        for name, split in self._stars.items():
+            star = model.stars[name]
+            producer, made = star.producer, star.made
+            if producer == NOBODY:
+                # a variable without a say; its number is in nobody else's use
+                producer, made = -2 - name, np.zeros(1, dtype=np.int64)
+                self._theta[producer] = np.zeros(1)
+                self._ends[producer] = []
+            for variable, table in split.tables.items():
+                classes = star.ports[variable].classes
+                self._link(producer, variable, table, made, classes)
+        self._order = self._make_order()
+        place = {variable: index for index, variable in enumerate(self._order)}
+        self._forward = self._later(place, 1)
+        self._backward = self._later(place, -1)
+
+    def _link(
+        self, first: int, second: int, table: Floats, own: Ints, theirs: Ints
+    ) -> None:
+        lowest = float(table.min())
+        if lowest < 0.0:
+            table -= lowest
+            self.bound += lowest
+        self._ends[first].append(_End(second, table, own, theirs))
+        self._ends[second].append(_End(first, table.T, theirs, own))
+
+    def _make_order(self) -> list[int]:
+        """Order the variables as the program's nodes; those without a say come last."""
+        return [v for v in sorted(self._theta) if v >= 0] + [
+            v for v in self._theta if v < 0
+        ]
+
+    def _later(self, place: dict[int, int], sign: int) -> dict[int, list[_End]]:
+        return {
+            variable: [e for e in ends if sign * (place[e.other] - place[variable]) > 0]
+            for variable, ends in self._ends.items()
+        }
+
+    def sweep(self) -> None:
+        """Go through all variables there and back; the bound can only rise."""
+        self._pass(self._order, self._forward, self._backward)
+        self._pass(self._order[::-1], self._backward, self._forward)
+        for star in self._stars.values():
+            star.level()
+
+    def _pass(
+        self,
+        order: list[int],
+        later: dict[int, list[_End]],
+        earlier: dict[int, list[_End]],
+    ) -> None:
+        for variable in order:
+            theta = self._theta[variable]
+            for end in self._ends[variable]:
+                least = end.table.min(axis=1)
+                end.table -= least[:, None]
+                theta += least[end.own]
+            lowest = theta.min()
+            self.bound += float(lowest)
+            theta -= lowest
+            ahead = later[variable]
+            if not ahead:
+                continue
+            part = theta / max(len(ahead), len(earlier[variable]))
+            for end in ahead:
+                give = end.least(part)
+                end.table += give[:, None]
+                theta -= give[end.own]
+            np.maximum(theta, 0.0, out=theta)
+
+    def surpluses(self) -> dict[int, Floats]:
+        """Return, per variable, by how much each choice exceeds the bound at least."""
+        found: dict[int, Floats] = {}
+        for variable in self._model.costs:
+            surplus = self._theta[variable].copy()
+            for end in self._ends[variable]:
+                surplus += end.table.min(axis=1)[end.own]
+            found[variable] = surplus
+        return found
+
+    def decode(self) -> dict[int, int]:
+        """Return an assignment that follows the relaxation, variable by variable."""
+        positions: dict[int, int] = {}
+        for variable in self._order:
+            cost = self._theta[variable].copy()
+            for end in self._ends[variable]:
+                if end.other in positions:
+                    column = end.theirs[positions[end.other]]
+                    cost += end.table[:, column][end.own]
+                else:
+                    cost += end.table.min(axis=1)[end.own]
+            positions[variable] = int(cost.argmin())
+        return {v: p for v, p in positions.items() if v in self._model.costs}
+
+    def star_tables(self, name: int) -> dict[int, Floats]:
+        """Return the surplus [made, class] of each port of a star."""
+        return self._stars[name].tables
+
+
+def too_dear(surplus: Floats, gap: float) -> Bools:
+    """Return what cannot be part of an assignment that gains more than ``gap``."""
+    return surplus > gap

@@ -1,0 +1,102 @@
+"""Find the cheapest assignment, or a good one and how far it can be from the best.
+
+1. Exact reductions (``reduction.py``) of the whole; the rest falls into parts that
+   know nothing of each other. Then, for each part (``parts.py``):
+2. a lower bound and assignments that follow it, improved by local search
+   (``relaxation.py``, ``local_search.py``); choices that cannot belong to anything
+   better than what is known go, and the reductions start over;
+3. what is left, if anything is, goes to HiGHS (``ilp.py``).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from math import inf
+from typing import Literal
+
+import highspy
+
+from partita.compiler.errors import NoSolution
+from partita.compiler.search.build import build_model
+from partita.compiler.search.model import DeadEnd
+from partita.compiler.search.parts import Clock, PartSearch, split
+from partita.compiler.search.problem import Problem, cost_of
+from partita.compiler.search.reduction import reduce_model
+
+THREADS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """An assignment, its cost, and what is known about the best one.
+
+    Attributes:
+        choices: one choice index per node.
+        seconds: ``cost_of`` the choices.
+        status: "optimal" when no assignment is cheaper by more than 1e-7 of the cost.
+        gap: (seconds - bound_s) / seconds.
+        bound_s: no assignment costs less.
+        solver: what found it: "reductions and bounds", "HiGHS 1.15.1", ...
+        wall_s: how long the search took.
+    """
+
+    choices: tuple[int, ...]
+    seconds: float
+    status: Literal["optimal", "time-limit"]
+    gap: float
+    bound_s: float
+    solver: str
+    wall_s: float
+
+
+def solve(problem: Problem, time_limit_s: float, threads: int = THREADS) -> Solution:
+    """Return the cheapest assignment found within the time limit.
+
+    Raises:
+        NoSolution: when the choices, ties and boxings allow no assignment.
+    """
+    started = time.perf_counter()
+    clock = Clock.of(time_limit_s)
+    model = build_model(problem)
+    try:
+        reduce_model(model)
+        searches = [PartSearch(part, clock, threads) for part in split(model)]
+        for search in searches:
+            search.run()
+    except DeadEnd as dead_end:
+        key = problem.nodes[dead_end.variable].key
+        raise NoSolution(
+            f"{key}: no signature is possible together with what the pins, ties and "
+            "other nodes leave; pin fewer nodes"
+        ) from None
+    chosen: dict[int, int] = {}
+    for search in searches:
+        if search.assignment is None:
+            raise NoSolution(_nothing_found(search, time_limit_s))
+        chosen.update(search.assignment)
+    full = model.extend(chosen)
+    choices = tuple(full[index] for index in range(len(problem.nodes)))
+    seconds = cost_of(problem, choices)
+    assert seconds < inf
+    bound_s = min(seconds, model.constant + sum(search.bound for search in searches))
+    is_optimal = all(search.is_optimal for search in searches)
+    used_ilp = any(search.used_ilp for search in searches)
+    return Solution(
+        choices=choices,
+        seconds=seconds,
+        status="optimal" if is_optimal else "time-limit",
+        gap=(seconds - bound_s) / seconds if seconds > 0 else 0.0,
+        bound_s=bound_s,
+        solver=f"HiGHS {highspy.Highs().version()}" if used_ilp else "bounds alone",
+        wall_s=time.perf_counter() - started,
+    )
+
+
+def _nothing_found(search: PartSearch, time_limit_s: float) -> str:
+    if search.bound == inf:
+        return "the pins and ties contradict each other; pin fewer nodes"
+    return (
+        f"no assignment was found in {time_limit_s:g} s, which does not mean that "
+        "there is none; give the search more time"
+    )

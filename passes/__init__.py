@@ -1,0 +1,1 @@
+"""How programs change: one pass, one file, one name."""

@@ -1,0 +1,185 @@
+"""From the logical graph to the graph that one rank runs on its shards.
+
+Before          %1 (S(0),) = reshape(%0 (S(0),), [8, 4]);  %2 (B,) = box(%1, ...)
+After, rank 1   %1 = reshape(%0, [4, 4]);  %1.1 = all_gather(%1); %2 = wait(%1.1)
+
+Sizes among the arguments shrink to the shard's, boxings become collectives by the
+steps that the plan states, and what depends on where the rank stands enters as
+``coordinate`` inputs, so that ranks with shards of equal shapes run equal programs.
+
+Requires  matched       a use sees the placement its op asked for
+Ensures   (a LocalProgram is no Program: ``local`` checks its shapes)
+Not here  choosing how a boxing is lowered (the plan did)
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import replace
+
+import torch
+from torch import fx
+
+from partita.compiler.cost.boxing import Step
+from partita.compiler.errors import BadPlan
+from partita.compiler.ir.boxing import is_box
+from partita.compiler.ir.layout import shard_shape
+from partita.compiler.ir.local_program import LocalProgram
+from partita.compiler.ir.program import (
+    InputKind,
+    InputRole,
+    NodeInfo,
+    Program,
+    Value,
+    info,
+    op_name,
+    operands,
+    placement_of,
+    set_info,
+    type_of,
+    value_of,
+)
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.rules.localize import localize_args
+from partita.compiler.rules.rule import RuleSet
+from partita.passes.lower_boxings import emit_steps
+
+
+def localize(
+    program: Program,
+    coordinates: tuple[int, ...],
+    rules: RuleSet,
+    lowerings: dict[str, tuple[Step, ...]],
+) -> LocalProgram:
+    """Return what the rank at ``coordinates`` runs.
+
+    Args:
+        program: the logical program, boxings inserted.
+        coordinates: where the rank stands on the program's mesh.
+        rules: the table, which says what arguments are sizes.
+        lowerings: the steps of every boxing, by its key.
+    """
+    return _Localizer(program, coordinates, rules, lowerings).run()
+
+
+class _Localizer:
+    def __init__(
+        self,
+        program: Program,
+        coordinates: tuple[int, ...],
+        rules: RuleSet,
+        lowerings: dict[str, tuple[Step, ...]],
+    ) -> None:
+        assert program.mesh is not None
+        self.program = program
+        self.mesh = program.mesh
+        self.coordinates = coordinates
+        self.rules = rules
+        self.lowerings = lowerings
+        self.graph = fx.Graph()
+        self.copies: dict[fx.Node, fx.Node] = {}
+
+    def run(self) -> LocalProgram:
+        inputs: list[InputRole] = []
+        types: list[TensorType | None] = []
+        placements: list[Placement | None] = []
+        for node, role in self.program.placeholders():
+            self._copy(node)
+            inputs.append(role)
+            types.append(type_of(Value(node, 0)))
+            placements.append(placement_of(Value(node, 0)))
+        axes = [self.graph.placeholder(f"coordinate_{n}") for n in self.mesh.names]
+        for node in self.program.graph.nodes:
+            if node.op == "call_function":
+                if is_box(node):
+                    self.copies[node] = self._lower(node, tuple(axes))
+                elif node.target is operator.getitem:
+                    self._copy_plain(node)
+                else:
+                    self._copy(node)
+        for name, axis in zip(self.mesh.names, axes, strict=True):
+            if axis.users:
+                inputs.append(InputRole(InputKind.COORDINATE, name))
+                types.append(None)
+                placements.append(None)
+            else:
+                self.graph.erase_node(axis)
+        results = self.program.results()
+        self.graph.output(tuple(self.copies[node] for node, _ in results))
+        self.graph.lint()
+        return LocalProgram(
+            fx.GraphModule(torch.nn.Module(), self.graph),
+            tuple(inputs),
+            tuple(role for _, role in results),
+            tuple(types),
+            tuple(type_of(value_of(node)) for node, _ in results),
+            tuple(placements),
+            tuple(placement_of(value_of(node)) for node, _ in results),
+            self.mesh,
+            self.coordinates,
+            self.program.constants,
+        )
+
+    def _shape(self, type_: TensorType, placement: Placement) -> tuple[int, ...]:
+        return shard_shape(type_.shape, placement, self.mesh, self.coordinates)
+
+    def _local_types(self, fact: NodeInfo) -> tuple[TensorType | None, ...]:
+        assert fact.signature is not None
+        return tuple(
+            None if t is None or p is None else TensorType(self._shape(t, p), t.dtype)
+            for t, p in zip(fact.types, fact.signature.results, strict=True)
+        )
+
+    def _copy_plain(self, node: fx.Node) -> fx.Node:
+        copy = self.graph.node_copy(node, self.copies.__getitem__)
+        copy.meta = {}
+        self.copies[node] = copy
+        return copy
+
+    def _copy(self, node: fx.Node) -> None:
+        fact = info(node)
+        local = replace(fact, types=self._local_types(fact))
+        copy = self._copy_plain(node)
+        rule = self.rules.get(op_name(node)) if node.op == "call_function" else None
+        if rule is not None and rule.localize:
+            assert fact.signature is not None
+            shapes = [
+                self._shape(type_of(value), placement)
+                for value, placement in zip(
+                    operands(node), fact.signature.operands, strict=True
+                )
+            ]
+            results = [None if t is None else t.shape for t in local.types]
+            copy.args = localize_args(rule, tuple(copy.args), shapes, results)
+        set_info(copy, local)
+
+    def _lower(self, node: fx.Node, axes: tuple[fx.Node, ...]) -> fx.Node:
+        fact = info(node)
+        if fact.key not in self.lowerings:
+            raise BadPlan(f"boxings: the plan says nothing of {fact.key!r}")
+        (value,) = operands(node)
+        last = next(iter(reversed(self.graph.nodes)))
+        source = self.copies[node.all_input_nodes[0]]
+        result = emit_steps(
+            self.graph,
+            source,
+            type_of(value),
+            self.lowerings[fact.key],
+            self.mesh,
+            self.coordinates,
+            axes,
+            fact.stage,
+        )
+        # The last node carries the boxing's info; those before it are its parts.
+        parts: list[fx.Node] = []
+        for new in reversed(self.graph.nodes):
+            if new is last:
+                break
+            parts.append(new)
+        for new in parts:
+            part = replace(fact, key=f"{fact.key}/{new.name}", types=())
+            set_info(new, part)
+        if result in parts:
+            set_info(result, replace(fact, types=self._local_types(fact)))
+        return result

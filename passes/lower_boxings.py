@@ -1,0 +1,376 @@
+"""Lower a boxing to aten ops and functional collectives on one rank's shards.
+
+Before   %3: f32[8, 4] (B,) = box(%2 (S(1),))                        on tp=2
+After    %3.1 = _c10d_functional.all_gather_into_tensor(%2, 2, 'stage0/tp')
+         %3.2 = wait_tensor(%3.1);  %3 = reshape(permute(reshape(%3.2)))
+
+Requires  steps that lead from the placement of the shards to the one asked for
+Ensures   all ranks of a group call the same collectives in the same order, each with
+          as many bytes as ``compiler/cost/step.py`` counts; where shards are even, all
+          ranks get one program, since offsets are computed from coordinates
+Keeps     every value, infinities and NaN among them
+Not here  choosing the steps (compiler/cost/boxing.py)
+Source    pad to the largest shard, then drop the padding, as DTensor does: gloo and
+          NCCL want even shards. By ``torch.chunk``'s rule the padded chunks of a dim,
+          one after another, are the dim with all the padding at its end.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import chain, groupby, pairwise
+from math import prod
+
+import torch
+from torch import fx
+
+from partita.compiler.cost.step import Step, StepKind, is_exchange_of_segments
+from partita.compiler.ir.layout import Run, chunk, shard_runs, shard_shape
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.sbp import Broadcast, Partial, Placement, Split
+from partita.compiler.ir.tensor_type import TensorType
+from partita.passes.local_tensors import Index, Local, TensorWriter, local
+
+aten = torch.ops.aten
+c10d = torch.ops._c10d_functional
+
+
+def emit_steps(
+    graph: fx.Graph,
+    x: fx.Node,
+    type: TensorType,
+    steps: tuple[Step, ...],
+    mesh: Mesh,
+    coords: tuple[int, ...],
+    coordinate_nodes: tuple[fx.Node, ...],
+    stage: int,
+) -> fx.Node:
+    """Insert ``steps`` on ``x`` at the graph's insertion point; return the result.
+
+    ``type`` is logical. ``coordinate_nodes`` are ints, one per mesh axis; the groups of
+    the collectives are named ``stage0/tp``.
+    """
+    node = x
+    for step in steps:
+        if step.kind is not StepKind.RELABEL:
+            lowering = _StepLowering(graph, type, step, mesh, coords, coordinate_nodes)
+            node = lowering.emit(node, f"stage{stage}/{mesh.names[step.axis]}")
+    return node
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """How one axis cuts one dim of what its ranks hold together.
+
+    ``groups`` are ``(count, size)``: so many pieces of that size, each of which is
+    chunked by itself into ``num`` chunks; the rank holds chunk ``index`` of each.
+    """
+
+    groups: tuple[tuple[int, int], ...]
+    num: int
+    index: int
+
+    @property
+    def is_even(self) -> bool:
+        return all(size % self.num == 0 for _, size in self.groups)
+
+    def padded(self, size: int) -> int:
+        """Return the size of the largest chunk of a piece."""
+        return -(-size // self.num)
+
+    def own(self, size: int) -> int:
+        """Return the size of the rank's own chunk of a piece."""
+        start, stop = chunk(size, self.num, self.index)
+        return stop - start
+
+
+def _cut(runs: tuple[Run, ...], split: Split, num: int, index: int) -> _Cut:
+    """Return how ``split`` cuts ``runs``, which earlier axes left of its dim."""
+    cuts = [0]
+    for size in split.segments:
+        cuts.append(cuts[-1] + size)
+    sizes: list[int] = []
+    for start, stop in runs:
+        inside = [start, *(cut for cut in cuts if start < cut < stop), stop]
+        sizes += [high - low for low, high in pairwise(inside) if low < high]
+    groups = tuple((len(list(same)), size) for size, same in groupby(sizes))
+    return _Cut(groups or ((1, 0),), num, index)
+
+
+class _StepLowering:
+    """One step for one rank."""
+
+    def __init__(
+        self,
+        graph: fx.Graph,
+        type: TensorType,
+        step: Step,
+        mesh: Mesh,
+        coords: tuple[int, ...],
+        coordinate_nodes: tuple[fx.Node, ...],
+    ) -> None:
+        self.write = TensorWriter(graph)
+        self.shape = type.shape
+        self.step = step
+        self.mesh = mesh
+        self.coords = coords
+        self.coordinate = coordinate_nodes[step.axis]
+        self.num = mesh.sizes[step.axis]
+        self.together = step.before.with_axis(step.axis, Broadcast())
+        self.runs = shard_runs(type.shape, self.together, mesh, coords)
+
+    def emit(self, node: fx.Node, group: str) -> fx.Node:
+        """Write the step; return its result, laid out in order."""
+        step, write = self.step, self.write
+        x = local(node, shard_shape(self.shape, step.before, self.mesh, self.coords))
+        after = shard_shape(self.shape, step.after, self.mesh, self.coords)
+        if prod(shard_shape(self.shape, self.together, self.mesh, self.coords)) == 0:
+            return write.zeros(x, after).node  # the ranks of the group have nothing
+        old, new = step.before.shardings[step.axis], step.after.shardings[step.axis]
+        match old, new:
+            case Partial(), Broadcast():
+                y = self._all_reduce(x, str(old.reduction), group)
+            case Partial(), Split():
+                y = self._reduce_scatter(x, new, str(old.reduction), group)
+            case Split(), Broadcast():
+                y = self._all_gather(x, old, group)
+            case Split(), Split() if is_exchange_of_segments(step):
+                y = self._exchange_segments(x, old.dim, group)
+            case Split(), Split():
+                y = self._all_to_all(x, old, new, group)
+            case Broadcast(), Split():
+                y = self._slice(x, new)
+            case Broadcast(), Partial():
+                y = self._keep_first(x)
+            case Split(), Partial():
+                y = self._embed(x, old)
+            case _:
+                raise AssertionError(f"no lowering for {step}")
+        assert y.shape == after, f"{step} at {self.coords} gave {y.shape}, not {after}"
+        return write.node(write.contiguous(y))
+
+    # --- steps that communicate ---------------------------------------------
+
+    def _collective(
+        self, op: Callable[..., object], x: Local, rows: int, *args: object
+    ) -> Local:
+        """Write a collective that returns ``rows`` rows, and the wait for it."""
+        started = self.write.call(op, self.write.node(self.write.contiguous(x)), *args)
+        shape = (rows, *x.shape[1:])
+        done = self.write.call(c10d.wait_tensor.default, started)
+        return Local(done, shape, shape, contiguous=True)
+
+    def _all_reduce(self, x: Local, reduction: str, group: str) -> Local:
+        started = self.write.call(c10d.all_reduce.default, x.node, reduction, group)
+        done = self.write.call(c10d.wait_tensor.default, started)
+        return Local(done, x.shape, x.shape, contiguous=True)
+
+    def _all_gather(self, x: Local, old: Split, group: str) -> Local:
+        cut = self._cut(old)
+        padded = self._pad_chunks(x, old.dim, cut)
+        rows = self.num * padded.shape[0]
+        gather = c10d.all_gather_into_tensor.default
+        gathered = self._collective(gather, padded, rows, self.num, group)
+        return self._join(gathered.viewed(self.num, *padded.shape), old.dim, cut)
+
+    def _reduce_scatter(
+        self, x: Local, new: Split, reduction: str, group: str
+    ) -> Local:
+        cut = self._cut(new)
+        parts = self._divide(x, new.dim, cut)
+        rows = parts.shape[1]
+        flat = parts.viewed(self.num * rows, *parts.shape[2:])
+        scatter = c10d.reduce_scatter_tensor.default
+        padded = self._collective(scatter, flat, rows, reduction, self.num, group)
+        return self._drop_padding(padded, new.dim, cut)
+
+    def _all_to_all(self, x: Local, old: Split, new: Split, group: str) -> Local:
+        old_cut, new_cut = self._cut(old), self._cut(new)
+        parts = self._divide(self._pad_chunks(x, old.dim, old_cut), new.dim, new_cut)
+        rows = parts.shape[1]
+        flat = parts.viewed(self.num * rows, *parts.shape[2:])
+        sizes = [rows] * self.num
+        exchange = c10d.all_to_all_single.default
+        got = self._collective(exchange, flat, flat.shape[0], sizes, sizes, group)
+        joined = self._join(got.viewed(*parts.shape), old.dim, old_cut)
+        return self._drop_padding(joined, new.dim, new_cut)
+
+    def _exchange_segments(self, x: Local, dim: int, group: str) -> Local:
+        """Send each rank the rows that it holds under the new segments."""
+        write = self.write
+        old = [self._runs_at(self.step.before, dim, i) for i in range(self.num)]
+        new = [self._runs_at(self.step.after, dim, i) for i in range(self.num)]
+        me = self.coords[self.step.axis]
+        sent = [_common(old[me], new[other]) for other in range(self.num)]
+        received = [_common(old[other], new[me]) for other in range(self.num)]
+
+        rows = write.move(x, dim, 0)
+        packed = self._take_rows(rows, _places(old[me], list(chain(*sent))))
+        num_sent, num_received = [
+            [_length(runs) for runs in s] for s in (sent, received)
+        ]
+        exchange = c10d.all_to_all_single.default
+        got = self._collective(
+            exchange, packed, sum(num_received), num_received, num_sent, group
+        )
+        arrived = list(chain(*received))
+        ordered = self._take_rows(got, _places(arrived, sorted(arrived)))
+        return write.move(ordered, 0, dim)
+
+    def _take_rows(self, x: Local, runs: list[Run]) -> Local:
+        parts = [self.write.slice(x, 0, start, stop - start) for start, stop in runs]
+        return self.write.cat(parts, 0) if parts else x
+
+    def _runs_at(self, placement: Placement, dim: int, index: int) -> list[Run]:
+        axis = self.step.axis
+        coords = (*self.coords[:axis], index, *self.coords[axis + 1 :])
+        runs = shard_runs(self.shape, placement, self.mesh, coords)[dim]
+        return [run for run in runs if run[0] < run[1]]
+
+    # --- steps that do not --------------------------------------------------
+
+    def _slice(self, x: Local, new: Split) -> Local:
+        cut = self._cut(new)
+
+        def take(part: Local, dim: int, size: int) -> Local:
+            return self.write.slice(part, dim, self._start(cut, size), cut.own(size))
+
+        return self._each_group(x, new.dim, cut, lambda size: size, take)
+
+    def _embed(self, x: Local, old: Split) -> Local:
+        cut = self._cut(old)
+
+        def surround(part: Local, dim: int, size: int) -> Local:
+            return self.write.pad(part, dim, self._start(cut, size), size)
+
+        return self._each_group(x, old.dim, cut, cut.own, surround)
+
+    def _keep_first(self, x: Local) -> Local:
+        """Zeros instead of ``x`` on all but the first; a product would keep NaN."""
+        write = self.write
+        is_first = write.call(operator.eq, self.coordinate, 0)
+        dtype = {"dtype": torch.bool}
+        keep = write.call(aten.new_full.default, x.node, [], is_first, **dtype)
+        zero = write.zeros(x, ())
+        return local(write.call(aten.where.self, keep, x.node, zero.node), x.shape)
+
+    # --- chunks of a dim ----------------------------------------------------
+
+    def _cut(self, split: Split) -> _Cut:
+        index = self.coords[self.step.axis]
+        return _cut(self.runs[split.dim], split, self.num, index)
+
+    def _start(self, cut: _Cut, size: int) -> Index:
+        """Return where the rank's chunk of a piece starts."""
+        if cut.is_even:
+            return self.write.multiply(self.coordinate, size // self.num)
+        return chunk(size, cut.num, cut.index)[0]
+
+    def _each_group(
+        self,
+        x: Local,
+        dim: int,
+        cut: _Cut,
+        size_in: Callable[[int], int],
+        change: Callable[[Local, int, int], Local],
+    ) -> Local:
+        """Apply ``change(part, dim, piece size)`` to the pieces of each group.
+
+        ``size_in(piece size)`` is what ``x`` has of a piece.
+        """
+        parts: list[Local] = []
+        offset = 0
+        for num_pieces, size in cut.groups:
+            found = size_in(size)
+            part = self.write.slice(x, dim, offset, num_pieces * found)
+            offset += num_pieces * found
+            if num_pieces == 1:
+                parts.append(change(part, dim, size))
+                continue
+            before, after = x.shape[:dim], x.shape[dim + 1 :]
+            changed = change(
+                part.viewed(*before, num_pieces, found, *after), dim + 1, size
+            )
+            new_size = num_pieces * changed.shape[dim + 1]
+            parts.append(changed.viewed(*before, new_size, *after))
+        return self.write.cat(parts, dim)
+
+    def _pad_chunks(self, x: Local, dim: int, cut: _Cut) -> Local:
+        """Pad the rank's chunks to the largest, which the first rank holds."""
+
+        def pad(part: Local, dim: int, size: int) -> Local:
+            return self.write.pad(part, dim, 0, cut.padded(size))
+
+        return self._each_group(x, dim, cut, cut.own, pad)
+
+    def _drop_padding(self, x: Local, dim: int, cut: _Cut) -> Local:
+        """Undo ``_pad_chunks``."""
+
+        def trim(part: Local, dim: int, size: int) -> Local:
+            return self.write.slice(part, dim, 0, cut.own(size))
+
+        return self._each_group(x, dim, cut, cut.padded, trim)
+
+    def _divide(self, x: Local, dim: int, cut: _Cut) -> Local:
+        """Return ``[num, ...]``: for each rank its chunks of ``dim``, padded."""
+        write = self.write
+        before, after = x.shape[:dim], x.shape[dim + 1 :]
+        parts: list[Local] = []
+        offset = 0
+        for num_pieces, size in cut.groups:
+            part = write.slice(x, dim, offset, num_pieces * size)
+            offset += num_pieces * size
+            step = cut.padded(size)
+            if size % self.num:
+                part = part.viewed(*before, num_pieces, size, *after)
+                part = write.pad(part, dim + 1, 0, self.num * step)
+            part = part.viewed(*before, num_pieces, self.num, step, *after)
+            part = write.move(part, dim + 1, 0)
+            parts.append(part.viewed(self.num, *before, num_pieces * step, *after))
+        return write.cat(parts, dim + 1)
+
+    def _join(self, x: Local, dim: int, cut: _Cut) -> Local:
+        """Undo ``_divide``: ``x`` is ``[num, ...]``, the chunks of each rank."""
+        write = self.write
+        before, after = x.shape[1 : dim + 1], x.shape[dim + 2 :]
+        parts: list[Local] = []
+        offset = 0
+        for num_pieces, size in cut.groups:
+            step = cut.padded(size)
+            part = write.slice(x, dim + 1, offset, num_pieces * step)
+            offset += num_pieces * step
+            part = part.viewed(self.num, *before, num_pieces, step, *after)
+            part = write.move(part, 0, dim + 1)
+            part = part.viewed(*before, num_pieces, self.num * step, *after)
+            if size % self.num:
+                part = write.slice(part, dim + 1, 0, size)
+            parts.append(part.viewed(*before, num_pieces * size, *after))
+        return write.cat(parts, dim)
+
+
+def _common(left: list[Run], right: list[Run]) -> list[Run]:
+    """Return the indices that both hold, in order."""
+    pairs = ((max(a, c), min(b, d)) for a, b in left for c, d in right)
+    return sorted((start, stop) for start, stop in pairs if start < stop)
+
+
+def _length(runs: list[Run]) -> int:
+    return sum(stop - start for start, stop in runs)
+
+
+def _places(held: list[Run], wanted: list[Run]) -> list[Run]:
+    """Return where ``wanted`` lies in a tensor that holds ``held``, joined up."""
+    places: list[Run] = []
+    for start, stop in wanted:
+        offset = 0
+        for low, high in held:
+            if low <= start and stop <= high:
+                place = offset + start - low, offset + stop - low
+                if places and places[-1][1] == place[0]:
+                    place = places.pop()[0], place[1]
+                places.append(place)
+                break
+            offset += high - low
+    return places

@@ -1,0 +1,72 @@
+"""Run a rank's program in double precision: every float dtype it names becomes f64.
+
+Before          %1: bf16[8] = _to_copy(%0, dtype=bf16)
+After           %1: f64[8]  = _to_copy(%0, dtype=f64)
+
+Requires  nothing
+Ensures   no floating dtype but float64 is named in the graph
+Not here  promoting what is fed (the caller feeds doubles)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx.node import map_aggregate
+
+from partita.compiler.ir.local_program import LocalProgram
+from partita.compiler.ir.program import has_info, info, set_info
+from partita.compiler.ir.tensor_type import TensorType
+
+
+def promote_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Return float64 for a floating dtype, complex128 for a complex one.
+
+    >>> promote_dtype(torch.bfloat16), promote_dtype(torch.int64)
+    (torch.float64, torch.int64)
+    """
+    if dtype.is_complex:
+        return torch.complex128
+    return torch.float64 if dtype.is_floating_point else dtype
+
+
+def promote_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """Return ``tensor`` in double precision, or itself where it holds no floats."""
+    return tensor.to(promote_dtype(tensor.dtype))
+
+
+def promote_arguments(arguments: Any) -> Any:
+    """Return nested arguments of an op with every dtype among them promoted."""
+
+    def promoted(leaf: Any) -> Any:
+        return promote_dtype(leaf) if isinstance(leaf, torch.dtype) else leaf
+
+    return map_aggregate(arguments, promoted)
+
+
+def promote_precision(local: LocalProgram) -> LocalProgram:
+    """Return ``local`` in double precision."""
+    graph = fx.Graph()
+    values: dict[fx.Node, fx.Node] = {}
+    for node in local.graph_module.graph.nodes:
+        copy = values[node] = graph.node_copy(node, values.__getitem__)
+        copy.meta = {}
+        copy.args = promote_arguments(copy.args)
+        copy.kwargs = promote_arguments(copy.kwargs)
+        if has_info(node):
+            types = tuple(_promote_type(t) for t in info(node).types)
+            set_info(copy, replace(info(node), types=types))
+    return replace(
+        local,
+        graph_module=fx.GraphModule(local.graph_module, graph),
+        input_types=tuple(_promote_type(t) for t in local.input_types),
+        output_types=tuple(_promote_type(t) for t in local.output_types),
+        constants={n: promote_tensor(t) for n, t in local.constants.items()},
+    )
+
+
+def _promote_type(type_: TensorType | None) -> TensorType | None:
+    return type_ and TensorType(type_.shape, promote_dtype(type_.dtype))

@@ -1,0 +1,1 @@
+"""How programs run on torch.distributed, or all ranks in one process."""

@@ -1,0 +1,50 @@
+"""What enters a local program: one value per placeholder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from partita.compiler.ir.local_program import LocalProgram
+from partita.compiler.ir.program import InputKind
+from partita.runtime.shards import take_shard
+
+FeedKey = tuple[InputKind, str]
+Feeds = Mapping[FeedKey, torch.Tensor | int]
+"""Local values by the kind and the name of their input role."""
+
+
+def own_feeds(
+    local: LocalProgram, device: torch.device | None = None
+) -> dict[FeedKey, torch.Tensor | int]:
+    """Return what a program brings itself: coordinates, constants, a loss scale of 1.
+
+    Without a ``device`` the constants stay where they are.
+    """
+    feeds: dict[FeedKey, torch.Tensor | int] = {}
+    entries = zip(local.inputs, local.input_types, local.input_placements, strict=True)
+    for role, type_, placement in entries:
+        key = (role.kind, role.name)
+        if role.kind == InputKind.COORDINATE:
+            feeds[key] = local.coordinates[local.mesh.axis(role.name)]
+        elif role.kind == InputKind.CONSTANT:
+            assert placement is not None
+            constant = local.constants[role.name]
+            shard = take_shard(constant, placement, local.mesh, local.coordinates)
+            feeds[key] = shard if device is None else shard.to(device)
+        elif role.kind == InputKind.LOSS_SCALE:
+            assert type_ is not None
+            feeds[key] = torch.ones((), dtype=type_.dtype, device=device)
+    return feeds
+
+
+def arguments(local: LocalProgram, *feeds: Feeds) -> list[torch.Tensor | int]:
+    """Return the values of the placeholders in order; the first feeds win."""
+    found: list[torch.Tensor | int] = []
+    for role in local.inputs:
+        key = (role.kind, role.name)
+        fed = next((part[key] for part in feeds if key in part), None)
+        assert fed is not None, f"nothing is fed to the {role.kind} {role.name!r}"
+        found.append(fed)
+    return found

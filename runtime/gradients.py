@@ -1,0 +1,94 @@
+"""Gradients on local shards: accumulation, and the norm of all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from partita.compiler.errors import BadOptions
+from partita.compiler.ir.sbp import Broadcast
+from partita.runtime.groups import Groups
+from partita.runtime.state import Held
+
+
+def accumulate(parameter: nn.Parameter, gradient: torch.Tensor) -> None:
+    """Add ``gradient`` to ``parameter.grad``; it becomes it where there is none yet."""
+    if parameter.grad is None:
+        parameter.grad = gradient
+    else:
+        parameter.grad += gradient
+
+
+def owned(
+    gradients: Sequence[torch.Tensor | None], parameters: Sequence[nn.Parameter]
+) -> list[torch.Tensor | None]:
+    """Return gradients that may be written to: dense, and each with its own memory.
+
+    A graph may return one tensor as two gradients, or a view of something larger.
+    """
+    seen: set[int] = set()
+    found: list[torch.Tensor | None] = []
+    for gradient, parameter in zip(gradients, parameters, strict=True):
+        if gradient is not None:
+            storage = gradient.untyped_storage()
+            is_whole = storage.nbytes() == gradient.numel() * gradient.element_size()
+            is_like = gradient.stride() == parameter.stride()
+            if not (is_whole and is_like) or storage.data_ptr() in seen:
+                gradient = torch.empty_like(parameter, requires_grad=False).copy_(
+                    gradient
+                )
+            seen.add(gradient.untyped_storage().data_ptr())
+        found.append(gradient)
+    return found
+
+
+def clip_grad_norm(
+    held: Sequence[Held], groups: Groups, max_norm: float, norm_type: float = 2.0
+) -> torch.Tensor:
+    """Clip as ``torch.nn.utils.clip_grad_norm_`` does on the whole model.
+
+    Each logical element counts once: shards are added up over the axes that split,
+    copies are counted on the first rank of their axis alone.
+
+    Returns:
+        The norm before clipping, the same on every rank.
+
+    Raises:
+        BadOptions: for a norm below 1.
+    """
+    if norm_type < 1:
+        raise BadOptions(f"norm_type is {norm_type}; want 1 or more, or infinity")
+    parameters = [cast(nn.Parameter, entry.shard) for entry in held]
+    counted = [
+        entry.shard.grad
+        for entry in held
+        if entry.shard.grad is not None
+        and entry.shard.numel() > 0
+        and _is_first_copy(entry, groups)
+    ]
+    norm = torch.nn.utils.get_total_norm(counted, norm_type).to(groups.device)
+    dtype = torch.promote_types(norm.dtype, torch.float32)
+    total = norm.to(torch.float64)
+    if math.isinf(norm_type):
+        dist.all_reduce(total, dist.ReduceOp.MAX)
+    else:
+        total = total**norm_type
+        dist.all_reduce(total)
+        total = total ** (1 / norm_type)
+    total = total.to(dtype)
+    torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, total)
+    return total
+
+
+def _is_first_copy(entry: Held, groups: Groups) -> bool:
+    return all(
+        coordinate == 0 or not isinstance(sharding, Broadcast)
+        for sharding, coordinate in zip(
+            entry.placement.shardings, groups.coordinates, strict=True
+        )
+    )

@@ -1,0 +1,101 @@
+"""Join the ranks of a mesh: one process group per axis, found by symbolic name.
+
+Programs name a group ``stage0/tp``; what it is called in this process is known only
+once the ranks have met.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from partita.compiler.capture.torch_private import single_process_store
+from partita.compiler.errors import BadMesh
+from partita.compiler.ir.mesh import Mesh
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Where this process stands in a mesh, and the groups it belongs to.
+
+    ``names`` maps a symbolic name to the process group's own.
+    """
+
+    mesh: Mesh
+    coordinates: tuple[int, ...]
+    device: torch.device
+    device_mesh: DeviceMesh
+    names: Mapping[str, str]
+
+    @property
+    def rank(self) -> int:
+        """The number of this process in the mesh."""
+        return self.mesh.rank(self.coordinates)
+
+
+def device_of_rank(device: str | torch.device | None = None) -> torch.device:
+    """Return the device this rank works on, with its number when it is a CUDA one.
+
+    Unless told, a GPU where every rank of this machine has one of its own, else the
+    CPU.
+    """
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    if device is None:
+        num_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        device = "cuda" if torch.cuda.device_count() >= num_ranks else "cpu"
+    device = torch.device(device)
+    if str(device) == "cuda":
+        return torch.device("cuda", local_rank)
+    return device
+
+
+def bind(
+    mesh: Mesh, device: str | torch.device | None = None, stage: int = 0
+) -> Groups:
+    """Return this process's groups; start ``torch.distributed`` if nobody has yet.
+
+    It is started from the environment that torchrun sets, over NCCL for CUDA and
+    gloo for the CPU. A mesh of one rank needs no environment.
+
+    Raises:
+        BadMesh: when another number of processes runs than the mesh has ranks.
+    """
+    device = device_of_rank(device)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if not dist.is_initialized():
+        _start(mesh, "nccl" if device.type == "cuda" else "gloo")
+    _check_size(mesh, dist.get_world_size())
+    device_mesh = init_device_mesh(device.type, mesh.sizes, mesh_dim_names=mesh.names)
+    names = {
+        f"stage{stage}/{axis}": device_mesh.get_group(axis).group_name
+        for axis in mesh.names
+    }
+    coordinates = mesh.coordinates(dist.get_rank())
+    return Groups(mesh, coordinates, device, device_mesh, names)
+
+
+def _start(mesh: Mesh, backend: str) -> None:
+    found = os.environ.get("WORLD_SIZE")
+    _check_size(mesh, int(found or 1))
+    if found is not None:
+        dist.init_process_group(backend)
+    else:
+        store = single_process_store()
+        dist.init_process_group(backend, store=store, rank=0, world_size=1)
+
+
+def _check_size(mesh: Mesh, num_ranks: int) -> None:
+    if num_ranks != mesh.size:
+        processes = (
+            f"{num_ranks} processes run" if num_ranks > 1 else "one process runs"
+        )
+        raise BadMesh(
+            f"mesh {mesh} has {mesh.size} ranks, but {processes}; start it with "
+            f"torchrun --nproc-per-node {mesh.size}, or with partita run"
+        )

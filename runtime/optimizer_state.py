@@ -1,0 +1,111 @@
+"""The state of any elementwise optimizer, by the original model's names.
+
+The form is that of ``torch.distributed.checkpoint.state_dict``: ``state`` by full
+name, ``param_groups`` with full names under ``params``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from partita.compiler.errors import BadOptions
+from partita.runtime.dtensors import to_dtensor
+from partita.runtime.groups import Groups
+from partita.runtime.state import Held, check_shape, write
+
+
+def optimizer_state_dict(
+    optimizer: torch.optim.Optimizer, held: Sequence[Held], groups: Groups
+) -> dict[str, Any]:
+    """Return the optimizer's state: per-element tensors as DTensors, others as they are.
+
+    Raises:
+        BadOptions: for a parameter that is not the program's, or state that is
+            neither per element nor a number.
+    """
+    owners = _owners(optimizer, held)
+    state: dict[str, dict[str, Any]] = {}
+    for parameter, values in optimizer.state.items():
+        owner = owners[id(parameter)]
+        state[owner.name] = {
+            key: to_dtensor(value, owner.shape, owner.placement, groups)
+            if _is_per_element(key, value, owner)
+            else value
+            for key, value in values.items()
+        }
+    param_groups = [
+        {**group, "params": [owners[id(p)].name for p in group["params"]]}
+        for group in optimizer.param_groups
+    ]
+    return {"state": state, "param_groups": param_groups}
+
+
+def load_optimizer_state_dict(
+    optimizer: torch.optim.Optimizer,
+    held: Sequence[Held],
+    groups: Groups,
+    state_dict: dict[str, Any],
+) -> None:
+    """Give the optimizer what ``optimizer_state_dict`` returned, here or on other ranks.
+
+    Per-element values may be DTensors or whole tensors.
+
+    Raises:
+        BadOptions: for state of a parameter that the optimizer does not have, or
+            other groups of parameters than it has.
+    """
+    owners = _owners(optimizer, held)
+    parameters = {
+        owners[id(p)].name: p for g in optimizer.param_groups for p in g["params"]
+    }
+    for name, values in state_dict["state"].items():
+        if name not in parameters:
+            raise BadOptions(f"optimizer state: no parameter {name!r} is optimized")
+        parameter = parameters[name]
+        owner = owners[id(parameter)]
+        new: dict[str, Any] = {}
+        for key, value in values.items():
+            if isinstance(value, torch.Tensor) and value.ndim > 0:
+                check_shape(f"optimizer state {key!r} of {name!r}", value, owner)
+                shard = torch.empty_like(owner.shard, dtype=value.dtype)
+                write(shard, value, owner.placement, groups)
+                new[key] = shard.requires_grad_(False)
+            else:
+                new[key] = value.clone() if isinstance(value, torch.Tensor) else value
+        optimizer.state[parameter] = new
+    wanted = [[owners[id(p)].name for p in g["params"]] for g in optimizer.param_groups]
+    found = [list(group["params"]) for group in state_dict["param_groups"]]
+    if wanted != found:
+        raise BadOptions("optimizer state: its groups hold other parameters")
+    for group, saved in zip(
+        optimizer.param_groups, state_dict["param_groups"], strict=True
+    ):
+        group.update({key: x for key, x in saved.items() if key != "params"})
+
+
+def _owners(optimizer: torch.optim.Optimizer, held: Sequence[Held]) -> dict[int, Held]:
+    owners = {id(entry.shard): entry for entry in held}
+    for number, group in enumerate(optimizer.param_groups):
+        for parameter in group["params"]:
+            if id(parameter) not in owners:
+                raise BadOptions(
+                    f"optimizer: group {number} has a parameter of shape "
+                    f"{list(parameter.shape)} that is not the program's; give it "
+                    "program.parameters()"
+                )
+    return owners
+
+
+def _is_per_element(key: str, value: object, owner: Held) -> bool:
+    if not isinstance(value, torch.Tensor) or value.ndim == 0 < owner.shard.ndim:
+        return False
+    if value.shape != owner.shard.shape:
+        raise BadOptions(
+            f"optimizer state {key!r} of {owner.name!r} has shape {list(value.shape)}, "
+            f"the rank's shard {list(owner.shard.shape)}: only elementwise optimizers "
+            "work on shards"
+        )
+    return True

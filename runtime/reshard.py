@@ -1,0 +1,139 @@
+"""Give a tensor another placement, on real ranks, by one all-to-all.
+
+For what happens between steps: checkpoints and outputs. Any splits and copies turn
+into any others, segmented ones too, and no rank holds more than its old shard, its
+new one and the messages. Every element travels from one rank that holds it: along an
+axis that holds copies, from the copy at the receiver's own coordinate.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate, product
+
+import torch
+import torch.distributed as dist
+
+from partita.compiler.ir.layout import Run, shard_runs, shard_shape
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.sbp import Broadcast, Partial, Placement, Reduction, Split
+from partita.runtime.groups import Groups
+
+_REDUCE = {
+    Reduction.SUM: dist.ReduceOp.SUM,
+    Reduction.MAX: dist.ReduceOp.MAX,
+    Reduction.MIN: dist.ReduceOp.MIN,
+}
+Region = tuple[slice, ...]
+
+
+def plain(placement: Placement) -> Placement:
+    """Return ``placement`` with its splits unsegmented, as DTensor knows them."""
+    return Placement(
+        tuple(Split(s.dim) if isinstance(s, Split) else s for s in placement.shardings)
+    )
+
+
+def reshard(
+    shard: torch.Tensor,
+    shape: tuple[int, ...],
+    source: Placement,
+    target: Placement,
+    groups: Groups,
+) -> torch.Tensor:
+    """Return this rank's part of the logical tensor of ``shape`` under ``target``.
+
+    All ranks of the mesh call it together. Partial axes are reduced first; the
+    target has none.
+    """
+    assert not target.has_partial
+    shard, source = _reduce_partial(shard, source, groups)
+    if source == target:
+        return shard
+    mesh, here = groups.mesh, groups.coordinates
+    others = mesh.all_coordinates()
+    outgoing = [_regions(shape, source, target, mesh, here, to)[0] for to in others]
+    incoming = [_regions(shape, source, target, mesh, at, here)[1] for at in others]
+    result = shard.new_empty(shard_shape(shape, target, mesh, here))
+    sizes = [sum(result[region].numel() for region in part) for part in incoming]
+    pieces = [[shard[region].reshape(-1) for region in part] for part in outgoing]
+    sent = torch.cat([shard.new_empty(0), *(x for part in pieces for x in part)])
+    received = shard.new_empty(sum(sizes))
+    dist.all_to_all_single(
+        _as_bytes(received),
+        _as_bytes(sent),
+        [size * shard.element_size() for size in sizes],
+        [sum(x.numel() for x in part) * shard.element_size() for part in pieces],
+    )
+    position = 0
+    for region in (region for part in incoming for region in part):
+        block = result[region]
+        block.copy_(received[position : position + block.numel()].view(block.shape))
+        position += block.numel()
+    return result
+
+
+def _as_bytes(flat: torch.Tensor) -> torch.Tensor:
+    # Backends do not know every dtype, and all of them know bytes.
+    return flat.view(torch.uint8)
+
+
+def _reduce_partial(
+    shard: torch.Tensor, source: Placement, groups: Groups
+) -> tuple[torch.Tensor, Placement]:
+    for axis, sharding in reversed(list(enumerate(source.shardings))):
+        if isinstance(sharding, Partial):
+            shard = shard.clone()
+            group = groups.device_mesh.get_group(axis)
+            dist.all_reduce(shard, _REDUCE[sharding.reduction], group)
+            source = source.with_axis(axis, Broadcast())
+    return shard, source
+
+
+def _regions(
+    shape: tuple[int, ...],
+    source: Placement,
+    target: Placement,
+    mesh: Mesh,
+    sender: tuple[int, ...],
+    receiver: tuple[int, ...],
+) -> tuple[list[Region], list[Region]]:
+    """Return what ``sender`` sends to ``receiver``: where it lies there and here."""
+    for sharding, at, to in zip(source.shardings, sender, receiver, strict=True):
+        if isinstance(sharding, Broadcast) and at != to:
+            return [], []
+    dims = [
+        _overlaps(old, new)
+        for old, new in zip(
+            shard_runs(shape, source, mesh, sender),
+            shard_runs(shape, target, mesh, receiver),
+            strict=True,
+        )
+    ]
+    blocks = list(product(*dims))
+    return [tuple(a for a, _ in b) for b in blocks], [
+        tuple(b for _, b in block) for block in blocks
+    ]
+
+
+def _overlaps(old: tuple[Run, ...], new: tuple[Run, ...]) -> list[tuple[slice, slice]]:
+    """Return the stretches that two lists of runs share, by position in each.
+
+    >>> _overlaps(((0, 4),), ((1, 2), (3, 6)))
+    [(slice(1, 2, None), slice(0, 1, None)), (slice(3, 4, None), slice(1, 2, None))]
+    """
+    found: list[tuple[slice, slice]] = []
+    for old_at, (old_start, old_stop) in _with_offsets(old):
+        for new_at, (new_start, new_stop) in _with_offsets(new):
+            start, stop = max(old_start, new_start), min(old_stop, new_stop)
+            if start < stop:
+                in_old, in_new = start - old_start + old_at, start - new_start + new_at
+                num = stop - start
+                found.append((slice(in_old, in_old + num), slice(in_new, in_new + num)))
+    return found
+
+
+def _with_offsets(runs: tuple[Run, ...]) -> list[tuple[int, Run]]:
+    starts = accumulate((stop - start for start, stop in runs), initial=0)
+    return [
+        (start, run) for (start, _), run in zip(pairwise(starts), runs, strict=True)
+    ]

@@ -1,0 +1,103 @@
+"""``partita plan``: search the placements of a model."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from partita.cli.command import (
+    OK,
+    Command,
+    add_json,
+    add_target,
+    print_json,
+    tell,
+    write_output,
+)
+from partita.cli.figures import plan_figures
+from partita.cli.target import load_target
+from partita.compiler.errors import BadOptions
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.plan.store import format_json
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Ask for the model, the mesh and what bounds the search."""
+    add_target(parser)
+    parser.add_argument("--mesh", help="axes and sizes, slowest links first: dp=2,tp=2")
+    parser.add_argument("--devices", type=int, help="ranks, in place of --mesh")
+    parser.add_argument("--hardware", help="a profile's name or file (cpu-gloo)")
+    parser.add_argument("--memory", help="what one rank may use, e.g. 24GiB")
+    parser.add_argument("--optimizer", help="adamw, sgd, ...: for its memory (adamw)")
+    parser.add_argument("--inference", action="store_true", help="only the forward")
+    parser.add_argument(
+        "--pin",
+        action="append",
+        default=[],
+        metavar="NAME=PLACEMENT",
+        help='fix the placement of a parameter or node, e.g. "w=(S(0), B)"; repeat',
+    )
+    parser.add_argument("--time-limit", type=float, help="seconds the search may take")
+    parser.add_argument("-o", "--output", metavar="plan.json", help="save the plan")
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Plan, save, print."""
+    mesh = _read_mesh(options)
+    pins = dict(_read_pin(text) for text in options.pin)
+    example = load_target(options.target)
+
+    import partita as pt
+
+    choices: dict[str, Any] = {
+        "hardware": options.hardware,
+        "memory": options.memory,
+        "optimizer": options.optimizer,
+        "time_limit": options.time_limit,
+    }
+    given = {name: value for name, value in choices.items() if value is not None}
+    plan = pt.plan(
+        example.model,
+        *example.args,
+        mesh=mesh,
+        options=pt.Options(train=not options.inference, pins=pins, **given),
+        **example.kwargs,
+    )
+    if options.output is not None:
+        write_output(options.output, format_json(plan.to_dict()) + "\n")
+        tell(f"saved {options.output}")
+    if options.json:
+        print_json(plan_figures(plan))
+    else:
+        print(plan)
+    return OK
+
+
+def _read_mesh(options: argparse.Namespace) -> Mesh:
+    if options.mesh is not None:
+        return Mesh.parse(options.mesh)
+    if options.devices is not None:
+        raise BadOptions(
+            "--devices: the mesh is not searched yet; give --mesh, e.g. "
+            f"--mesh dp={options.devices}"
+        )
+    raise BadOptions("--mesh is missing; give axes and sizes, e.g. --mesh dp=2,tp=2")
+
+
+def _read_pin(text: str) -> tuple[str, str]:
+    name, equals, placement = text.partition("=")
+    if not equals or not name or not placement:
+        raise BadOptions(
+            f"--pin {text!r}: want NAME=PLACEMENT, e.g. --pin 'h.0.weight=(S(0), B)'"
+        )
+    return name.strip(), placement.strip()
+
+
+COMMAND = Command(
+    name="plan",
+    summary="search where every tensor of a model lives and how it is split",
+    example="partita plan train.py:build --mesh dp=2,tp=2 -o gpt2.plan.json",
+    add_arguments=add_arguments,
+    run=run,
+)

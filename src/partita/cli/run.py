@@ -1,0 +1,92 @@
+"""``partita run``: train on the example batch, on local ranks or torchrun's."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from typing import Any
+
+import torch
+
+from partita.cli.command import (
+    OK,
+    Command,
+    add_json,
+    add_plan,
+    add_target,
+    print_json,
+)
+from partita.cli.target import load_target
+from partita.compiler.errors import BadOptions
+from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.units import format_seconds
+
+OPTIMIZERS = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Ask for the model, the plan, and how to train."""
+    add_target(parser)
+    add_plan(parser)
+    parser.add_argument("--steps", type=int, required=True, help="how many steps")
+    parser.add_argument("--optimizer", choices=sorted(OPTIMIZERS), default="adamw")
+    parser.add_argument("--lr", type=float, default=1e-3, help="learning rate (0.001)")
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Launch the ranks and report what the first of them saw."""
+    if options.steps < 1:
+        raise BadOptions(f"--steps {options.steps}: want 1 or more")
+    plan = Plan.load(options.plan)
+    load_target(options.target)  # so that a bad one is told here, not by every rank
+
+    from partita.runtime.launch import launch
+
+    show = not options.json
+    settings = (options.steps, options.optimizer, options.lr, show)
+    target = (options.target, options.plan, *settings)
+    losses, seconds = launch(train_rank, plan.mesh.size, target)[0]
+    if options.json and _is_first():
+        print_json({"losses": losses, "seconds": seconds})
+    return OK
+
+
+def train_rank(
+    target: str, plan_path: str, steps: int, optimizer_name: str, lr: float, show: bool
+) -> tuple[list[float], list[float]]:
+    """Train on this rank; return the loss and the time of each step."""
+    import partita as pt
+
+    example = load_target(target)
+    program = pt.compile(example.model, Plan.load(plan_path))
+    optimizer: Any = OPTIMIZERS[optimizer_name](program.parameters(), lr=lr)
+    losses: list[float] = []
+    seconds: list[float] = []
+    for index in range(steps):
+        started = time.perf_counter()
+        loss = program.step(*example.args, **example.kwargs)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(loss))
+        seconds.append(time.perf_counter() - started)
+        if show and _is_first():
+            took = format_seconds(seconds[-1])
+            print(f"step {index + 1:4d}  loss {losses[-1]:.6f}  {took}", flush=True)
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+    return losses, seconds
+
+
+def _is_first() -> bool:
+    return os.environ.get("RANK", "0") == "0"
+
+
+COMMAND = Command(
+    name="run",
+    summary="train a few steps on the example batch, on local ranks or torchrun's",
+    example="partita run train.py:build gpt2.plan.json --steps 10 --lr 3e-4",
+    add_arguments=add_arguments,
+    run=run,
+)

@@ -1,0 +1,67 @@
+"""``partita verify``: the planned program against the original model."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from typing import TYPE_CHECKING
+
+from partita.cli.command import (
+    FAILED,
+    OK,
+    Command,
+    add_json,
+    add_plan,
+    add_target,
+    print_json,
+)
+from partita.cli.target import load_target
+from partita.compiler.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from partita.verification import Report
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Ask for the model and the plan."""
+    add_target(parser)
+    add_plan(parser)
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the largest errors; fail unless all are small enough."""
+    plan = Plan.load(options.plan)
+    example = load_target(options.target)
+
+    import partita as pt
+
+    report = pt.verify(example.model, *example.args, plan=plan, **example.kwargs)
+    if options.json:
+        print_json(_figures(report))
+    else:
+        print(report)
+    return OK if report.ok else FAILED
+
+
+def _figures(report: Report) -> dict[str, object]:
+    """Return the report as JSON values; an error that is no number is text."""
+    return {
+        "ok": report.ok,
+        "max_error": _number(report.max_error),
+        "errors": {name: _number(error) for name, error in report.errors.items()},
+        "failure": report.failure,
+    }
+
+
+def _number(error: float) -> float | str:
+    return error if math.isfinite(error) else str(error)
+
+
+COMMAND = Command(
+    name="verify",
+    summary="run every rank in one process and compare with the original model",
+    example="partita verify train.py:build gpt2.plan.json",
+    add_arguments=add_arguments,
+    run=run,
+)

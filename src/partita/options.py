@@ -1,0 +1,55 @@
+"""What a plan may be asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from partita.compiler.capture.scored_model import LossFunction
+from partita.compiler.errors import BadOptions
+from partita.compiler.hardware.profile import Hardware
+from partita.compiler.plan.units import parse_bytes
+from partita.compiler.rules.rule import RuleSet
+from partita.compiler.rules.table import default_rules
+from partita.compiler.search.pose import UPDATE_PASSES
+
+
+@dataclass(frozen=True)
+class Options:
+    """The choices of ``plan`` beyond the model and the mesh.
+
+    Attributes:
+        loss: computes the scalar loss from the model's outputs; ``None`` where the
+            model returns it, or an output with ``.loss``.
+        hardware: the name of a shipped profile, the path of one's own, or a profile.
+        memory: the most that one rank may use, e.g. ``"24GiB"``, or bytes. The plan
+            is refused where its prediction exceeds it.
+        optimizer: what ``predicted`` reckons with: ``"sgd"``, ``"adam"``, ``"adamw"``.
+        train: plan the backward too; otherwise the model is for inference.
+        pins: placements fixed beforehand, by the name of a parameter, buffer, input
+            or node: ``"(S(0), B)"``, for a parameter's use ``"use=(B, B)"``.
+        time_limit: seconds that the solver may take.
+        rules: the table of op rules.
+
+    Raises:
+        BadOptions: for a value that no plan can follow.
+    """
+
+    loss: LossFunction | None = None
+    hardware: str | Path | Hardware = "cpu-gloo"
+    memory: str | int | None = None
+    optimizer: str = "adamw"
+    train: bool = True
+    pins: Mapping[str, str] = field(default_factory=dict[str, str])
+    time_limit: float = 60.0
+    rules: RuleSet = default_rules
+
+    def __post_init__(self) -> None:
+        if self.optimizer not in UPDATE_PASSES:
+            known = ", ".join(sorted(UPDATE_PASSES))
+            raise BadOptions(f"optimizer {self.optimizer!r} is not one of {known}")
+        if self.time_limit <= 0:
+            raise BadOptions(f"time_limit is {self.time_limit}; want seconds above 0")
+        if self.memory is not None:
+            parse_bytes(self.memory)

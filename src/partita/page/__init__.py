@@ -1,0 +1,1 @@
+"""The placement graph of a plan as one self-contained page."""

@@ -1,0 +1,139 @@
+"""``plan``: capture a model, search its placements, write down what was decided."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from partita.compiler.capture.capture import Captured, capture
+from partita.compiler.errors import BadMesh, NoSolution
+from partita.compiler.hardware.profile import load_hardware
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.plan.document import LossKind, PlanOptions, SearchResult
+from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.units import format_bytes, parse_bytes
+from partita.compiler.search.candidates import Candidates
+from partita.compiler.search.decide import Found, decide
+from partita.compiler.search.pose import Posed, pose
+from partita.compiler.search.problem import made_placement
+from partita.compiler.search.solver import solve
+from partita.options import Options
+from partita.version import __version__
+
+
+@dataclass(frozen=True)
+class Planner:
+    """One captured model and its search problem; makes plans from assignments.
+
+    ``plan`` uses it once; tests and tools that want several plans of one model on one
+    mesh keep it, since capturing and posing take longer than deciding.
+    """
+
+    captured: Captured
+    posed: Posed
+    class_name: str
+    options: Options
+
+    @classmethod
+    def of(
+        cls,
+        model: torch.nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        mesh: Mesh,
+        options: Options,
+    ) -> Planner:
+        """Capture ``model`` and pose its problem on ``mesh``; see ``plan``."""
+        hardware = load_hardware(options.hardware)
+        captured = capture(
+            model, args, kwargs, loss=options.loss, train=options.train
+        )
+        program = captured.program.with_mesh(mesh)
+        candidates = Candidates(program, options.rules, mesh, hardware)
+        posed = pose(candidates, options.pins, options.optimizer)
+        return cls(captured, posed, type(model).__name__, options)
+
+    def search(self) -> Plan:
+        """Return the cheapest plan that the solver finds in its time."""
+        solution = solve(self.posed.problem, self.options.time_limit)
+        result = SearchResult(
+            solution.solver, solution.status, solution.gap, solution.wall_s
+        )
+        return self.decide(Found(solution.choices, result))
+
+    def random(self, seed: int) -> Plan:
+        """Return a plan of choices drawn at random among all that are legal."""
+        rng = random.Random(seed)
+        nodes = self.posed.problem.nodes
+        choices = [rng.randrange(len(node.choices)) for node in nodes]
+        for tie in self.posed.problem.ties:
+            stored = made_placement(nodes[tie.first].choices[choices[tie.first]], 0)
+            wants = [c.signature.operands[0] for c in nodes[tie.second].choices]
+            choices[tie.second] = wants.index(stored)
+        return self.decide(Found(choices, SearchResult("random", "drawn", None, 0.0)))
+
+    def decide(self, found: Found) -> Plan:
+        """Return the plan of one assignment.
+
+        Raises:
+            NoSolution: when it is predicted to need more than ``Options(memory=)``.
+        """
+        options = self.options
+        limit = None if options.memory is None else parse_bytes(options.memory)
+        plan = decide(
+            self.captured,
+            self.posed,
+            found,
+            version=__version__,
+            class_name=self.class_name,
+            options=PlanOptions(
+                loss=LossKind.CALLABLE if options.loss else LossKind.OUTPUT,
+                train=options.train,
+                optimizer=options.optimizer,
+                memory_bytes=limit,
+                pins=dict(options.pins),
+            ),
+        )
+        if limit is not None and plan.predicted.bytes > limit:
+            raise NoSolution(
+                f"memory: the fastest plan is predicted to need "
+                f"{format_bytes(plan.predicted.bytes)} on a rank, more than the limit of "
+                f"{format_bytes(limit)}; use a larger mesh or pin parameters to a split"
+            )
+        return replace(plan, loss_function=options.loss)
+
+
+def plan(
+    model: torch.nn.Module,
+    *args: Any,
+    mesh: Mesh | str | None = None,
+    options: Options | None = None,
+    devices: int | None = None,
+    **kwargs: Any,
+) -> Plan:
+    """Decide how ``model`` runs on ``mesh``: the placement of every tensor.
+
+    Args:
+        model: any module that ``torch.export`` can capture, on the meta device too.
+        args: example inputs of ONE global batch, as the model is called with.
+        mesh: the logical mesh, slowest links first.
+        options: see ``Options``.
+        devices: in place of ``mesh``, a number of ranks; the mesh is then 1-D.
+        kwargs: example keyword inputs.
+
+    Raises:
+        BadMesh: when there is neither ``mesh`` nor ``devices``.
+        CaptureFailed: when the model cannot be captured.
+        BadOptions, NoSolution: for options that cannot be followed.
+    """
+    if (mesh is None) == (devices is None):
+        raise BadMesh("give either mesh=Mesh(dp=2, ...) or devices=N")
+    if isinstance(mesh, str):
+        mesh = Mesh.parse(mesh)
+    if mesh is None:
+        assert devices is not None
+        mesh = Mesh(ranks=devices)
+    return Planner.of(model, args, kwargs, mesh, options or Options()).search()

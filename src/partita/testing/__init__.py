@@ -1,0 +1,1 @@
+"""The prover: a partitioned program against the original model."""

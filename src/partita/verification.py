@@ -1,0 +1,354 @@
+"""``verify``: every rank of a plan in this one process, against the user's own model.
+
+The reference is the eager module, called as the user calls it; never our capture of
+it. Two runs are compared: in double precision, every float dtype and cast promoted on
+both sides, where the partitioned program must agree to 1e-9; and in the model's own
+precision, where it may be off by 1e-5, or by four times what the original itself is
+off from double precision (DESIGN, decision 15).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from partita.compiler.capture.capture import Captured
+from partita.compiler.capture.inputs import describe, name_leaves
+from partita.compiler.capture.scored_model import (
+    LossFunction,
+    name_outputs,
+    pick_loss,
+)
+from partita.compiler.capture.torch_private import promoting_floats, pytree
+from partita.compiler.errors import BadOptions, BadPlan, InvariantViolation
+from partita.compiler.ir.local_program import LocalProgram
+from partita.compiler.ir.program import InputKind, OutputKind
+from partita.compiler.plan.plan import Plan
+from partita.compiler.rules.rule import RuleSet
+from partita.compiler.rules.table import default_rules
+from partita.lowering import Lowered, capture_for
+from partita.passes.promote_precision import (
+    promote_arguments,
+    promote_precision,
+    promote_tensor,
+)
+from partita.runtime.feeds import FeedKey
+from partita.runtime.shards import take_shard
+from partita.runtime.virtual import run_all
+
+DOUBLE_TOLERANCE = 1e-9
+OWN_TOLERANCE = 1e-5
+
+Tensors = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What came of a verification.
+
+    Attributes:
+        ok: whether every tensor agrees in both precisions.
+        max_error: the largest of ``errors``.
+        errors: loss, gradients by parameter name, ``output:`` and ``buffer:`` names ->
+            relative error in double precision.
+        own_errors: the same in the model's own precision.
+        tolerances: what each of ``own_errors`` may be.
+        failure: why the plan could not be carried out at all, "" where it was.
+    """
+
+    ok: bool
+    max_error: float
+    errors: Mapping[str, float]
+    own_errors: Mapping[str, float]
+    tolerances: Mapping[str, float]
+    failure: str = ""
+
+    def __str__(self) -> str:
+        if self.failure:
+            return f"verify: FAILED: {self.failure}"
+        worst = sorted(self.errors, key=lambda name: -self.errors[name])[:5]
+        off = [n for n, e in self.own_errors.items() if not e <= self.tolerances[n]]
+        lines = [
+            f"verify: {'ok' if self.ok else 'FAILED'}: {len(self.errors)} tensors, "
+            f"largest error {self.max_error:.2e} in double precision, "
+            f"{max(self.own_errors.values(), default=0.0):.2e} in the model's own",
+            *(f"  {self.errors[name]:.2e}  {name}" for name in worst),
+            *(f"  {self.own_errors[n]:.2e}  {n} in its own precision" for n in off[:5]),
+        ]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What the user's module computes: values by name, in one precision."""
+
+    values: Tensors
+    largest_gradient: float
+
+    @classmethod
+    def of(
+        cls,
+        model: torch.nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        loss: LossFunction | None,
+        train: bool,
+    ) -> Reference:
+        """Call a copy of ``model`` as the user does, and differentiate its loss."""
+        model = copy.deepcopy(model)
+        before = {n: b.clone() for n, b in model.named_buffers()}
+        with torch.set_grad_enabled(train):
+            returned = model(*args, **kwargs)
+        outputs = name_outputs(returned)
+        values: Tensors = {}
+        if train:
+            scalar = pick_loss(returned, loss)
+            scalar.backward()
+            values["loss"] = scalar.detach()
+            if loss is None:
+                outputs = {
+                    n: t for n, t in outputs.items() if n not in ("loss", "output")
+                }
+        values |= {f"output:{n}": t.detach() for n, t in outputs.items()}
+        gradients = {
+            name: parameter.grad
+            for name, parameter in model.named_parameters()
+            if parameter.grad is not None
+        }
+        for name, buffer in model.named_buffers():
+            if not torch.equal(buffer, before[name]):
+                values[f"buffer:{name}"] = buffer.detach()
+        largest = max((float(g.abs().max()) for g in gradients.values()), default=0.0)
+        return cls(values | gradients, largest)
+
+    def scale(self, name: str, value: torch.Tensor) -> float:
+        """Return what an error of a tensor is relative to.
+
+        It is max|b|, for gradients at least 1e-3 of the largest one.
+        """
+        is_gradient = ":" not in name and name != "loss"
+        floor = 1e-3 * self.largest_gradient if is_gradient else 0.0
+        return max(_largest(value), floor, 1e-300)
+
+    def distance(self, other: Reference) -> dict[str, float]:
+        """Return how far each tensor of ``other`` is from this one."""
+        return {
+            name: relative_error(other.values[name], value, self.scale(name, value))
+            for name, value in self.values.items()
+            if name in other.values
+        }
+
+
+def _largest(value: torch.Tensor) -> float:
+    finite = value[value.isfinite()].abs()
+    return float(finite.max()) if finite.numel() else 0.0
+
+
+def relative_error(found: torch.Tensor, wanted: torch.Tensor, scale: float) -> float:
+    """Return max|found - wanted| / scale; infinity for other shapes or for NaN."""
+    if found.shape != wanted.shape:
+        return float("inf")
+    if not wanted.numel():
+        return 0.0
+    a, b = found.double(), wanted.double()
+    worst = float(torch.where(a == b, 0.0, (a - b).abs()).max())
+    return worst / scale if worst == worst else float("inf")
+
+
+@contextmanager
+def double_precision() -> Iterator[None]:
+    """Within it floats that ops make without being told a dtype are doubles."""
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(default)
+
+
+@dataclass(frozen=True)
+class Verifier:
+    """The references of one model and its inputs; verifies any number of plans."""
+
+    model: torch.nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    loss: LossFunction | None
+    double: Reference
+    own: Reference
+
+    @classmethod
+    def of(
+        cls,
+        model: torch.nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        loss: LossFunction | None = None,
+        train: bool = True,
+    ) -> Verifier:
+        """Run the user's module in both precisions."""
+        if any(p.is_meta for p in model.parameters()):
+            raise BadOptions(
+                "verify needs the model's values, but it is on the meta device; "
+                "materialize it, or verify a smaller one of the same architecture"
+            )
+        own = Reference.of(model, args, kwargs, loss, train)
+        doubled = copy.deepcopy(model).double()
+        with double_precision(), promoting_floats(promote_arguments):
+            args64, kwargs64 = pytree.tree_map(_promoted, (args, kwargs))
+            double = Reference.of(doubled, args64, kwargs64, loss, train)
+        return cls(model, args, kwargs, loss, double, own)
+
+    def verify(self, plan: Plan, rules: RuleSet = default_rules) -> Report:
+        """Carry out ``plan`` on all ranks in this process and compare.
+
+        Raises:
+            BadPlan: when the plan is of another model.
+        """
+        spec = describe(self.model, self.args, self.kwargs)
+        captured = capture_for(self.model, plan, spec, self.loss)
+        return self.verify_captured(captured, plan, rules)
+
+    def verify_captured(
+        self, captured: Captured, plan: Plan, rules: RuleSet = default_rules
+    ) -> Report:
+        """As ``verify``, for a program that has been captured already."""
+        try:
+            lowered = Lowered.of(captured, plan, rules)
+            ranks = [lowered.at(c) for c in plan.mesh.all_coordinates()]
+            own = self._run(ranks, double=False)
+            with double_precision():
+                promoted = [promote_precision(local) for local in ranks]
+                double = self._run(promoted, double=True)
+        except (InvariantViolation, BadPlan, RuntimeError, ValueError) as error:
+            reason = f"{type(error).__name__}: {error}".splitlines()
+            return Report(False, float("inf"), {}, {}, {}, reason[0])
+        errors = double.errors(self.double)
+        own_errors = own.errors(self.own)
+        distance = self.double.distance(self.own)
+        allowed = {
+            name: max(OWN_TOLERANCE, 4.0 * distance.get(name, 0.0))
+            for name in own_errors
+        }
+        largest = max(errors.values(), default=0.0)
+        ok = largest <= DOUBLE_TOLERANCE
+        ok = ok and all(own_errors[name] <= allowed[name] for name in own_errors)
+        return Report(ok, largest, errors, own_errors, allowed)
+
+    def _run(self, ranks: list[LocalProgram], *, double: bool) -> _Found:
+        leaves = name_leaves(self.model, self.args, self.kwargs)
+        values: dict[FeedKey, torch.Tensor] = {
+            (InputKind.INPUT, name): leaf
+            for name, leaf in leaves.items()
+            if isinstance(leaf, torch.Tensor)
+        }
+        for name, parameter in self.model.named_parameters():
+            values[InputKind.PARAMETER, name] = parameter.detach()
+        for name, buffer in self.model.named_buffers():
+            values[InputKind.BUFFER, name] = buffer
+        if double:
+            values = {key: promote_tensor(value) for key, value in values.items()}
+        feeds = [_shards(local, values) for local in ranks]
+        with torch.no_grad():
+            outputs = run_all(ranks, feeds)
+        return _Found(ranks, outputs)
+
+
+def _promoted(leaf: Any) -> Any:
+    return promote_tensor(leaf) if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _shards(
+    local: LocalProgram, values: Mapping[FeedKey, torch.Tensor]
+) -> dict[FeedKey, torch.Tensor]:
+    feeds: dict[FeedKey, torch.Tensor] = {}
+    for role, placement in zip(local.inputs, local.input_placements, strict=True):
+        key = (role.kind, role.name)
+        if key in values and placement is not None:
+            feeds[key] = take_shard(
+                values[key], placement, local.mesh, local.coordinates
+            )
+    return feeds
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The outputs of every rank."""
+
+    ranks: list[LocalProgram]
+    outputs: list[tuple[torch.Tensor | None, ...]]
+
+    def errors(self, reference: Reference) -> dict[str, float]:
+        """Return the worst error over ranks: each shard against its part of the whole.
+
+        Comparing every rank's own shard also catches copies that should be equal and
+        are not.
+        """
+        worst: dict[str, float] = {}
+        seen: set[str] = set()
+        for local, outputs in zip(self.ranks, self.outputs, strict=True):
+            for position, role in enumerate(local.outputs):
+                name = _NAMES[role.kind].format(role.name)
+                found = outputs[position]
+                placement = local.output_placements[position]
+                type_ = local.output_types[position]
+                assert found is not None
+                assert placement is not None
+                assert type_ is not None
+                seen.add(name)
+                whole = reference.values.get(name)
+                if whole is None and role.kind is OutputKind.GRADIENT:
+                    whole = torch.zeros(type_.shape, dtype=type_.dtype)
+                if whole is None and role.kind is OutputKind.MUTATED_BUFFER:
+                    continue  # written back with the value it had
+                if whole is None:
+                    worst[name] = float("inf")
+                    continue
+                shard = take_shard(whole, placement, local.mesh, local.coordinates)
+                scale = reference.scale(name, whole)
+                error = relative_error(found, shard, scale)
+                worst[name] = max(worst.get(name, 0.0), error)
+        for name in reference.values:
+            if name not in seen:
+                worst[name] = float("inf")
+        return worst
+
+
+_NAMES = {
+    OutputKind.LOSS: "loss",
+    OutputKind.OUTPUT: "output:{}",
+    OutputKind.GRADIENT: "{}",
+    OutputKind.MUTATED_BUFFER: "buffer:{}",
+}
+
+
+def verify(
+    model: torch.nn.Module,
+    *args: Any,
+    plan: Plan,
+    loss: LossFunction | None = None,
+    **kwargs: Any,
+) -> Report:
+    """Check that ``plan`` computes what ``model`` computes.
+
+    All ranks of the partitioned program run in this one process, on the model's own
+    values and the inputs given; loss, outputs, every gradient and every mutated buffer
+    are compared with the eager module's.
+
+    Args:
+        model: the module the plan was made for, with values.
+        args: inputs, as the model is called with.
+        plan: what is checked.
+        loss: the function of ``Options(loss=...)`` for a plan loaded from a file.
+        kwargs: keyword inputs.
+
+    Raises:
+        BadPlan: when the plan is of another model, or of other input shapes.
+    """
+    loss = loss or plan.loss_function
+    return Verifier.of(model, args, kwargs, loss, plan.options.train).verify(plan)

@@ -1,0 +1,143 @@
+import json
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from partita.compiler.errors import BadOptions
+from partita.compiler.hardware.profile import (
+    CollectiveKind,
+    Hardware,
+    load_hardware,
+    profile_names,
+)
+from partita.compiler.ir.mesh import Mesh
+
+
+def h100() -> dict[str, Any]:
+    return load_hardware("h100-dgx").to_dict()
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_profile_is_what_it_prints(name: str) -> None:
+    hardware = load_hardware(name)
+    assert hardware.name == name
+    assert hardware.source
+    document = json.loads(json.dumps(hardware.to_dict()))
+    assert Hardware.from_dict(document) == hardware
+    assert hash(Hardware.from_dict(document)) == hash(hardware)
+
+
+def test_profile_is_loaded_from_a_file_and_from_a_document(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(h100()))
+    assert load_hardware(path) == load_hardware(str(path)) == load_hardware("h100-dgx")
+    assert load_hardware(h100()) == load_hardware("h100-dgx")
+    hardware = load_hardware("cpu-gloo")
+    assert load_hardware(hardware) is hardware
+
+
+def test_links_of_the_free_profile_cost_nothing() -> None:
+    free, gloo = load_hardware("cpu-gloo-free"), load_hardware("cpu-gloo")
+    assert free.device == gloo.device
+    assert set(free.links[0].costs) == set(CollectiveKind)
+    for cost in free.links[0].costs.values():
+        assert (cost.alpha_s, cost.bytes_per_s) == (0.0, inf)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "links"),
+    [
+        (Mesh(dp=2, tp=8), ["infiniband", "nvlink"]),
+        (Mesh(dp=2, tp=4), ["nvlink", "nvlink"]),
+        (Mesh(dp=4, tp=4), ["infiniband", "nvlink"]),
+        (Mesh(pp=2, dp=4, tp=4), ["infiniband", "infiniband", "nvlink"]),
+        (Mesh(dp=16), ["infiniband"]),
+    ],
+)
+def test_axis_runs_over_the_fastest_link_that_spans_it(
+    mesh: Mesh, links: list[str]
+) -> None:
+    hardware = load_hardware("h100-dgx")
+    assert [hardware.link(mesh, axis).name for axis in range(mesh.ndim)] == links
+
+
+def test_named_axis_runs_over_its_link() -> None:
+    hardware = Hardware.from_dict({**h100(), "axes": {"tp": "infiniband"}})
+    assert hardware.link(Mesh(dp=2, tp=2), 1).name == "infiniband"
+    assert hardware.link(Mesh(dp=2, tp=2), 0).name == "nvlink"
+
+
+def replaced(path: str, value: object) -> dict[str, Any]:
+    document = entry = h100()
+    *parents, last = [int(key) if key.isdecimal() else key for key in path.split(".")]
+    for key in parents:
+        entry = entry[key]  # type: ignore[index]
+    entry[last] = value  # type: ignore[index]
+    return document
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("device.launch_s", -1, "device.launch_s is -1; want seconds, a number >= 0"),
+        (
+            "device.memory_bytes",
+            "80GiB",
+            'device.memory_bytes is "80GiB"; want bytes, a whole number > 0',
+        ),
+        ("device.kind", "tpu", 'device.kind is "tpu"; want "cpu" or "cuda"'),
+        ("device.flops_per_s.f32", 0, "device.flops_per_s.f32 is 0; want a number > 0"),
+        ("links", [], "links is []; want a list of links, slowest first"),
+        (
+            "links.1.costs.all_gather",
+            {"alpha_s": 0},
+            "links.1.costs.all_gather has no key 'bytes_per_s'; want an object with "
+            "alpha_s (seconds per message step) and bytes_per_s (wire bytes per second "
+            "and rank)",
+        ),
+        (
+            "speed",
+            1,
+            "it has an unknown key 'speed'; want one of name, source, device, links, "
+            "axes",
+        ),
+    ],
+)
+def test_malformed_document_says_where_and_what(
+    path: str, value: object, message: str
+) -> None:
+    with pytest.raises(BadOptions) as raised:
+        load_hardware(replaced(path, value))
+    assert str(raised.value) == f"hardware profile: {message}"
+
+
+def test_axis_on_an_unknown_link_is_refused() -> None:
+    with pytest.raises(BadOptions) as raised:
+        load_hardware(replaced("axes.tp", "pigeon"))
+    assert str(raised.value) == (
+        "hardware h100-dgx: axes.tp is 'pigeon'; want the name of a link, one of "
+        "infiniband, nvlink"
+    )
+
+
+def test_slowest_link_must_join_all_ranks() -> None:
+    with pytest.raises(BadOptions, match="links must start with the slowest"):
+        load_hardware(replaced("links.0.ranks", 8))
+
+
+def test_unknown_name_lists_the_profiles() -> None:
+    with pytest.raises(BadOptions) as raised:
+        load_hardware("tpu-v9")
+    assert str(raised.value) == (
+        "hardware 'tpu-v9' is neither a file nor a profile; the profiles are "
+        "cpu-gloo, cpu-gloo-free, h100-dgx"
+    )
+
+
+def test_file_that_is_no_json_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "broken.json"
+    path.write_text("{")
+    with pytest.raises(BadOptions, match=r"broken\.json: not a JSON file: "):
+        load_hardware(path)

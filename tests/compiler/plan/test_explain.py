@@ -1,0 +1,131 @@
+from dataclasses import replace
+
+import pytest
+from small_plan import UP
+
+from partita.compiler.errors import BadOptions
+from partita.compiler.plan.document import PlanOptions, Predicted
+from partita.compiler.plan.plan import Plan
+
+OF_UP = """\
+up.weight: parameter, f32[6, 10]
+  node       parameter:up.weight
+  placement  (B, S(1)) on dp=2,tp=2
+  storage    (B, S(1))
+  use        (B, S(1))
+  gradient   (B, S(1))
+  optimizer  (B, S(1))
+  why        the cheapest of 3 placements for the whole step
+
+placement  cost          of which this op
+---------  ------------  ----------------
+(B, S(1))  chosen        0 s
+(B, B)     +3 us a step
+(S(0), B)  +8 us a step
+
+used by  placement  by  bytes  time
+-------  ---------  --  -----  ----
+up/mm/0  (B, S(1))"""
+
+OF_MAX = """\
+max.dim/0: aten.max.dim, f32[8], i64[8]
+  from       model.py:7 in the model itself
+  placement  (S(0), B) -> (S(0), B), (S(0), B) on dp=2,tp=2
+  why        the plan keeps no alternative to it
+
+placement                            cost    of which this op
+-----------------------------------  ------  ----------------
+(S(0), B) -> (S(0), B), (S(0), B)    chosen  2 us
+
+operand    placement                    by             bytes  time
+---------  ---------------------------  -------------  -----  ----
+down/mm/0  (S(0), P(sum)) -> (S(0), B)  all_reduce tp  64 B   4 us
+
+used by                 placement  by  bytes  time
+----------------------  ---------  --  -----  ----
+output:best (result 1)  (S(0), B)"""
+
+
+def test_parameter_is_explained_by_its_alternatives(plan: Plan) -> None:
+    assert plan.explain("up.weight") == OF_UP
+
+
+def test_node_is_explained_with_its_boxings(plan: Plan) -> None:
+    found = plan.explain("max.dim/0").splitlines()
+    wanted = OF_MAX.splitlines()
+    assert [line.split() for line in found if "---" not in line] == [
+        line.split() for line in wanted if "---" not in line
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("x", "x: input, f32[8, 6]"),
+        ("loss:loss", "loss:loss: aten.mean.default, f32[]"),
+        ("gradient:up.weight", "gradient:up.weight: aten.mm.default, f32[6, 10]"),
+        ("mean/0 -> (B, B)", "mean/0 -> (B, B): aten.mean.default, f32[]"),
+    ],
+)
+def test_every_name_in_the_plan_can_be_asked_for(
+    plan: Plan, name: str, first: str
+) -> None:
+    assert plan.explain(name).splitlines()[0] == first
+
+
+def test_tied_parameter_is_found_by_its_other_name(plan: Plan) -> None:
+    tied = replace(plan.parameters["up.weight"], aliases=("head.weight",))
+    text = replace(plan, parameters={**plan.parameters, "up.weight": tied}).explain(
+        "head.weight"
+    )
+    assert "  tied to    head.weight" in text.splitlines()
+    assert text.startswith("head.weight: parameter, f32[6, 10]\n  node       param")
+
+
+def test_parameter_outside_the_graph_is_said_to_be_unused(plan: Plan) -> None:
+    spare = plan.parameters["up.weight"]
+    text = replace(plan, parameters={**plan.parameters, "spare": spare}).explain(
+        "spare"
+    )
+    assert text.splitlines()[0] == "spare: not used by the program"
+
+
+def test_pin_is_the_reason(plan: Plan) -> None:
+    options = PlanOptions(pins={"up.weight": "(B, S(1))"})
+    pinned = replace(plan, options=options)
+    assert "  why        pinned to (B, S(1))" in pinned.explain("up.weight")
+    assert "  why        pinned to (B, S(1))" in pinned.explain(UP)
+
+
+def test_better_alternative_is_admitted(plan: Plan) -> None:
+    node = plan.nodes[UP]
+    better = replace(node.alternatives[0], seconds=-2e-6)
+    other = replace(
+        plan,
+        nodes={**plan.nodes, UP: replace(node, alternatives=(better,))},
+        search=replace(plan.search, status="time-limit"),
+        predicted=Predicted(1.0, 1),
+    )
+    text = other.explain("up.weight")
+    assert "another would gain 2 us by itself (search: time-limit)" in text
+    assert "-2 us a step" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "upweight",
+            "the plan has no parameter, input or node 'upweight'; close to it: "
+            "up.weight, down.weight, gradient:up.weight",
+        ),
+        ("qqqq", "the plan has no parameter, input or node 'qqqq'"),
+        ("", "the plan has no parameter, input or node ''"),
+    ],
+)
+def test_unknown_name_is_met_with_those_close_to_it(
+    plan: Plan, name: str, message: str
+) -> None:
+    with pytest.raises(BadOptions) as caught:
+        plan.explain(name)
+    assert str(caught.value) == message

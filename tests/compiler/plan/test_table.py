@@ -1,0 +1,79 @@
+from dataclasses import replace
+
+from partita.compiler.plan.document import Predicted, SearchResult, Stage
+from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.table import format_table, print_tables
+
+SMALL = """\
+model.TwoLayers on mesh dp=2,tp=2: 4 ranks, hardware by hand, training
+step    36 us predicted (compute 16 us, communication 20 us)
+memory  2 KiB a rank predicted (parameters 512 B, activations 1.5 KiB)
+search  highs: optimal, gap 0.00%, 250 ms
+
+parameter        type        storage    use   gradient  optimizer
+-----------  --  ----------  ---------  ----  --------  ---------
+up.weight    x1  f32[6, 10]  (B, S(1))  same  same      same
+down.weight  x1  f32[10, 4]  (B, S(0))  same  same      same
+
+collective  axis  count  payload of a rank
+----------  ----  -----  -----------------
+all_reduce  dp    3      192 B
+all_reduce  tp    1      64 B
+
+boxing of                 from -> to                   by             bytes  time  why
+"""
+
+
+def test_plan_prints_as_tables(plan: Plan) -> None:
+    text = str(plan)
+    assert text.startswith(SMALL)
+    assert (
+        "mean/0                x1  (P(sum), B) -> (B, B)        all_reduce dp" in text
+    )
+    assert text.endswith("aten.max.dim  1      no rule: replicated")
+
+
+def test_repeated_blocks_take_one_line(plan: Plan) -> None:
+    one = plan.parameters["up.weight"]
+    many = {f"h.{i}.up.weight": one for i in range(12)} | {"h.12.up.weight": one}
+    other = replace(one, shape=(6, 12))
+    text = str(replace(plan, parameters={**many, "h.13.up.weight": other}))
+    lines = [line.split()[:2] for line in text.splitlines() if "up.weight" in line][:2]
+    assert lines == [["h.*.up.weight", "x13"], ["h.13.up.weight", "x1"]]
+
+
+def test_only_the_slowest_boxings_are_listed(plan: Plan) -> None:
+    text = print_tables(plan, most_rows=2)
+    assert "... and 3 more kinds, all of them quicker" in text
+
+
+def test_empty_parts_are_left_out(plan: Plan) -> None:
+    empty = replace(
+        plan,
+        parameters={},
+        boxings=(),
+        collectives=(),
+        reported=(),
+        predicted=Predicted(0.0, 0),
+        search=SearchResult("fixed", "given", None, 0.0),
+    )
+    assert str(empty).splitlines()[1:] == [
+        "step    0 s predicted",
+        "memory  0 B a rank predicted",
+        "search  fixed: given, gap unknown, 0 s",
+        "",
+        "no collectives",
+    ]
+
+
+def test_stages_are_named_when_there_are_several(plan: Plan) -> None:
+    text = str(replace(plan, stages=(*plan.stages, Stage(plan.mesh, (4, 5, 6, 7), ()))))
+    assert "stages  2, schedule sequential, 1 microbatches" in text
+
+
+def test_names_cannot_steer_the_terminal(plan: Plan) -> None:
+    one = plan.parameters["up.weight"]
+    text = str(replace(plan, parameters={"a\x1b[2J\n": one, "\ud800": one}))
+    assert "a\\x1b[2J\\n" in text
+    assert text.replace("\n", "").isprintable()
+    assert format_table(("a", "b"), [("1", "\t")]) == "a  b\n-  --\n1  \\t"

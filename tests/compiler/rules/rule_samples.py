@@ -1,0 +1,402 @@
+"""One call or more of every op in the rule table, on small tensors.
+
+Values are small integers in float64 where the op allows, so that sums in any order are
+equal to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from partita.testing.prover import Sample
+
+aten = torch.ops.aten
+partita = torch.ops.partita
+
+UNARY = """
+    _to_copy abs acos acosh asin asinh atan atanh bitwise_not ceil celu clone cos cosh
+    digamma elu empty_like erf erfc erfinv exp exp2 expm1 floor frac gelu hardsigmoid
+    hardswish hardtanh isfinite isinf isnan leaky_relu lgamma log log10 log1p log2
+    log_sigmoid_forward logical_not logit mish nan_to_num neg ones_like reciprocal relu
+    round rsqrt selu sgn sigmoid sign silu sin sinh softplus sqrt tan tanh trunc
+    zeros_like
+"""
+FROM_MINUS_ONE_TO_ONE = {"acos", "asin", "atanh", "erfinv"}
+POSITIVE = {"acosh", "digamma", "lgamma", "log", "log10", "log1p", "log2", "rsqrt", "sqrt"}
+GRADIENT_OF_INPUT = """
+    gelu hardsigmoid hardswish mish sigmoid silu tanh
+"""
+COMPARISONS = "eq ne ge gt le lt"
+BINARY = "atan2 floor_divide fmax fmin hypot maximum minimum"
+BATCHED_REDUCTIONS = "all any argmax argmin max min prod"
+
+_generator = torch.Generator().manual_seed(0)
+
+
+def ints(low: int, high: int, *shape: int) -> Tensor:
+    return torch.randint(low, high, shape, generator=_generator)
+
+
+def x(*shape: int) -> Tensor:
+    return ints(-3, 4, *shape).double()
+
+
+def positive(*shape: int) -> Tensor:
+    return ints(1, 6, *shape).double()
+
+
+def fraction(*shape: int) -> Tensor:
+    return ints(-3, 4, *shape).double() / 4
+
+
+def mask(*shape: int) -> Tensor:
+    return ints(0, 2, *shape).bool()
+
+
+def call(op: str, *args: Any, **kwargs: Any) -> Sample:
+    name = op if op.startswith("partita") else f"aten.{op}"
+    return Sample(name if name.count(".") == 2 else f"{name}.default", args, kwargs)
+
+
+def unary() -> Iterator[Sample]:
+    for name in UNARY.split():
+        values = x
+        if name in FROM_MINUS_ONE_TO_ONE:
+            values = fraction
+        elif name in POSITIVE:
+            values = positive
+        yield call(name, ints(0, 9, 4, 6) if name == "bitwise_not" else values(4, 6))
+    yield call("_to_copy", x(4, 6), dtype=torch.float32)
+    yield call("_to_copy", x(4, 6), dtype=torch.int64)
+    yield call("_to_copy", ints(0, 5, 4, 6), dtype=torch.float64)
+    yield call("clamp", x(4, 6), -1, 1)
+    yield call("clamp_min", x(4, 6), 0)
+    yield call("clamp_max", x(4, 6), 1)
+    yield call("threshold", x(4, 6), 1, 0)
+    yield call("full_like", x(4, 6), 3.0)
+    yield call("pow.Tensor_Scalar", x(4, 6), 2)
+    yield call("pow.Scalar", 2.0, x(4, 6))
+    for name in ("add", "sub", "mul", "div", "remainder", "fmod"):
+        yield call(f"{name}.Scalar", x(4, 6), 4)
+    yield call("div.Scalar_mode", x(4, 6), 2, rounding_mode="floor")
+    yield call("div.Scalar_mode", x(4, 6), 2, rounding_mode=None)
+    for name in COMPARISONS.split():
+        yield call(f"{name}.Scalar", x(4, 6), 1)
+    for name in ("and", "or", "xor"):
+        yield call(f"bitwise_{name}.Scalar", ints(0, 9, 4, 6), 5)
+    for name in ("left", "right"):
+        yield call(f"bitwise_{name}_shift.Tensor_Scalar", ints(0, 9, 4, 6), 1)
+
+
+def elementwise() -> Iterator[Sample]:
+    for name in ("add", "sub", "mul", "div"):
+        yield call(f"{name}.Tensor", x(4, 6), positive(4, 6))
+        yield call(f"{name}.Tensor", x(4, 1, 6), positive(4, 1))
+        yield call(f"{name}.Tensor", x(4, 6), 4.0)
+        yield call(f"{name}.Tensor", ints(0, 5, 4, 6), ints(1, 5, 6))
+    yield call("add.Tensor", x(4, 6), x(6), alpha=2)
+    yield call("div.Tensor_mode", x(4, 6), positive(6), rounding_mode="trunc")
+    yield call("pow.Tensor_Tensor", positive(4, 6), ints(0, 4, 4, 1))
+    for name in COMPARISONS.split():
+        yield call(f"{name}.Tensor", x(4, 6), x(6))
+    for name in ("and", "or", "xor"):
+        yield call(f"bitwise_{name}.Tensor", ints(0, 9, 4, 6), ints(0, 9, 6))
+        yield call(f"logical_{name}", mask(4, 6), mask(4, 1))
+    for name in ("left", "right"):
+        yield call(f"bitwise_{name}_shift.Tensor", ints(0, 9, 4, 6), ints(0, 3, 6))
+    for name in BINARY.split():
+        yield call(name, x(4, 6), positive(6))
+    yield call("copysign.Tensor", x(4, 6), x(6))
+    yield call("xlogy.Tensor", x(4, 6), positive(6))
+    for name in ("remainder", "fmod"):
+        yield call(f"{name}.Tensor", x(4, 6), positive(6))
+    yield call("clamp.Tensor", x(4, 6), None, x(6))
+    yield call("clamp.Tensor", x(4, 6), x(6), x(4, 6))
+    yield call("clamp_min.Tensor", x(4, 6), x(6))
+    yield call("clamp_max.Tensor", x(4, 6), x(6))
+    yield call("lerp.Scalar", x(4, 6), x(4, 6), 0.25)
+    yield call("lerp.Tensor", x(4, 6), x(4, 6), fraction(6))
+    yield call("masked_fill.Scalar", x(4, 6), mask(4, 6), 0)
+    yield call("masked_fill.Scalar", x(4, 6), mask(6), 2)
+    yield call("masked_fill.Tensor", x(4, 6), mask(4, 6), x())
+    yield call("where.self", mask(4, 1), x(4, 6), x(6))
+    yield call("where.self", mask(6), x(4, 6), x())
+    yield call("where.ScalarOther", mask(4, 6), x(4, 6), 0.0)
+    yield call("where.ScalarOther", mask(4, 6), x(4, 6), 1.0)
+    yield call("where.ScalarSelf", mask(4, 6), 0, x(4, 6))
+    yield call("where.Scalar", mask(4, 6), 2.0, 3.0)
+    yield call("copy", x(4, 6), x(6))
+    yield call("_prelu_kernel", x(4, 6, 3), x(6, 1))
+
+
+def elementwise_backward() -> Iterator[Sample]:
+    for name in GRADIENT_OF_INPUT.split():
+        yield call(f"{name}_backward", x(4, 6), x(4, 6))
+    grad, at = x(4, 6), x(4, 6)
+    yield call("elu_backward", grad, 1.0, 1.0, 1.0, False, at)
+    yield call("hardtanh_backward", grad, at, -1.0, 1.0)
+    yield call("leaky_relu_backward", grad, at, 0.25, False)
+    yield call("log_sigmoid_backward", grad, at, torch.exp(-at.abs()))
+    yield call("native_dropout_backward", grad, mask(4, 6), 2.0)
+    yield call("softplus_backward", grad, at, 1.0, 20.0)
+    yield call("threshold_backward", grad, at, 0)
+    yield call("_prelu_kernel_backward", x(4, 6), x(4, 6), x(4, 6))
+
+
+def creation() -> Iterator[Sample]:
+    yield call("arange", 8)
+    yield call("arange.start", 2, 8)
+    yield call("arange.start_step", 2, 8, 2)
+    yield call("eye", 4)
+    yield call("eye.m", 4, 6)
+    yield call("linspace", 0, 1, 8)
+    yield call("scalar_tensor", 3, dtype=torch.float64)
+    yield call("full", [4, 6], 2.0, dtype=torch.float64)
+    for name in ("empty.memory_format", "ones", "zeros"):
+        yield call(name, [4, 6], dtype=torch.float64)
+    for name in ("new_empty", "new_ones", "new_zeros"):
+        yield call(name, x(4), [4, 6])
+    yield call("new_full", x(4), [4, 6], 2.0)
+
+
+def along_a_dim() -> Iterator[Sample]:
+    for name in ("softmax", "log_softmax"):
+        yield call(f"_{name}", x(4, 6, 8), 1, False)
+        yield call(f"_{name}_backward_data", x(4, 6), fraction(4, 6), -1, torch.float64)
+    for name in ("cummax", "cummin", "cumprod", "cumsum", "logcumsumexp"):
+        yield call(name, x(4, 6), 0)
+    yield call("flip", x(4, 6, 2), [0, -1])
+    yield call("sort", torch.stack([torch.randperm(6).double() for _ in range(4)]))
+    yield call("sort.stable", x(4, 6), stable=True, dim=0)
+    yield call("topk", torch.stack([torch.randperm(6).double() for _ in range(4)]), 2)
+    for name in ("tril", "triu"):
+        yield call(name, x(4, 6, 6), 1)
+
+
+def reductions() -> Iterator[Sample]:
+    yield call("sum", x(4, 6))
+    yield call("sum", mask(4, 6))
+    yield call("sum.dim_IntList", x(4, 6, 8), [0, 2])
+    yield call("sum.dim_IntList", x(4, 6, 8), [-2], True)
+    yield call("sum.dim_IntList", x(4, 6), None, dtype=torch.float32)
+    yield call("sum.dim_IntList", mask(4, 6), [1])
+    for name in ("amax", "amin"):
+        yield call(name, x(4, 6, 8), [0, -1])
+        yield call(name, x(4, 6), [], True)
+    for name in BATCHED_REDUCTIONS.split():
+        yield call(name, x(4, 6))
+    for name in ("all.dim", "any.dim", "max.dim", "min.dim", "prod.dim_int"):
+        yield call(name, positive(4, 6), 1, True)
+    for name in ("all.dims", "any.dims"):
+        yield call(name, x(4, 6, 2), [0, 2])
+    yield call("argmax", x(4, 6), -1)
+    yield call("argmin", x(4, 6), 0, True)
+    yield call("linalg_vector_norm", x(4, 6), 2, [1])
+
+
+def cuts() -> Iterator[Sample]:
+    yield call("select.int", x(4, 6, 8), 1, 3)
+    yield call("select.int", x(4), -1, 3)
+    yield call("select_backward", x(4, 8), [4, 6, 8], 1, 3)
+    yield call("select_backward", x(), [4], 0, 3)
+    yield call("slice.Tensor", x(4, 6), 0, 0, 4, 1)
+    yield call("slice.Tensor", x(4, 6), 1, 2, 6, 2)
+    yield call("slice_backward", x(4, 3), [4, 6], 1, 2, 5, 1)
+    yield call("slice_backward", x(4, 6), [4, 6], 1, 0, 2**63 - 1, 1)
+    yield call("slice_scatter", x(4, 6), x(4, 2), 1, 2, 4)
+    yield call("select_scatter", x(4, 6), x(4), 1, 2)
+    yield call("constant_pad_nd", x(4, 6), [1, -1], 2.0)
+    yield call("constant_pad_nd", x(4, 6), [0, 0, 0, 2])
+    yield call("cat", [x(4, 2), x(4, 6), x(4, 2)], 1)
+    yield call("cat", [x(4, 2), x(4, 2)], -1)
+    yield call("split_with_sizes", x(4, 16), [4, 8, 4], 1)
+    yield call("split_with_sizes", x(8, 3), [4, 4])
+
+
+def reshapes() -> Iterator[Sample]:
+    for old, new in (
+        ([8, 12], [2, 4, 3, 2, 2]),
+        ([4, 6, 4], [24, 4]),
+        ([4, 6, 1, 8], [4, 1, 48]),
+        ([12, 4], [16, 3]),
+        ([6, 10], [4, 15]),
+        ([3, 8], [4, 6]),
+        ([8], [8]),
+        ([1], []),
+        ([], [1, 1]),
+        ([5, 4], [20]),
+        ([0, 4], [0, 2, 2]),
+    ):
+        yield call("reshape", x(*old), new)
+    yield call("permute", x(4, 6, 8), [2, 0, 1])
+    yield call("permute", x(), [])
+    yield call("expand", x(4, 1, 6), [2, 4, 8, 6])
+    yield call("expand", x(), [4, 6])
+
+
+def indices() -> Iterator[Sample]:
+    yield call("gather", x(4, 6), 1, ints(0, 6, 4, 8))
+    yield call("gather", x(4, 6), -1, ints(0, 6, 2, 8))
+    yield call("gather", x(4, 6, 2), 0, ints(0, 4, 2, 6, 2))
+    yield call("scatter.src", x(4, 6), 1, ints(0, 6, 4, 1), x(4, 1))
+    yield call("scatter.value", x(4, 6), 1, ints(0, 6, 4, 2), -1.0)
+    yield call("scatter.value", x(4, 6), 0, ints(0, 4, 2, 6), 0)
+    yield call("scatter_add", x(4, 6), 1, ints(0, 6, 4, 8), x(4, 8))
+    yield call("scatter_add", x(4, 6), 1, ints(0, 6, 2, 8), x(4, 8))
+    yield call("index.Tensor", x(4, 6), [ints(0, 4, 8)])
+    yield call("index.Tensor", x(4, 6, 8), [None, ints(0, 6, 4, 2)])
+    yield call("index.Tensor", x(4, 6, 8), [None, ints(0, 6, 4, 1), ints(0, 8, 6)])
+    yield call("index.Tensor", x(4, 6, 8), [ints(0, 4, 4), None, ints(0, 8, 4)])
+    yield call("index.Tensor", x(4, 6), [mask(4)])
+    yield call("index_put", x(4, 6), [ints(0, 4, 8)], x(8, 6), True)
+    yield call("index_put", x(4, 6), [ints(0, 4, 8)], x(6), True)
+    yield call("index_put", x(4, 6), [None, torch.tensor([3, 1])], x(4, 2))
+    yield call("index_put", x(4, 6), [torch.tensor([3, 1])], x())
+    yield call("index_select", x(4, 6), 1, ints(0, 6, 8))
+    yield call("embedding", x(6, 8), ints(0, 6, 4, 2))
+    yield call("embedding", x(6, 8), ints(0, 6))
+    ids = ints(0, 6, 4, 2)
+    yield call("embedding_dense_backward", x(4, 2, 8), ids, 6, 1, False)
+    yield call("embedding_dense_backward", x(4, 2, 8), ids, 6, -1, True)
+
+
+def products() -> Iterator[Sample]:
+    yield call("mm", x(4, 6), x(6, 8))
+    yield call("bmm", x(2, 4, 6), x(2, 6, 8))
+    yield call("mv", x(4, 6), x(6))
+    yield call("dot", x(6), x(6))
+    for bias in (x(8), x(4, 8), x(1, 8), x(4, 1), x()):
+        yield call("addmm", bias, x(4, 6), x(6, 8))
+    yield call("addmm", ints(0, 4, 8), ints(0, 4, 4, 6), ints(0, 4, 6, 8))
+    yield call("baddbmm", x(2, 1, 8), x(2, 4, 6), x(2, 6, 8), beta=2, alpha=3)
+    yield call("baddbmm", x(8), x(2, 4, 6), x(2, 6, 8))
+
+
+def convolutions() -> Iterator[Sample]:
+    for spatial in (1, 2, 3):
+        yield from _convolution(x(2, 4, *[5] * spatial), x(6, 4, *[3] * spatial), 1)
+    yield from _convolution(x(2, 8, 4, 4), x(8, 2, 3, 3), 4)
+    yield from _convolution(x(2, 4, 4, 4), x(4, 1, 3, 3), 4)
+    yield from _convolution(x(2, 8, 4, 4), x(8, 2, 3, 3), 4, transposed=True)
+    yield from _convolution(x(2, 4, 4), x(4, 6, 2), 1, transposed=True)
+
+
+def _convolution(
+    image: Tensor, weight: Tensor, groups: int, transposed: bool = False
+) -> Iterator[Sample]:
+    num = image.ndim - 2
+    outputs = weight.shape[1] * groups if transposed else weight.shape[0]
+    for bias in (None, x(outputs)):
+        common = ([1] * num, [1] * num, [1] * num, transposed, [0] * num, groups)
+        yield call("convolution", image, weight, bias, *common)
+        grad = x(*aten.convolution(image, weight, bias, *common).shape)
+        shapes = None if bias is None else [outputs]
+        wanted = [True, True, bias is not None]
+        yield call("convolution_backward", grad, image, weight, shapes, *common, wanted)
+
+
+def norms() -> Iterator[Sample]:
+    image, weight, bias = x(4, 2, 6), x(6), x(6)
+    for args in ((weight, bias), (None, None), (weight, None)):
+        yield call("native_layer_norm", image, [6], *args, 1e-5)
+        _, mean, rstd = aten.native_layer_norm(image, [6], *args, 1e-5)
+        wanted = [True, *(arg is not None for arg in args)]
+        stats = ([6], mean, rstd)
+        yield call("native_layer_norm_backward", x(4, 2, 6), image, *stats, *args, wanted)
+    yield call("native_layer_norm", image, [2, 6], x(2, 6), x(2, 6), 1e-5)
+    for scale in (weight, None):
+        yield call("_fused_rms_norm", image, [6], scale, 1e-5)
+        _, rstd = aten._fused_rms_norm(image, [6], scale, 1e-5)
+        wanted = [True, scale is not None]
+        stats = ([6], rstd, scale)
+        yield call("_fused_rms_norm_backward", x(4, 2, 6), image, *stats, wanted)
+    for args in ((x(4), x(4)), (None, None)):
+        yield from _batch_norm(x(4, 4, 3, 3), args)
+
+
+def _batch_norm(image: Tensor, args: tuple[Tensor | None, ...]) -> Iterator[Sample]:
+    scale = args[0]
+    running = (x(4), positive(4))
+    name = "_native_batch_norm_legit"
+    yield call(f"{name}_no_training", image, *args, *running, 0.1, 1e-5)
+    for training in (True, False):
+        options = (training, 0.1, 1e-5)
+        yield call(f"{name}_functional", image, *args, *running, *options)
+        _, mean, rstd, *_ = aten._native_batch_norm_legit_functional(
+            image, *args, *running, *options
+        )
+        wanted = [True, scale is not None, scale is not None]
+        stats = (scale, *running, mean, rstd, training, 1e-5, wanted)
+        yield call("native_batch_norm_backward", x(4, 4, 3, 3), image, *stats)
+
+
+def pools() -> Iterator[Sample]:
+    image = x(2, 4, 6, 6)
+    window = ([3, 3], [2, 2], [1, 1])
+    yield call("max_pool2d_with_indices", image, *window)
+    yield call("max_pool2d_with_indices", x(4, 6, 6), *window)
+    out, found = aten.max_pool2d_with_indices(image, *window)
+    grad = x(*out.shape)
+    rest = (*window, [1, 1], False, found)
+    yield call("max_pool2d_with_indices_backward", grad, image, *rest)
+    yield call("avg_pool2d", image, *window)
+    yield call("avg_pool2d_backward", grad, image, *window, False, True, None)
+    yield call("_adaptive_avg_pool2d", image, [3, 3])
+    yield call("_adaptive_avg_pool2d_backward", x(2, 4, 3, 3), image)
+    yield call("adaptive_max_pool2d", image, [3, 3])
+    _, found = aten.adaptive_max_pool2d(image, [3, 3])
+    yield call("adaptive_max_pool2d_backward", x(2, 4, 3, 3), image, found)
+    for name, options in (("nearest", ()), ("bilinear", (False,)), ("bicubic", (True,))):
+        op, sizes = f"upsample_{name}2d", ([9, 9], [2, 4, 6, 6])
+        yield call(op, image, [9, 9], *options)
+        yield call(f"{op}.vec", image, None, *options, [2.0, 2.0])
+        yield call(f"{op}_backward", x(2, 4, 9, 9), *sizes, *options)
+    yield call("reflection_pad1d", x(2, 4, 6), [1, 2])
+    yield call("reflection_pad1d_backward", x(2, 4, 9), x(2, 4, 6), [1, 2])
+    yield call("reflection_pad2d", image, [1, 2, 0, 1])
+    yield call("reflection_pad2d_backward", x(2, 4, 7, 9), image, [1, 2, 0, 1])
+
+
+def attentions() -> Iterator[Sample]:
+    for heads, causal, given in (
+        (4, False, None),
+        (2, True, None),
+        (2, False, mask(1, 1, 4, 6) | torch.eye(4, 6).bool()),
+        (4, False, x(2, 4, 4, 6)),
+        (2, False, x(4, 6)),
+        (4, True, x(1, 6)),
+    ):
+        query, key, value = x(2, 4, 4, 2), x(2, heads, 6, 2), x(2, heads, 6, 2)
+        args = (query, key, value, given, causal, 0.5)
+        yield call("partita.attention", *args)
+        out, lse = partita.attention(*args)
+        inputs = (x(*out.shape), query, key, value, given, out, lse)
+        yield call("partita.attention_backward", *inputs, causal, 0.5)
+
+
+def samples() -> dict[str, list[Sample]]:
+    """Return the samples of every op, by op."""
+    found: dict[str, list[Sample]] = {}
+    for group in (
+        unary,
+        elementwise,
+        elementwise_backward,
+        creation,
+        along_a_dim,
+        reductions,
+        cuts,
+        reshapes,
+        indices,
+        products,
+        convolutions,
+        norms,
+        pools,
+        attentions,
+    ):
+        for sample in group():
+            found.setdefault(sample.op, []).append(sample)
+    return found

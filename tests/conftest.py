@@ -1,0 +1,37 @@
+"""Hang timer and GPU skip, for every test."""
+
+import faulthandler
+import os
+
+import pytest
+
+SLOW_TEST_S = 900.0  # faulthandler_timeout in pyproject.toml is for all the others
+
+_STDERR = pytest.StashKey[int]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # The real one: while a test runs, descriptor 2 belongs to pytest's capture.
+    config.stash[_STDERR] = os.dup(2)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    os.close(config.stash[_STDERR])
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    # pytest has just set its own timer; a new one takes its place, and pytest ends it.
+    if item.get_closest_marker("slow"):
+        stderr = item.config.stash[_STDERR]
+        faulthandler.dump_traceback_later(SLOW_TEST_S, exit=True, file=stderr)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    on_gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if not on_gpu:
+        return
+    import torch  # here, so that a run without GPU tests need not wait for it
+
+    if not torch.cuda.is_available():
+        for item in on_gpu:
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))

@@ -1,0 +1,142 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from partita.compiler.errors import BadOptions, RankFailed
+from partita.runtime.launch import launch
+from partita.runtime.target import find_target
+
+pytestmark = pytest.mark.dist
+
+
+def add_ranks(offset: int) -> list[int]:
+    dist.init_process_group("gloo")
+    total = torch.tensor([dist.get_rank() + offset])
+    dist.all_reduce(total)
+    return [dist.get_rank(), int(total)]
+
+
+class Odd(Exception):
+    """An exception that is pickled, but not read again."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(f"{first} {second}")
+
+
+def fail_while_others_wait(how: str, folder: str) -> None:
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    Path(folder, f"pid{rank}").write_text(str(os.getpid()))
+    # What a rank has started must go with it.
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    Path(folder, f"pid{rank}.child").write_text(str(child.pid))
+    dist.barrier()
+    if rank == 1:
+        if how == "raise":
+            raise Odd("wrong", "shape")
+        if how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        os._exit(3)
+    dist.all_reduce(torch.ones(1))
+    time.sleep(600)
+
+
+def sleep(folder: str) -> None:
+    Path(folder, f"pid{os.environ['RANK']}").write_text(str(os.getpid()))
+    time.sleep(600)
+
+
+def launch_sleepers(folder: str) -> None:
+    launch(f"{__file__}:sleep", 2, (folder,))
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def wait_until_ended(folder: Path, num: int) -> None:
+    pids = [int(path.read_text()) for path in folder.glob("pid*")]
+    assert len(pids) == num
+    deadline = time.monotonic() + 5
+    while any(map(is_running, pids)):
+        assert time.monotonic() < deadline, "processes are left running"
+        time.sleep(0.02)
+
+
+def test_results_come_back_by_rank() -> None:
+    assert launch(f"{__file__}:add_ranks", 2, (10,)) == [[0, 21], [1, 21]]
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        (
+            "raise",
+            r"^rank 1 failed:\nTraceback[^$]*test_launch[^$]*Odd: wrong shape",
+        ),
+        ("kill", r"^rank 1 was killed by signal 9 \(SIGKILL\)$"),
+        ("exit", r"^rank 1 left with exit code 3 before its target was done$"),
+    ],
+)
+def test_a_failing_rank_ends_all_and_is_named(
+    how: str, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(RankFailed, match=message):
+        launch(f"{__file__}:fail_while_others_wait", 2, (how, str(tmp_path)))
+    wait_until_ended(tmp_path, 4)
+
+
+def test_the_error_of_a_rank_is_the_cause() -> None:
+    with pytest.raises(RankFailed) as raised:
+        launch("gone.py:f", 1)
+    assert isinstance(raised.value.__cause__, BadOptions)
+    assert str(raised.value.__cause__) == "target: there is no file gone.py"
+
+
+def test_ranks_that_take_too_long_are_ended() -> None:
+    with pytest.raises(
+        RankFailed, match=r"^rank 0, 1 still ran after 0.2 s; all were ended"
+    ):
+        launch(time.sleep, 2, (600,), timeout_s=0.2)
+
+
+def test_ranks_end_when_their_launcher_is_killed(tmp_path: Path) -> None:
+    code = (
+        f"from test_launch import launch_sleepers; launch_sleepers({str(tmp_path)!r})"
+    )
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    while len(list(tmp_path.glob("pid*"))) < 2:
+        time.sleep(0.02)
+        assert launcher.poll() is None
+    launcher.kill()
+    launcher.wait()
+    wait_until_ended(tmp_path, 2)
+
+
+def test_under_torchrun_the_target_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    assert launch(os.path.basename, 2, ("a/b",)) == ["b"]
+
+
+def test_a_target_that_is_not_there_is_named() -> None:
+    with pytest.raises(BadOptions, match=r"test_launch.py has no function 'missing'"):
+        find_target(f"{__file__}:missing")
+    with pytest.raises(BadOptions, match=r"there is no file gone\.py"):
+        find_target("gone.py:f")
+    with pytest.raises(BadOptions, match=r"there is no module no_such_module\.x"):
+        find_target("no_such_module.x:f")
