@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 from typing import cast
 
 import torch
@@ -25,26 +26,21 @@ def accumulate(parameter: nn.Parameter, gradient: torch.Tensor) -> None:
 
 
 def owned(
-    gradients: Sequence[torch.Tensor | None], parameters: Sequence[nn.Parameter]
-) -> list[torch.Tensor | None]:
-    """Return gradients that may be written to: dense, and each with its own memory.
+    gradient: torch.Tensor, parameter: nn.Parameter, taken: set[int]
+) -> torch.Tensor:
+    """Return a gradient that may be written to: dense, with memory of its own.
 
-    A graph may return one tensor as two gradients, or a view of something larger.
+    A graph may return one tensor as two gradients, an input, or a view of something
+    larger. ``taken`` holds the addresses of the storages that others use; this one's
+    is added.
     """
-    seen: set[int] = set()
-    found: list[torch.Tensor | None] = []
-    for gradient, parameter in zip(gradients, parameters, strict=True):
-        if gradient is not None:
-            storage = gradient.untyped_storage()
-            is_whole = storage.nbytes() == gradient.numel() * gradient.element_size()
-            is_like = gradient.stride() == parameter.stride()
-            if not (is_whole and is_like) or storage.data_ptr() in seen:
-                gradient = torch.empty_like(parameter, requires_grad=False).copy_(
-                    gradient
-                )
-            seen.add(gradient.untyped_storage().data_ptr())
-        found.append(gradient)
-    return found
+    storage = gradient.untyped_storage()
+    is_whole = storage.nbytes() == gradient.numel() * gradient.element_size()
+    is_like = gradient.stride() == parameter.stride()
+    if not (is_whole and is_like) or storage.data_ptr() in taken:
+        gradient = torch.empty_like(parameter, requires_grad=False).copy_(gradient)
+    taken.add(gradient.untyped_storage().data_ptr())
+    return gradient
 
 
 def clip_grad_norm(
@@ -71,16 +67,17 @@ def clip_grad_norm(
         and entry.shard.numel() > 0
         and _is_first_copy(entry, groups)
     ]
-    norm = torch.nn.utils.get_total_norm(counted, norm_type).to(groups.device)
-    dtype = torch.promote_types(norm.dtype, torch.float32)
-    total = norm.to(torch.float64)
+    norm = torch.nn.utils.get_total_norm(counted, norm_type)
+    total = norm.to(groups.device, torch.float64)
     if math.isinf(norm_type):
         dist.all_reduce(total, dist.ReduceOp.MAX)
     else:
         total = total**norm_type
         dist.all_reduce(total)
         total = total ** (1 / norm_type)
-    total = total.to(dtype)
+    # The ranks must agree on the dtype, whatever each of them counted.
+    dtypes = (parameter.dtype for parameter in parameters)
+    total = total.to(reduce(torch.promote_types, dtypes, torch.float32))
     torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, total)
     return total
 

@@ -65,12 +65,8 @@ def bind(
     Raises:
         BadMesh: when another number of processes runs than the mesh has ranks.
     """
-    device = device_of_rank(device)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    if not dist.is_initialized():
-        _start(mesh, "nccl" if device.type == "cuda" else "gloo")
-    _check_size(mesh, dist.get_world_size())
+    _check_size(mesh, _world_size())
+    device = start(device)
     device_mesh = init_device_mesh(device.type, mesh.sizes, mesh_dim_names=mesh.names)
     names = {
         f"stage{stage}/{axis}": device_mesh.get_group(axis).group_name
@@ -80,22 +76,34 @@ def bind(
     return Groups(mesh, coordinates, device, device_mesh, names)
 
 
-def _start(mesh: Mesh, backend: str) -> None:
-    found = os.environ.get("WORLD_SIZE")
-    _check_size(mesh, int(found or 1))
-    if found is not None:
-        dist.init_process_group(backend)
-    else:
-        store = single_process_store()
-        dist.init_process_group(backend, store=store, rank=0, world_size=1)
+def start(device: str | torch.device | None = None) -> torch.device:
+    """Start ``torch.distributed`` if nobody has yet; return this rank's device.
+
+    The ranks are those of the environment that torchrun sets; without one, this
+    process is the only rank.
+    """
+    device = device_of_rank(device)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if not dist.is_initialized():
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        if "WORLD_SIZE" in os.environ:
+            dist.init_process_group(backend)
+        else:
+            store = single_process_store()
+            dist.init_process_group(backend, store=store, rank=0, world_size=1)
+    return device
+
+
+def _world_size() -> int:
+    if dist.is_initialized():
+        return dist.get_world_size()
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def _check_size(mesh: Mesh, num_ranks: int) -> None:
     if num_ranks != mesh.size:
-        processes = (
-            f"{num_ranks} processes run" if num_ranks > 1 else "one process runs"
-        )
         raise BadMesh(
-            f"mesh {mesh} has {mesh.size} ranks, but {processes}; start it with "
+            f"mesh {mesh} has {mesh.size} ranks, found {num_ranks}; start it with "
             f"torchrun --nproc-per-node {mesh.size}, or with partita run"
         )

@@ -6,7 +6,8 @@ shard and lets the rest go, so a model on the meta device may be larger than a r
 * ``None``: the model's own values
 * a state dict: its values, by the model's names
 * a callable ``(name, shape, dtype) -> tensor``, asked for each parameter in order
-* a seed: each module's own initialisation, in the order of ``model.modules()``
+* a seed: each module's own initialisation, in the order of ``model.modules()``; what
+  no module initialises keeps the values it has
 
 A buffer that has values keeps them, unless a state dict brings others. One that has
 none and is in no state dict takes what its module's own initialisation gives it.
@@ -145,15 +146,19 @@ def _initialised(
         *(m for name in _RESET for m in _methods(ours, name)),
     ):
         initialise()
-        values = own_tensors(ours)
-        if not any(_is_unset(values[name]) for name in names):
-            return values
-    unset = [e.name for name, e in names.items() if _is_unset(own_tensors(ours)[name])]
-    raise BadOptions(
-        f"init: {unset[0]!r} is on the meta device and has no values, and "
-        f"{type(module).__name__}.reset_parameters gives it none; give a state "
-        "dict or a callable"
-    )
+        if not any(_is_unset(own_tensors(ours)[name]) for name in names):
+            break
+    values = own_tensors(ours)
+    for name, entry in names.items():
+        if _is_unset(values[name]):
+            if entry.tensor.is_meta:
+                raise BadOptions(
+                    f"init: {entry.name!r} is on the meta device and has no values; "
+                    f"{type(module).__name__}.reset_parameters gives it none either; "
+                    "give a state dict or a callable"
+                )
+            values[name] = entry.tensor.detach()
+    return values
 
 
 _RESET = ("reset_parameters", "_reset_parameters")

@@ -20,7 +20,7 @@ from partita.runtime.state import Held, check_shape, write
 def optimizer_state_dict(
     optimizer: torch.optim.Optimizer, held: Sequence[Held], groups: Groups
 ) -> dict[str, Any]:
-    """Return the optimizer's state: per-element tensors as DTensors, others as they are.
+    """Return the optimizer's state, its per-element tensors as DTensors.
 
     Raises:
         BadOptions: for a parameter that is not the program's, or state that is
@@ -49,7 +49,7 @@ def load_optimizer_state_dict(
     groups: Groups,
     state_dict: dict[str, Any],
 ) -> None:
-    """Give the optimizer what ``optimizer_state_dict`` returned, here or on other ranks.
+    """Give the optimizer what ``optimizer_state_dict`` returned, here or elsewhere.
 
     Per-element values may be DTensors or whole tensors.
 
@@ -58,6 +58,10 @@ def load_optimizer_state_dict(
             other groups of parameters than it has.
     """
     owners = _owners(optimizer, held)
+    wanted = [[owners[id(p)].name for p in g["params"]] for g in optimizer.param_groups]
+    found = [list(group["params"]) for group in state_dict["param_groups"]]
+    if wanted != found:
+        raise BadOptions("optimizer state: its groups hold other parameters")
     parameters = {
         owners[id(p)].name: p for g in optimizer.param_groups for p in g["params"]
     }
@@ -76,10 +80,6 @@ def load_optimizer_state_dict(
             else:
                 new[key] = value.clone() if isinstance(value, torch.Tensor) else value
         optimizer.state[parameter] = new
-    wanted = [[owners[id(p)].name for p in g["params"]] for g in optimizer.param_groups]
-    found = [list(group["params"]) for group in state_dict["param_groups"]]
-    if wanted != found:
-        raise BadOptions("optimizer state: its groups hold other parameters")
     for group, saved in zip(
         optimizer.param_groups, state_dict["param_groups"], strict=True
     ):
@@ -100,8 +100,8 @@ def _owners(optimizer: torch.optim.Optimizer, held: Sequence[Held]) -> dict[int,
 
 
 def _is_per_element(key: str, value: object, owner: Held) -> bool:
-    if not isinstance(value, torch.Tensor) or value.ndim == 0 < owner.shard.ndim:
-        return False
+    if not isinstance(value, torch.Tensor) or value.ndim == 0:
+        return False  # a count of steps, say
     if value.shape != owner.shard.shape:
         raise BadOptions(
             f"optimizer state {key!r} of {owner.name!r} has shape {list(value.shape)}, "

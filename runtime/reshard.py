@@ -134,6 +134,4 @@ def _overlaps(old: tuple[Run, ...], new: tuple[Run, ...]) -> list[tuple[slice, s
 
 def _with_offsets(runs: tuple[Run, ...]) -> list[tuple[int, Run]]:
     starts = accumulate((stop - start for start, stop in runs), initial=0)
-    return [
-        (start, run) for (start, _), run in zip(pairwise(starts), runs, strict=True)
-    ]
+    return list(zip(starts, runs, strict=False))

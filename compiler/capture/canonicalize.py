@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import fx
@@ -12,6 +13,8 @@ from torch import fx
 from partita.compiler.capture import attention as attention  # defines the op
 from partita.compiler.errors import CaptureFailed
 from partita.compiler.ir.program import (
+    InputKind,
+    InputRole,
     Program,
     Value,
     info,
@@ -112,13 +115,28 @@ def canonicalize(program: Program) -> Program:
         if _is_random(node):
             fact = info(node)
             raise CaptureFailed(
-                f"{fact.source}: {node.target} in module {fact.module or 'the root'!r} "
+                f"{fact.source}: {node.target} in "
+                f"{f'module {fact.module!r}' if fact.module else 'the model itself'} "
                 "draws random numbers that would depend on the layout; set its dropout "
                 "to 0 or call model.eval()"
             )
+    program = _without_unused_constants(program)
     graph.lint()
     program.graph_module.recompile()
     return program
+
+
+def _without_unused_constants(program: Program) -> Program:
+    inputs: list[InputRole] = []
+    constants: dict[str, torch.Tensor] = {}
+    for node, role in program.placeholders():
+        if role.kind is InputKind.CONSTANT and not node.users:
+            program.graph.erase_node(node)
+            continue
+        inputs.append(role)
+        if role.kind is InputKind.CONSTANT:
+            constants[role.name] = program.constants[role.name]
+    return replace(program, inputs=tuple(inputs), constants=constants)
 
 
 def _is_random(node: fx.Node) -> bool:
@@ -166,7 +184,10 @@ def _state_split(node: fx.Node) -> None:
 
 def _state_slice(node: fx.Node) -> None:
     whole = type_of(operands(node)[0])
-    source, dim, start, stop, step = (*node.args, *(0, None, None, 1)[len(node.args) - 1 :])
+    source, dim, start, stop, step = (
+        *node.args,
+        *(0, None, None, 1)[len(node.args) - 1 :],
+    )
     dim = int(dim) % whole.ndim  # type: ignore[arg-type]
     bounds = slice(start, stop, step).indices(whole.shape[dim])  # type: ignore[misc]
     node.args = (source, dim, *bounds)
@@ -174,7 +195,9 @@ def _state_slice(node: fx.Node) -> None:
 
 def _drop_empty_operands(node: fx.Node) -> None:
     parts = [n for n in node.args[0] if type_of(value_of(n)).shape != (0,)]  # type: ignore[union-attr, arg-type]
-    if len(parts) == 1:
+    if not parts:
+        return
+    if len(parts) == 1 and type_of(value_of(parts[0])) == type_of(Value(node, 0)):  # type: ignore[arg-type]
         node.replace_all_uses_with(parts[0])  # type: ignore[arg-type]
         node.graph.erase_node(node)
         return

@@ -7,7 +7,11 @@ views' bookkeeping, no device and no dtype that the model did not name.
 
 from __future__ import annotations
 
+import sys
+import traceback
+from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,11 +19,16 @@ import torch
 from partita.compiler.capture.canonicalize import canonicalize, unify_attention
 from partita.compiler.capture.decompositions import FROM_TORCH, OWN
 from partita.compiler.capture.inputs import InputSpec, describe
+from partita.compiler.capture.keys import find_frames, user_frames
 from partita.compiler.capture.roles import read_roles
 from partita.compiler.capture.scored_model import LossFunction, ScoredModel
-from partita.compiler.capture.torch_private import export_joint, output_names
+from partita.compiler.capture.torch_private import (
+    export_joint,
+    fake_copy,
+    output_names,
+)
 from partita.compiler.errors import CaptureFailed
-from partita.compiler.ir.program import Program
+from partita.compiler.ir.program import OutputKind, Program
 
 
 @dataclass(frozen=True)
@@ -62,11 +71,13 @@ def capture_spec(
     train: bool = True,
 ) -> Captured:
     """Capture ``model`` for inputs of the types in ``spec``; see ``capture``."""
-    first = next(iter(model.parameters()), None)
-    device = torch.device("cpu") if first is None else first.device
-    tensors = tuple(spec.example(device).values())
+    devices = [tensor.device for tensor in (*model.parameters(), *model.buffers())]
+    device, making = (*devices, torch.device("cpu"))[0], nullcontext()
+    if torch.device("meta") in devices:
+        device, (model, making) = torch.device("cpu"), fake_copy(model)
+    with making:
+        tensors = tuple(spec.example(device).values())
     scored = ScoredModel(model, spec, loss, train)
-    scored.train(model.training)
     try:
         exported = torch.export.export(scored, tensors, strict=False)
         module = exported.module()
@@ -82,21 +93,36 @@ def capture_spec(
         raise CaptureFailed(_explain(model, error)) from error
     names = tuple(output_names(exported))
     program = read_roles(joint, model, spec, names, train)
+    if train and all(role.kind is not OutputKind.GRADIENT for role in program.outputs):
+        raise CaptureFailed(
+            f"{type(model).__name__}: the loss depends on no parameter that requires a "
+            "gradient; train one, or give Options(train=False) for inference"
+        )
     return Captured(canonicalize(program), spec)
 
 
 def _explain(model: torch.nn.Module, error: BaseException) -> str:
-    """Return one line: what failed, and the user's line that it came from."""
-    where = ""
-    trace = error.__traceback__
-    own = type(model).__module__.split(".", maxsplit=1)[0]
-    while trace is not None:
-        name = trace.tb_frame.f_globals.get("__name__", "")
-        if name == own or name.startswith(f"{own}."):
-            where = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}: "
-        trace = trace.tb_next
+    """Return one line: what failed, and the user's line that it came from.
+
+    It is the innermost line of the model's own package, else of anyone but torch and
+    Partita; failures inside of a traced graph tell it in their text alone.
+    """
     reason = str(error).strip().splitlines() or [type(error).__name__]
+    frames = [
+        (frame.filename, str(frame.lineno))
+        for frame in traceback.extract_tb(error.__traceback__)
+    ]
+    found = user_frames(frames) or user_frames(find_frames(str(error)))
+    home = getattr(sys.modules.get(type(model).__module__), "__file__", None) or ""
+    own = [frame for frame in found if _is_beside(Path(frame[0]), Path(home).parent)]
+    where = ":".join((own or found)[-1]) + ": " if found else ""
     return (
         f"{where}cannot capture {type(model).__name__}: {reason[0]} "
         f"({type(error).__name__})"
     )
+
+
+def _is_beside(file: Path, folder: Path) -> bool:
+    """Whether ``file`` is in ``folder``, and not in an environment that is there."""
+    inside = file.is_relative_to(folder)
+    return inside and "site-packages" not in file.relative_to(folder).parts

@@ -55,11 +55,14 @@ def describe_node(node: fx.Node) -> str:
 
 
 def fingerprint(program: Program) -> str:
-    """Return a hash of the program: equal for equal models and input types."""
+    """Return a hash of the program: equal for equal models and input types.
+
+    The order in which inputs are given, as keywords may be in any, is left out.
+    """
     digest = hashlib.sha256()
-    for node in program.nodes():
-        digest.update(describe_node(node).encode())
-        digest.update(b"\n")
+    entering = sorted(describe_node(node) for node, _ in program.placeholders())
+    for line in (*entering, *map(describe_node, program.calls())):
+        digest.update(f"{line}\n".encode())
     for node, role in program.results():
         value = value_of(node)
         line = f"{role.kind}:{role.name} = {info(value.node).key}#{value.index}\n"

@@ -35,7 +35,9 @@ class InputSpec:
     @property
     def tensors(self) -> tuple[str, ...]:
         """The names of the tensors among the leaves, in order."""
-        return tuple(n for n, leaf in self.leaves.items() if isinstance(leaf, TensorType))
+        return tuple(
+            n for n, leaf in self.leaves.items() if isinstance(leaf, TensorType)
+        )
 
     def rebuild(
         self, tensors: Mapping[str, torch.Tensor]

@@ -9,6 +9,7 @@ elsewhere in the model (DESIGN, decision 4).
 from __future__ import annotations
 
 import operator
+import os
 import re
 import sysconfig
 from collections import Counter
@@ -20,8 +21,12 @@ from torch import fx
 from partita.compiler.ir.program import Phase
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
-_TORCH_ROOT = str(Path(torch.__file__).parent)
-_OWN_ROOT = str(Path(__file__).resolve().parents[2])
+_GENERATED = ("<string>", "<eval_with_key>")  # what dataclasses and fx make
+_TORCH_ROOT = f"{Path(torch.__file__).parent}{os.sep}"
+_OWN_ROOT = f"{Path(__file__).parents[2]}{os.sep}"  # the package, links not followed
+Frame = tuple[str, str]
+"""A file and a line in it."""
+
 _SITE_ROOTS = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
 
 
@@ -45,15 +50,21 @@ def _shorten(file: str) -> str:
     return str(path.relative_to(here)) if path.is_relative_to(here) else path.name
 
 
+def find_frames(trace: str) -> list[Frame]:
+    """Return the frames of a printed traceback, the innermost last."""
+    return [(match["file"], match["line"]) for match in _FRAME.finditer(trace)]
+
+
+def user_frames(frames: list[Frame]) -> list[Frame]:
+    """Return the frames that are neither torch's nor Partita's."""
+    others = (_TORCH_ROOT, _OWN_ROOT, *_GENERATED)
+    return [frame for frame in frames if not frame[0].startswith(others)]
+
+
 def source_line(node: fx.Node) -> str:
     """Return ``file.py:line`` of the innermost frame that is the user's own."""
-    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
-    own = [
-        (file, line)
-        for file, line in frames
-        if not file.startswith((_TORCH_ROOT, _OWN_ROOT))
-    ]
-    chosen = own or frames
+    frames = find_frames(node.meta.get("stack_trace") or "")
+    chosen = user_frames(frames) or frames
     return f"{_shorten(chosen[-1][0])}:{chosen[-1][1]}" if chosen else ""
 
 
@@ -94,9 +105,10 @@ def assign_keys(graph: fx.Graph, prefix: str) -> dict[fx.Node, str]:
             keys[node] = number(f"{path}/{short_op(node)}" if path else short_op(node))
             forward.setdefault(sequence, keys[node])
         elif node.meta.get("is_gradient_acc") or sequence not in forward:
-            # The sum of a value's gradients: named after the first of them.
-            first = next((n for n in node.all_input_nodes if _key_of(n, keys)), None)
-            base = _key_of(first, keys).split("~grad")[0] if first else "~sum"
+            # The sum of a value's gradients: named after the one that joins them last,
+            # for the others are such sums themselves, over all that comes later.
+            joined = [key for n in node.all_input_nodes if (key := _key_of(n, keys))]
+            base = joined[-1].split("~grad")[0] if joined else "~sum"
             keys[node] = number(f"{base}~grad/{short_op(node)}")
         else:
             keys[node] = number(f"{forward[sequence]}~grad/{short_op(node)}")

@@ -105,7 +105,11 @@ class _RoleReader:
         roles = [self._output_role(desc) for desc in output.meta["desc"]]
         gradients: dict[fx.Node, set[str]] = {}
         for node, role in zip(values, roles, strict=True):
-            if role is not None and role.kind is OutputKind.GRADIENT and node is not None:
+            if (
+                role is not None
+                and role.kind is OutputKind.GRADIENT
+                and node is not None
+            ):
                 gradients.setdefault(node, set()).add(role.name)
         keys = assign_keys(graph, _PREFIX)
         phases = assign_phases(graph, gradients)

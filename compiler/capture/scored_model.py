@@ -37,8 +37,8 @@ def pick_loss(outputs: Any, loss: LossFunction | None) -> Tensor:
         found, what = getattr(outputs, "loss", None), "the model's output .loss is"
     if not isinstance(found, Tensor):
         raise CaptureFailed(
-            f"no loss: {what} {type(found).__name__}; want a scalar tensor (return one, "
-            "return an output with .loss, e.g. by passing labels, or give "
+            f"no loss: {what} {type(found).__name__}; want a scalar tensor (return "
+            "one, return an output with .loss, e.g. by passing labels, or give "
             "Options(loss=...))"
         )
     if found.numel() != 1 or not found.is_floating_point():
@@ -59,7 +59,9 @@ def name_outputs(outputs: Any) -> dict[str, Tensor]:
     for path, leaf in paths:
         if isinstance(leaf, Tensor):
             names = [
-                str(next(getattr(e, a) for a in ("key", "idx", "name") if hasattr(e, a)))
+                str(
+                    next(getattr(e, a) for a in ("key", "idx", "name") if hasattr(e, a))
+                )
                 for e in path
             ]
             found[".".join(names)] = leaf
@@ -81,6 +83,7 @@ class ScoredModel(torch.nn.Module):
         self._spec = spec
         self._loss = loss
         self._train = train
+        self.training = model.training  # not train(), which would reach its modules
 
     def forward(self, *tensors: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return the scalar loss (when training) and the named outputs, detached."""

@@ -6,12 +6,15 @@ function or name says in one line what it stands for.
 
 from __future__ import annotations
 
+import copy
+import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import torch
 from torch import fx
+from torch._C import _distributed_c10d
 from torch._C._distributed_c10d import HashStore, Store, TCPStore
 from torch._decomp import get_decompositions
 from torch._functorch._aot_autograd.descriptors import (
@@ -24,6 +27,7 @@ from torch._functorch._aot_autograd.descriptors import (
     TangentAOTInput,
 )
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -60,6 +64,25 @@ def export_joint(
             stack, module, inputs, decompositions=table
         )
         return joint.graph_module
+
+
+def fake_copy(
+    module: torch.nn.Module,
+) -> tuple[torch.nn.Module, AbstractContextManager[Any]]:
+    """Return ``module`` around CPU tensors without values, and the mode to make such.
+
+    Traced on meta itself, a constant of the model's code would lose its value, and
+    some ops take other ways than on a real device.
+    """
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    memo: dict[int, Any] = {}
+    with mode:
+        for tensor in (*module.parameters(), *module.buffers()):
+            fake = torch.empty_like(tensor, device="cpu", requires_grad=False)
+            if isinstance(tensor, torch.nn.Parameter):
+                fake = torch.nn.Parameter(fake, requires_grad=tensor.requires_grad)
+            memo[id(tensor)] = fake
+    return copy.deepcopy(module, memo), mode
 
 
 def output_names(exported: torch.export.ExportedProgram) -> list[str]:
@@ -173,3 +196,15 @@ def on_meta(tensor: torch.Tensor) -> torch.Tensor:
     if isinstance(tensor, torch.nn.Parameter):
         return torch.nn.Parameter(other, requires_grad=tensor.requires_grad)
     return other
+
+
+def flight_records() -> list[dict[str, Any]]:
+    """Return what the backends' flight recorder holds: one record per collective."""
+    dump = vars(_distributed_c10d)["_dump_fr_trace_json"]  # not in the stubs
+    return json.loads(dump()).get("entries", [])
+
+
+def ranks_of_group(name: str) -> tuple[int, ...]:
+    """Return the global ranks of the process group of that name."""
+    group = vars(_distributed_c10d)["_resolve_process_group"](name)
+    return tuple(torch.distributed.get_process_group_ranks(group))

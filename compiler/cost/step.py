@@ -13,7 +13,7 @@ from enum import StrEnum
 from math import prod
 
 from partita.compiler.cost.collectives import CollectiveKind, wire_bytes
-from partita.compiler.ir.layout import shard_runs, shard_shape
+from partita.compiler.ir.layout import has_cut_chunks, shard_runs, shard_shape
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Broadcast, Partial, Placement, Reduction, Split
 from partita.compiler.ir.tensor_type import TensorType
@@ -178,21 +178,7 @@ def step_wire_bytes(type: TensorType, step: Step, mesh: Mesh) -> int:
 def widest_coordinates(
     before: Placement, after: Placement, mesh: Mesh
 ) -> tuple[tuple[int, ...], ...]:
-    """Return coordinates among which is a rank with the largest shard.
-
-    It is the first rank, except where segments of a later axis cut the chunks of an
-    earlier one: of 8 in halves, then ``5|3`` in halves, the second half is the larger.
-    """
+    """Return coordinates among which is a rank with the largest shard of either."""
     if has_cut_chunks(before) or has_cut_chunks(after):
         return mesh.all_coordinates()
     return ((0,) * mesh.ndim,)
-
-
-def has_cut_chunks(placement: Placement) -> bool:
-    """Whether some axis cuts an earlier axis's chunks at segments of its own."""
-    outer: dict[int, tuple[int, ...]] = {}
-    for sharding in placement.shardings:
-        if isinstance(sharding, Split):
-            if sharding.segments != outer.setdefault(sharding.dim, sharding.segments):
-                return True
-    return False

@@ -75,14 +75,39 @@ def shard_shape(
     return tuple(sum(stop - start for start, stop in dim) for dim in runs)
 
 
+def has_cut_chunks(placement: Placement) -> bool:
+    """Whether an axis cuts an earlier axis's chunks at segments of its own.
+
+    Only then may a later rank hold more than the first: of 8 in halves, then ``5|3``
+    in halves, the second half is the larger.
+    """
+    outer: dict[int, tuple[int, ...]] = {}
+    return any(
+        sharding.segments != outer.setdefault(sharding.dim, sharding.segments)
+        for sharding in placement.shardings
+        if isinstance(sharding, Split)
+    )
+
+
+def widest_coordinates(
+    placement: Placement, mesh: Mesh
+) -> tuple[tuple[int, ...], ...]:
+    """Return coordinates among which is a rank with the largest shard."""
+    if has_cut_chunks(placement):
+        return mesh.all_coordinates()
+    return ((0,) * mesh.ndim,)
+
+
+@lru_cache(maxsize=1 << 16)
 def largest_shard_shape(
     shape: tuple[int, ...], placement: Placement, mesh: Mesh
 ) -> tuple[int, ...]:
-    """Return the shape of the largest shard: that of the first rank.
-
-    ``torch.chunk`` never gives a later rank more than the first.
-    """
-    return shard_shape(shape, placement, mesh, (0,) * mesh.ndim)
+    """Return the shape of the largest shard."""
+    shapes = (
+        shard_shape(shape, placement, mesh, coords)
+        for coords in widest_coordinates(placement, mesh)
+    )
+    return max(shapes, key=prod)
 
 
 def largest_shard_numel(
@@ -93,10 +118,10 @@ def largest_shard_numel(
 
 
 def is_even(shape: tuple[int, ...], placement: Placement, mesh: Mesh) -> bool:
-    """Whether all ranks hold shards of one shape: the first and the last do."""
+    """Whether all ranks hold shards of one shape."""
     last = tuple(size - 1 for size in mesh.sizes)
-    first_shape = largest_shard_shape(shape, placement, mesh)
-    return first_shape == shard_shape(shape, placement, mesh, last)
+    tried = (*widest_coordinates(placement, mesh), last)
+    return len({shard_shape(shape, placement, mesh, coords) for coords in tried}) == 1
 
 
 def check_placement(shape: tuple[int, ...], placement: Placement, mesh: Mesh) -> None:

@@ -255,6 +255,8 @@ def _check_arrivals(document: Document) -> None:
         served.setdefault(boxing.key, set()).add(use.consumer)
     for index, boxing in enumerate(document.boxings):
         wanted = served.get(boxing.key, set())
+        if not wanted:
+            raise BadPlan(f"boxings[{index}]: nobody wants {boxing.ref} so")
         _check_same_keys(f"boxings[{index}].consumers", set(boxing.consumers), wanted)
 
 

@@ -201,6 +201,8 @@ class Node:
         signature: the chosen placements, one per operand and result.
         constants: its other arguments, printed, e.g. ``dim=1``; for people only.
         seconds: predicted, under the chosen signature.
+        ways: into how many different parts the ranks split its work; 1 where each
+            does all of it.
         alternatives: cheapest first.
     """
 
@@ -216,6 +218,7 @@ class Node:
     role: Role | None = None
     seconds: float = 0.0
     flops: float = 0.0
+    ways: int = 1
     alternatives: tuple[Alternative, ...] = ()
 
 
@@ -387,3 +390,12 @@ class Document:
     predicted: Predicted
     search: SearchResult
     reported: tuple[Reported, ...] = ()
+
+    @property
+    def split_fraction(self) -> float:
+        """The part of all flops that is split over every rank; 1.0 where none are."""
+        total = sum(node.flops for node in self.nodes.values())
+        split = sum(
+            node.flops for node in self.nodes.values() if node.ways == self.mesh.size
+        )
+        return split / total if total else 1.0

@@ -110,14 +110,13 @@ def _held(document: Document, name: str) -> Iterator[str]:
 def _reason(document: Document, name: str, node: Node) -> Iterator[str]:
     pins = document.options.pins
     pin = pins.get(name) or pins.get(node.role.name if node.role else "")
-    num = len(node.alternatives)
     best = min((other.seconds for other in node.alternatives), default=0.0)
     if pin is not None:
         yield f"  why        pinned to {pin}"
-    elif not num:
+    elif not node.alternatives:
         yield "  why        the plan keeps no alternative to it"
     elif best >= 0:
-        yield f"  why        the cheapest of {num + 1} placements for the whole step"
+        yield "  why        the cheapest for the whole step; the next best stand below"
     else:
         status, gain = document.search.status, format_seconds(-best)
         yield (

@@ -6,13 +6,14 @@ Equal lines of repeated blocks are printed once: ``h.*.mlp.weight  x12``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from partita.compiler.plan.document import Boxing, Document, Parameter
 from partita.compiler.plan.units import format_bytes, format_seconds, printable
 
 T = TypeVar("T")
+N = TypeVar("N", int, float)
 Row = tuple[str, ...]
 
 _MOST_ROWS = 40
@@ -53,6 +54,10 @@ def format_table(head: Row, rows: Sequence[Row]) -> str:
     )
 
 
+def _largest(parts: Mapping[str, N]) -> list[tuple[str, N]]:
+    return sorted(parts.items(), key=lambda part: (-part[1], part[0]))
+
+
 def _parts(items: Iterable[tuple[str, str]]) -> str:
     text = ", ".join(f"{name} {value}" for name, value in items)
     return f" ({text})" if text else ""
@@ -60,8 +65,8 @@ def _parts(items: Iterable[tuple[str, str]]) -> str:
 
 def _head(document: Document) -> str:
     model, predicted, search = document.model, document.predicted, document.search
-    times = [(k, format_seconds(v)) for k, v in predicted.seconds_by_part.items()]
-    sizes = [(k, format_bytes(v)) for k, v in predicted.bytes_by_part.items()]
+    times = [(k, format_seconds(v)) for k, v in _largest(predicted.seconds_by_part)]
+    sizes = [(k, format_bytes(v)) for k, v in _largest(predicted.bytes_by_part)]
     hardware = document.hardware.get("name", "unnamed")
     gap = "gap unknown" if search.gap is None else f"gap {search.gap:.2%}"
     lines = [
@@ -69,6 +74,7 @@ def _head(document: Document) -> str:
         f"hardware {hardware}, {'training' if document.options.train else 'inference'}",
         f"step    {format_seconds(predicted.seconds)} predicted{_parts(times)}",
         f"memory  {format_bytes(predicted.bytes)} a rank predicted{_parts(sizes)}",
+        f"split   {document.split_fraction:.1%} of the flops over all ranks",
         f"search  {search.solver}: {search.status}, {gap}, "
         f"{format_seconds(search.seconds)}",
     ]
@@ -87,6 +93,15 @@ def _grouped(items: Iterable[T], row: Callable[[T], Row]) -> dict[Row, list[T]]:
     return groups
 
 
+def _in_order(document: Document) -> list[tuple[str, Parameter]]:
+    """Return the parameters in the order in which they enter the program."""
+    roles = (document.nodes[key].role for key in document.order)
+    names = [role.name for role in roles if role]
+    found = {name: document.parameters.get(name) for name in names}
+    held = {name: parameter for name, parameter in found.items() if parameter}
+    return list({**held, **document.parameters}.items())
+
+
 def _parameters(document: Document) -> str:
     def row(item: tuple[str, Parameter]) -> Row:
         name, parameter = item
@@ -95,7 +110,7 @@ def _parameters(document: Document) -> str:
         same = [str(other) if other != held.storage else "same" for other in others]
         return (pattern(name), str(parameter.type), str(held.storage), *same)
 
-    groups = _grouped(document.parameters.items(), row)
+    groups = _grouped(_in_order(document), row)
     rows = [
         (cells[0] if len(group) > 1 else group[0][0], f"x{len(group)}", *cells[1:])
         for cells, group in groups.items()
@@ -125,11 +140,16 @@ def _collectives(document: Document) -> str:
     return format_table(("collective", "axis", "count", "payload of a rank"), rows)
 
 
+def _users(boxing: Boxing) -> str:
+    first, *others = boxing.consumers or ("nobody",)
+    return f"{first} and {len(others)} more" if others else first
+
+
 def _boxings(document: Document, most_rows: int) -> str:
     def row(boxing: Boxing) -> Row:
         steps = ", ".join(str(step) for step in boxing.lowering)
         change = f"{boxing.source} -> {boxing.target}"
-        return (pattern(str(boxing.ref)), change, steps, pattern(boxing.why))
+        return (pattern(str(boxing.ref)), change, steps, pattern(_users(boxing)))
 
     groups = _grouped(document.boxings, row)
     slowest = sorted(
@@ -142,13 +162,13 @@ def _boxings(document: Document, most_rows: int) -> str:
             *cells[1:3],
             format_bytes(sum(boxing.bytes for boxing in group)),
             format_seconds(sum(boxing.seconds for boxing in group)),
-            cells[3] if len(group) > 1 else group[0].why,
+            cells[3] if len(group) > 1 else _users(group[0]),
         )
         for cells, group in slowest[:most_rows]
     ]
     if not rows:
         return ""
-    head = ("boxing of", "", "from -> to", "by", "bytes", "time", "why")
+    head = ("boxing of", "", "from -> to", "by", "bytes", "time", "for")
     more = len(slowest) - len(rows)
     tail = f"\n... and {more} more kinds, all of them quicker" if more else ""
     return format_table(head, rows) + tail

@@ -279,49 +279,46 @@ def split(call: Call) -> str:
 # Indices
 
 
-def _indexed(call: Call, dim: int, index: TensorType) -> list[str] | None:
-    """Name the dims of operand 0, ``None`` where the index cuts others than ``dim``."""
+def _sharing(call: Call, dim: int) -> list[str]:
+    """Name the dims that all operands share, whole where one is larger; ``dim`` too."""
+    sizes = zip(*(tensor.shape for tensor in call.operands), strict=True)
     names = dim_names(call.operands[0].ndim)
-    if not names:
-        return None
-    dim %= len(names)
-    sizes = zip(call.operands[0].shape, index.shape, strict=True)
-    if any(a != b for at, (a, b) in enumerate(sizes) if at != dim):
-        return None
+    names = [
+        name if len(set(found)) == 1 else "?"
+        for name, found in zip(names, sizes, strict=True)
+    ]
     names[dim] = "?"
     return names
 
 
 def gather(call: Call) -> str:
     """Return dims of which the gathered one is whole in the source alone."""
-    dim = ints(call.args[1])[0]
-    names = _indexed(call, dim, call.operands[1])
-    if names is None:
+    if not call.operands[0].ndim:
         return _whole(call)
-    index = list(names)
+    (dim,) = ints(call.args[1])
+    source, index = _sharing(call, dim), _sharing(call, dim)
     index[dim] = "i"
-    return arrow([" ".join(names), " ".join(index)], [" ".join(index)])
+    return arrow([" ".join(source), " ".join(index)], [" ".join(index)])
 
 
 def scatter(call: Call) -> str:
     """Return dims of which the scattered one is whole."""
-    dim = ints(call.args[1])[0]
-    named = [_indexed(call, dim, tensor) for tensor in call.operands[1:]]
-    if None in named:
+    if not call.operands[0].ndim:
         return _whole(call)
-    text = " ".join(named[0] or ())
+    (dim,) = ints(call.args[1])
+    text = " ".join(_sharing(call, dim))
     return arrow([text] * len(call.operands), [text])
 
 
 def scatter_add(call: Call) -> str:
-    """Return dims of ``scatter``; what one index gathers adds up."""
-    dim = ints(call.args[1])[0]
-    names = _indexed(call, dim, call.operands[1])
-    if names is None or call.operands[1].shape != call.operands[2].shape:
+    """Return dims of ``scatter``; what the parts of the index scatter adds up."""
+    index, source = call.operands[1:]
+    if not index.ndim:
         return _whole(call)
-    index = list(names)
-    index[dim] = "i"
-    return arrow([" ".join(names), *[" ".join(index)] * 2], [" ".join(names)])
+    (dim,) = ints(call.args[1])
+    names, found = _sharing(call, dim), _sharing(call, dim)
+    found[dim] = "i" if index.shape[dim] == source.shape[dim] else "?"
+    return arrow([" ".join(names), *[" ".join(found)] * 2], [" ".join(names)])
 
 
 def index_select(call: Call) -> str:

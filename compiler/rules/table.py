@@ -1,7 +1,7 @@
 """The table: one row per op, sorted, in the one form that ``rule.py`` explains.
 
 To teach Partita an op, add its row here and a sample of it to
-``tests/compiler/rules/samples.py``: the prover runs the real op on every rank's shards
+``tests/compiler/rules/rule_samples.py``: the prover runs the real op on every rank's shards
 and compares. Ops that draw random numbers have no rows.
 """
 
@@ -19,6 +19,12 @@ ROWS = (
         "* ? ?, * ? ? -> * ? ?",
         linear="0",
     ),
+    Rule("aten._adaptive_avg_pool3d.default", "* ? ? ? -> * ? ? ?", linear="0"),
+    Rule(
+        "aten._adaptive_avg_pool3d_backward.default",
+        "* ? ? ?, * ? ? ? -> * ? ? ?",
+        linear="0",
+    ),
     Rule("aten._fused_rms_norm.default", nn.layer_norm),
     Rule("aten._fused_rms_norm_backward.default", nn.layer_norm_backward, linear="0"),
     Rule("aten._log_softmax.default", s.along(1)),
@@ -27,6 +33,7 @@ ROWS = (
     Rule("aten._native_batch_norm_legit_no_training.default", nn.batch_norm),
     Rule("aten._prelu_kernel.default", "*, * -> *"),
     Rule("aten._prelu_kernel_backward.default", "*, *, * -> *, *", linear="0"),
+    Rule("aten._safe_softmax.default", s.along(1)),
     Rule("aten._softmax.default", s.along(1)),
     Rule("aten._softmax_backward_data.default", s.along(2), linear="0"),
     Rule("aten._to_copy.default", "* -> *", linear="0"),
@@ -42,6 +49,7 @@ ROWS = (
     Rule("aten.add.Scalar", "* -> *"),
     Rule("aten.add.Tensor", s.elementwise, linear=s.sum_of_tensors),
     Rule("aten.addmm.default", nn.addmm, linear="0+1*2", flops="2 m k n"),
+    Rule("aten.addmv.default", "m, m k, k -> m", linear="0+1*2", flops="2 m k"),
     Rule("aten.all.default", "? -> "),
     Rule("aten.all.dim", s.reduced(1, False)),
     Rule("aten.all.dims", s.reduced(1, False)),
@@ -62,6 +70,8 @@ ROWS = (
     Rule("aten.atanh.default", "* -> *"),
     Rule("aten.avg_pool2d.default", "* ? ? -> * ? ?", linear="0"),
     Rule("aten.avg_pool2d_backward.default", "* ? ?, * ? ? -> * ? ?", linear="0"),
+    Rule("aten.avg_pool3d.default", "* ? ? ? -> * ? ? ?", linear="0"),
+    Rule("aten.avg_pool3d_backward.default", "* ? ? ?, * ? ? ? -> * ? ? ?", linear="0"),
     Rule("aten.baddbmm.default", nn.baddbmm, linear="0+1*2", flops="2 b m k n"),
     Rule("aten.bitwise_and.Scalar", "* -> *"),
     Rule("aten.bitwise_and.Tensor", s.elementwise),
@@ -131,8 +141,11 @@ ROWS = (
     Rule("aten.expm1.default", "* -> *"),
     Rule("aten.eye.default", " -> ?"),
     Rule("aten.eye.m", " -> ?"),
+    Rule("aten.fill.Scalar", "* -> *"),
+    Rule("aten.fill.Tensor", "*, * -> *"),
     Rule("aten.flip.default", s.along(1), linear="0"),
     Rule("aten.floor.default", "* -> *"),
+    Rule("aten.floor_divide.Scalar", "* -> *"),
     Rule("aten.floor_divide.default", s.elementwise),
     Rule("aten.fmax.default", s.elementwise),
     Rule("aten.fmin.default", s.elementwise),
@@ -148,6 +161,8 @@ ROWS = (
     Rule("aten.gelu_backward.default", "*, * -> *", linear="0"),
     Rule("aten.gt.Scalar", "* -> *"),
     Rule("aten.gt.Tensor", s.elementwise),
+    Rule("aten.hardshrink.default", "* -> *"),
+    Rule("aten.hardshrink_backward.default", "*, * -> *", linear="0"),
     Rule("aten.hardsigmoid.default", "* -> *"),
     Rule("aten.hardsigmoid_backward.default", "*, * -> *", linear="0"),
     Rule("aten.hardswish.default", "* -> *"),
@@ -166,7 +181,7 @@ ROWS = (
     Rule("aten.leaky_relu.default", "* -> *"),
     Rule("aten.leaky_relu_backward.default", "*, * -> *", linear="0"),
     Rule("aten.lerp.Scalar", "*, * -> *", linear="0+1"),
-    Rule("aten.lerp.Tensor", "*, *, * -> *"),
+    Rule("aten.lerp.Tensor", "*, *, * -> *", linear="0+1"),
     Rule("aten.lgamma.default", "* -> *"),
     Rule("aten.linalg_vector_norm.default", s.reduced(2, False)),
     Rule("aten.linspace.default", " -> ?"),
@@ -192,6 +207,12 @@ ROWS = (
     Rule(
         "aten.max_pool2d_with_indices_backward.default",
         "* ? ?, * ? ?, * ? ? -> * ? ?",
+        linear="0",
+    ),
+    Rule("aten.max_pool3d_with_indices.default", "* ? ? ? -> * ? ? ?, * ? ? ?"),
+    Rule(
+        "aten.max_pool3d_with_indices_backward.default",
+        "* ? ? ?, * ? ? ?, * ? ? ? -> * ? ? ?",
         linear="0",
     ),
     Rule("aten.maximum.default", s.elementwise),
@@ -261,6 +282,8 @@ ROWS = (
     Rule("aten.slice_scatter.default", s.slice_scatter, linear="0+1"),
     Rule("aten.softplus.default", "* -> *"),
     Rule("aten.softplus_backward.default", "*, * -> *", linear="0"),
+    Rule("aten.softshrink.default", "* -> *"),
+    Rule("aten.softshrink_backward.default", "*, * -> *", linear="0"),
     Rule("aten.sort.default", s.along(1)),
     Rule("aten.sort.stable", s.along(1)),
     Rule(
@@ -308,13 +331,15 @@ ROWS = (
         linear="0",
         localize="shape@2",
     ),
+    Rule("aten.view_as_complex.default", "* ? -> *", linear="0", free=True),
+    Rule("aten.view_as_real.default", "* -> * ?", linear="0", free=True),
     Rule("aten.where.Scalar", "* -> *"),
     Rule("aten.where.ScalarOther", "*, * -> *", linear=s.linear_where),
     Rule("aten.where.ScalarSelf", "*, * -> *", linear=s.linear_where),
     Rule("aten.where.self", "*, *, * -> *", linear="1+2"),
-    Rule("aten.xlogy.Tensor", s.elementwise),
+    Rule("aten.xlogy.Tensor", s.elementwise, linear="0"),
     Rule("aten.zeros.default", " -> *", localize="shape@0"),
-    Rule("aten.zeros_like.default", "* -> *"),
+    Rule("aten.zeros_like.default", "* -> *", linear="0"),
     Rule("partita.attention.default", nn.attention, flops="4 b g r s t d"),
     Rule(
         "partita.attention_backward.default",

@@ -158,10 +158,12 @@ class _Decider:
             for other, delta in prices.of_node(index)
             if other != chosen and delta < float("inf")
         ]
-        flops = 0.0
+        flops, ways = 0.0, 1
         if role is None:
             rule, factors = self.posed.candidates.read[node]
             flops = flops_of(rule, factors, {})
+            priced = self.posed.candidates.of_call(node)
+            ways = next(p.ways for p in priced if p.choice is choices[chosen])
         return Node(
             op=op_name(node),
             types=fact.types,
@@ -175,6 +177,7 @@ class _Decider:
             role=Role(role.kind, role.name) if role else None,
             seconds=choices[chosen].seconds,
             flops=flops,
+            ways=ways,
             alternatives=tuple(alternatives[:_MOST_ALTERNATIVES]),
         )
 

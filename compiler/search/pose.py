@@ -37,6 +37,7 @@ from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.candidates import Candidates, Priced
 from partita.compiler.search.pins import Pin, check_pin, parse_pins
 from partita.compiler.search.problem import Choice, Problem, SearchNode, Tie
+from partita.compiler.search.split_inputs import SplitInputs
 
 # Tensors that an optimizer's update reads and writes per parameter (parameter,
 # gradient, moments; then parameter and moments again).
@@ -104,6 +105,14 @@ class _Poser:
             if role is not None and role.kind is InputKind.INPUT:
                 pin = Pin(pin.placement, pin.use or pin.placement)
             self.pins[node] = pin
+        self.split_inputs = SplitInputs(
+            {
+                node: pin.placement
+                for node, pin in self.pins.items()
+                if pin.placement is not None and node in self.roles
+                and self.roles[node].kind is InputKind.INPUT
+            }
+        )
         self.uses = {n: pin.use for n, pin in self.pins.items() if pin.use is not None}
         for node in self.program.calls():  # a whole parameter stays whole in its views
             rule, _ = candidates.read[node]
@@ -186,7 +195,8 @@ class _Poser:
                 f"pin {pinned!r}: {fact.key} ({node.target}, {fact.source}) has no "
                 "signature with that placement"
             )
-        return kept
+        _, factors = self.candidates.read[node]
+        return self.split_inputs.restrict(node, factors, kept)
 
     def _name(self, node: fx.Node) -> str:
         role = self.roles.get(node)

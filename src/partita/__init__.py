@@ -16,7 +16,7 @@ for _part in ("compiler", "passes", "runtime"):
         )
 
 # After the check: with a lost link these would fail with a message that says nothing.
-# api
+from partita.api import compile, parallelize  # noqa: E402
 from partita.compiler.errors import PartitaError  # noqa: E402
 from partita.compiler.hardware.profile import Hardware, load_hardware  # noqa: E402
 from partita.compiler.ir.mesh import Mesh  # noqa: E402
@@ -30,6 +30,8 @@ from partita.verification import Report, verify  # noqa: E402
 from partita.version import __version__  # noqa: E402
 
 __all__ = [
+    "compile",
+    "parallelize",
     "Broadcast",
     "Hardware",
     "Mesh",

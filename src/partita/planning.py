@@ -47,14 +47,19 @@ class Planner:
         options: Options,
     ) -> Planner:
         """Capture ``model`` and pose its problem on ``mesh``; see ``plan``."""
+        captured = capture(model, args, kwargs, loss=options.loss, train=options.train)
+        return cls.on(captured, type(model).__name__, mesh, options)
+
+    @classmethod
+    def on(
+        cls, captured: Captured, class_name: str, mesh: Mesh, options: Options
+    ) -> Planner:
+        """Pose the problem of a captured model on ``mesh``."""
         hardware = load_hardware(options.hardware)
-        captured = capture(
-            model, args, kwargs, loss=options.loss, train=options.train
-        )
         program = captured.program.with_mesh(mesh)
         candidates = Candidates(program, options.rules, mesh, hardware)
         posed = pose(candidates, options.pins, options.optimizer)
-        return cls(captured, posed, type(model).__name__, options)
+        return cls(captured, posed, class_name, options)
 
     def search(self) -> Plan:
         """Return the cheapest plan that the solver finds in its time."""
@@ -121,7 +126,8 @@ def plan(
         args: example inputs of ONE global batch, as the model is called with.
         mesh: the logical mesh, slowest links first.
         options: see ``Options``.
-        devices: in place of ``mesh``, a number of ranks; the mesh is then 1-D.
+        devices: in place of ``mesh``, a number of ranks: meshes of one and two axes
+            (``dp``, ``tp``) are tried, and the one with the fastest plan is taken.
         kwargs: example keyword inputs.
 
     Raises:
@@ -133,7 +139,19 @@ def plan(
         raise BadMesh("give either mesh=Mesh(dp=2, ...) or devices=N")
     if isinstance(mesh, str):
         mesh = Mesh.parse(mesh)
-    if mesh is None:
-        assert devices is not None
-        mesh = Mesh(ranks=devices)
-    return Planner.of(model, args, kwargs, mesh, options or Options()).search()
+    options = options or Options()
+    captured = capture(model, args, kwargs, loss=options.loss, train=options.train)
+    meshes = _meshes(devices) if mesh is None else [mesh]
+    plans = [
+        Planner.on(captured, type(model).__name__, tried, options).search()
+        for tried in meshes
+    ]
+    return min(plans, key=lambda found: found.predicted.seconds)
+
+
+def _meshes(devices: int | None) -> list[Mesh]:
+    """Return the meshes of one and two axes that ``devices`` ranks can form."""
+    if type(devices) is not int or devices < 1:
+        raise BadMesh(f"devices is {devices!r}; want a number of ranks, at least 1")
+    pairs = [(n, devices // n) for n in range(2, devices) if devices % n == 0]
+    return [Mesh(dp=devices), *(Mesh(dp=dp, tp=tp) for dp, tp in pairs)]

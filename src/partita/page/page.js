@@ -78,6 +78,9 @@ for (const output of plan.outputs) {
 
 const boxingOf = (use) => boxingAt.get(edgeKey(use.key, use.index, use.wanted)) || null;
 const steps = (boxing) => boxing.lowering.map((step) => `${step.kind} ${step.axis}`).join(", ");
+const stepsOf = (boxing) =>
+  el("span", { className: boxing.bytes ? "moves" : "quiet" }, steps(boxing));
+const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
 const typeOf = (key, index) => plan.nodes[key].types[index];
 const madeAs = (key, index) => plan.nodes[key].signature.results[index];
 
@@ -90,19 +93,18 @@ function nodeLink(key, text) {
 
 // ---- one op
 
-const EDGE_HEAD = ["type", "made as", "wanted as", "by", "bytes", "time", "why"];
-
 function edgeCells(use) {
+  const type = el("code", {}, typeOf(use.key, use.index));
   const boxing = boxingOf(use);
-  return [
-    el("code", {}, typeOf(use.key, use.index)),
-    chips(madeAs(use.key, use.index)),
-    boxing ? chips(use.wanted) : "",
-    boxing ? el("span", { className: "moves" }, steps(boxing)) : "",
-    boxing ? bytes(boxing.bytes) : "",
-    boxing ? seconds(boxing.seconds) : "",
-    boxing ? boxing.why : "",
-  ];
+  if (!boxing) return [type, chips(madeAs(use.key, use.index))];
+  return [type, chips(boxing.from), chips(boxing.to), stepsOf(boxing),
+    bytes(boxing.bytes), seconds(boxing.seconds), boxing.why];
+}
+
+function edgeTable(title, uses, nameOf) {
+  const head = [title, "type", "made as", "wanted as", "by", "bytes", "time", "why"];
+  const rows = uses.map((use) => [nodeLink(nameOf(use)), ...edgeCells(use)]);
+  return table(uses.some(boxingOf) ? head : head.slice(0, 3), rows, [5, 6]);
 }
 
 function signatureCells(signature) {
@@ -127,15 +129,9 @@ function opBody(key) {
   const node = plan.nodes[key];
   const body = el("div", {}, opFacts(key));
   const uses = usesBy.get(key);
-  if (uses.length) {
-    body.append(table(["operand", ...EDGE_HEAD], uses.map((use) =>
-      [nodeLink(use.key), ...edgeCells(use)]), [5, 6]));
-  }
+  if (uses.length) body.append(edgeTable("operand", uses, (use) => use.key));
   const users = usersOf.get(key) || [];
-  if (users.length) {
-    body.append(table(["used by", ...EDGE_HEAD], users.map((use) =>
-      [nodeLink(use.consumer), ...edgeCells(use)]), [5, 6]));
-  }
+  if (users.length) body.append(edgeTable("used by", users, (use) => use.consumer));
   const chosen = [signatureCells(node.signature), "chosen"];
   const others = node.alternatives.map((other) => [
     signatureCells(other.signature),
@@ -150,7 +146,7 @@ const elements = new Map(); // key -> its <details>, once it is drawn
 
 function opElement(key) {
   const node = plan.nodes[key];
-  const boxed = [...new Set(usesBy.get(key).map(boxingOf).filter(Boolean).map(steps))];
+  const boxed = [...new Set(usesBy.get(key).map(boxingOf).filter(Boolean))];
   const name = node.role ? `${node.role.kind} ${node.role.name}` : node.op;
   const phase = node.role ? "in" : PHASES[node.phase] || "?";
   const details = el("details", { className: "op" }, el("summary", {},
@@ -158,7 +154,7 @@ function opElement(key) {
     el("span", { className: "code" }, name),
     ...node.signature.results.slice(0, 2).map(chips),
     el("code", { className: "quiet" }, node.types.map((type) => type || "-").join(", ")),
-    ...boxed.map((text) => el("span", { className: "moves" }, text)),
+    ...boxed.map(stepsOf),
     node.role ? null : el("span", { className: "quiet" }, seconds(node.seconds))));
   details.addEventListener("toggle", () => {
     if (details.open && details.children.length === 1) details.append(opBody(key));
@@ -202,10 +198,10 @@ for (const key of plan.order) {
 
 function moduleElement(module) {
   const moves = module.moves
-    ? el("span", { className: "moves" }, `${module.moves} boxings, ${bytes(module.wire)}`) : null;
+    ? el("span", { className: "moves" }, `${plural(module.moves, "collective edge")}, ${bytes(module.wire)}`) : null;
   const details = el("details", { className: "module" }, el("summary", {},
     el("strong", { className: "code" }, module.name),
-    el("span", { className: "quiet" }, `${module.num} ops, ${seconds(module.seconds)}`), moves));
+    el("span", { className: "quiet" }, `${plural(module.num, "op")}, ${seconds(module.seconds)}`), moves));
   module.fill = () => {
     if (details.children.length > 1) return;
     const modules = [...module.below.values()].map(moduleElement);
@@ -260,8 +256,9 @@ function section(id, ...content) {
 
 function drawTotals() {
   const { predicted, search, options } = plan;
-  const parts = (figures, show) =>
-    Object.entries(figures).map(([name, value]) => `${name} ${show(value)}`).join(", ");
+  const parts = (figures, show) => Object.entries(figures)
+    .sort(([, a], [, b]) => b - a)
+    .map(([name, value]) => `${name} ${show(value)}`).join(", ");
   const training = options.train ? `training with ${options.optimizer}` : "inference";
   document.getElementById("what").append(
     `mesh ${plan.mesh}; hardware ${plan.hardware.name || "unnamed"}; ${training}; ` +
@@ -293,13 +290,18 @@ function drawTotals() {
 const placeholderOf = new Map(plan.order
   .filter((key) => plan.nodes[key].role)
   .map((key) => [plan.nodes[key].role.name, key]));
+const inOrder = (held) => {
+  const position = new Map([...placeholderOf.keys()].map((name, i) => [name, i]));
+  const rank = (name) => position.get(name) ?? position.size;
+  return Object.entries(held).sort(([a], [b]) => rank(a) - rank(b));
+};
 
 function drawParameters() {
   const dims = (value) => el("code", {}, `${value.dtype}[${value.shape.join(", ")}]`);
   const names = (name, value) => el("span", {},
     nodeLink(placeholderOf.get(name) ?? "", name),
     value.aliases.length ? el("span", { className: "quiet" }, ` = ${value.aliases.join(" = ")}`) : null);
-  const rows = Object.entries(plan.parameters).map(([name, value]) => [
+  const rows = inOrder(plan.parameters).map(([name, value]) => [
     names(name, value), dims(value),
     ...["storage", "use", "gradient", "optimizer"].map((kind) => {
       const placement = value.placements[kind];
@@ -308,7 +310,7 @@ function drawParameters() {
   ]);
   section("parameters",
     table(["name", "type", "storage", "use", "gradient", "optimizer state"], rows));
-  const buffers = Object.entries(plan.buffers).map(([name, value]) =>
+  const buffers = inOrder(plan.buffers).map(([name, value]) =>
     [names(name, value), dims(value), chips(value.placement), value.mutated ? "written back" : ""]);
   if (buffers.length) section("parameters", table(["buffer", "type", "placement", ""], buffers));
 }
@@ -318,7 +320,7 @@ function drawBoxings() {
   section("boxings", table(["tensor", "from", "to", "by", "bytes", "time", "why", "for"],
     sorted.map((boxing) => [
       nodeLink(boxing.producer), chips(boxing.from), chips(boxing.to),
-      el("span", { className: "moves" }, steps(boxing)),
+      stepsOf(boxing),
       bytes(boxing.bytes), seconds(boxing.seconds), boxing.why,
       el("span", {}, ...boxing.consumers.flatMap((key, i) => (i ? [", ", nodeLink(key)] : [nodeLink(key)]))),
     ]), [4, 5]));

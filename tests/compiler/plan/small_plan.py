@@ -100,6 +100,7 @@ def call(
         source="model.py:7",
         seconds=2e-6,
         flops=960.0,
+        ways=4,
     )
 
 

@@ -186,6 +186,20 @@ def test_what_does_not_hold_together_is_named(
 
 
 def test_boxing_that_nobody_wants_is_refused(plan: Plan) -> None:
+    boxing = replace(
+        plan.boxings[2],
+        key="k",
+        target=plan.boxings[2].source,
+        lowering=(),
+        consumers=(),
+    )
+    with pytest.raises(
+        BadPlan, match=r"boxings\[5\]: nobody wants mean/0~grad/expand/0"
+    ):
+        replace(plan, boxings=(*plan.boxings, boxing)).validate()
+
+
+def test_operands_must_match_the_signature(plan: Plan) -> None:
     node = plan.nodes["max.dim/0"]
     away = replace(plan, nodes={**plan.nodes, "max.dim/0": replace(node, operands=())})
     with pytest.raises(BadPlan, match=r"max.dim/0.signature.operands: found 1"):

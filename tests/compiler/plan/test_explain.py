@@ -15,7 +15,7 @@ up.weight: parameter, f32[6, 10]
   use        (B, S(1))
   gradient   (B, S(1))
   optimizer  (B, S(1))
-  why        the cheapest of 3 placements for the whole step
+  why        the cheapest for the whole step; the next best stand below
 
 placement  cost          of which this op
 ---------  ------------  ----------------

@@ -1,5 +1,6 @@
 import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from small_plan import DOCUMENT, replaced, small_plan
 
 from partita.compiler.errors import BadPlan
+from partita.compiler.plan.document import InputSpec
 from partita.compiler.plan.plan import Plan
 
 DATA = small_plan().to_dict()
@@ -60,9 +62,9 @@ def test_plan_that_cannot_be_written_leaves_the_old_file(
 ) -> None:
     path = tmp_path / "a.json"
     path.write_text("old")
-    hardware = {**DATA["hardware"], "source": {"x": float("nan")}}
+    tree = [1, float("nan")]
     with pytest.raises(ValueError, match="not JSON compliant"):
-        Plan.from_dict(replaced(DATA, ["hardware"], hardware)).save(path)
+        replace(plan, inputs=InputSpec(plan.inputs.leaves, tree)).save(path)
     assert path.read_text() == "old"
 
 

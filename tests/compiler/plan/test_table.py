@@ -6,8 +6,8 @@ from partita.compiler.plan.table import format_table, print_tables
 
 SMALL = """\
 model.TwoLayers on mesh dp=2,tp=2: 4 ranks, hardware by hand, training
-step    36 us predicted (compute 16 us, communication 20 us)
-memory  2 KiB a rank predicted (parameters 512 B, activations 1.5 KiB)
+step    36 us predicted (communication 20 us, compute 16 us)
+memory  2 KiB a rank predicted (activations 1.5 KiB, parameters 512 B)
 search  highs: optimal, gap 0.00%, 250 ms
 
 parameter        type        storage    use   gradient  optimizer
@@ -20,16 +20,15 @@ collective  axis  count  payload of a rank
 all_reduce  dp    3      192 B
 all_reduce  tp    1      64 B
 
-boxing of                 from -> to                   by             bytes  time  why
+boxing of                 from -> to                   by             bytes  time  for
 """
 
 
 def test_plan_prints_as_tables(plan: Plan) -> None:
     text = str(plan)
     assert text.startswith(SMALL)
-    assert (
-        "mean/0                x1  (P(sum), B) -> (B, B)        all_reduce dp" in text
-    )
+    (line,) = (line for line in text.splitlines() if line.startswith("mean/0  "))
+    assert line.split()[-1] == "loss:loss"
     assert text.endswith("aten.max.dim  1      no rule: replicated")
 
 

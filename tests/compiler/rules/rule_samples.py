@@ -26,7 +26,17 @@ UNARY = """
     zeros_like
 """
 FROM_MINUS_ONE_TO_ONE = {"acos", "asin", "atanh", "erfinv"}
-POSITIVE = {"acosh", "digamma", "lgamma", "log", "log10", "log1p", "log2", "rsqrt", "sqrt"}
+POSITIVE = {
+    "acosh",
+    "digamma",
+    "lgamma",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "rsqrt",
+    "sqrt",
+}
 GRADIENT_OF_INPUT = """
     gelu hardsigmoid hardswish mish sigmoid silu tanh
 """
@@ -78,6 +88,10 @@ def unary() -> Iterator[Sample]:
     yield call("clamp_max", x(4, 6), 1)
     yield call("threshold", x(4, 6), 1, 0)
     yield call("full_like", x(4, 6), 3.0)
+    yield call("fill.Scalar", x(4, 6), 3.0)
+    yield call("floor_divide.Scalar", x(4, 6), 2)
+    yield call("hardshrink", x(4, 6), 1)
+    yield call("softshrink", x(4, 6), 1)
     yield call("pow.Tensor_Scalar", x(4, 6), 2)
     yield call("pow.Scalar", 2.0, x(4, 6))
     for name in ("add", "sub", "mul", "div", "remainder", "fmod"):
@@ -130,6 +144,7 @@ def elementwise() -> Iterator[Sample]:
     yield call("where.ScalarSelf", mask(4, 6), 0, x(4, 6))
     yield call("where.Scalar", mask(4, 6), 2.0, 3.0)
     yield call("copy", x(4, 6), x(6))
+    yield call("fill.Tensor", x(4, 6), x())
     yield call("_prelu_kernel", x(4, 6, 3), x(6, 1))
 
 
@@ -137,6 +152,8 @@ def elementwise_backward() -> Iterator[Sample]:
     for name in GRADIENT_OF_INPUT.split():
         yield call(f"{name}_backward", x(4, 6), x(4, 6))
     grad, at = x(4, 6), x(4, 6)
+    yield call("hardshrink_backward", grad, at, 1)
+    yield call("softshrink_backward", grad, at, 1)
     yield call("elu_backward", grad, 1.0, 1.0, 1.0, False, at)
     yield call("hardtanh_backward", grad, at, -1.0, 1.0)
     yield call("leaky_relu_backward", grad, at, 0.25, False)
@@ -169,6 +186,7 @@ def along_a_dim() -> Iterator[Sample]:
         yield call(f"_{name}_backward_data", x(4, 6), fraction(4, 6), -1, torch.float64)
     for name in ("cummax", "cummin", "cumprod", "cumsum", "logcumsumexp"):
         yield call(name, x(4, 6), 0)
+    yield call("_safe_softmax", x(4, 6, 8), 1)
     yield call("flip", x(4, 6, 2), [0, -1])
     yield call("sort", torch.stack([torch.randperm(6).double() for _ in range(4)]))
     yield call("sort.stable", x(4, 6), stable=True, dim=0)
@@ -236,6 +254,8 @@ def reshapes() -> Iterator[Sample]:
     yield call("permute", x(), [])
     yield call("expand", x(4, 1, 6), [2, 4, 8, 6])
     yield call("expand", x(), [4, 6])
+    yield call("view_as_complex", x(4, 6, 2))
+    yield call("view_as_real", torch.view_as_complex(x(4, 6, 2)))
 
 
 def indices() -> Iterator[Sample]:
@@ -269,6 +289,7 @@ def products() -> Iterator[Sample]:
     yield call("bmm", x(2, 4, 6), x(2, 6, 8))
     yield call("mv", x(4, 6), x(6))
     yield call("dot", x(6), x(6))
+    yield call("addmv", x(4), x(4, 6), x(6))
     for bias in (x(8), x(4, 8), x(1, 8), x(4, 1), x()):
         yield call("addmm", bias, x(4, 6), x(6, 8))
     yield call("addmm", ints(0, 4, 8), ints(0, 4, 4, 6), ints(0, 4, 6, 8))
@@ -299,6 +320,23 @@ def _convolution(
         yield call("convolution_backward", grad, image, weight, shapes, *common, wanted)
 
 
+def rms_norm_backward(
+    grad: Tensor,
+    image: Tensor,
+    shape: list[int],
+    rstd: Tensor,
+    weight: Tensor | None,
+    wanted: list[bool],
+) -> tuple[Tensor, Tensor | None]:
+    """Compute in plain steps what has a kernel on CUDA only."""
+    unit = image * rstd
+    scaled = grad if weight is None else grad * weight
+    dims = tuple(range(-len(shape), 0))
+    grad_image = (scaled - unit * (scaled * unit).mean(dims, keepdim=True)) * rstd
+    leading = tuple(range(grad.ndim - len(shape)))
+    return grad_image, (grad * unit).sum(leading) if wanted[1] else None
+
+
 def norms() -> Iterator[Sample]:
     image, weight, bias = x(4, 2, 6), x(6), x(6)
     for args in ((weight, bias), (None, None), (weight, None)):
@@ -306,14 +344,17 @@ def norms() -> Iterator[Sample]:
         _, mean, rstd = aten.native_layer_norm(image, [6], *args, 1e-5)
         wanted = [True, *(arg is not None for arg in args)]
         stats = ([6], mean, rstd)
-        yield call("native_layer_norm_backward", x(4, 2, 6), image, *stats, *args, wanted)
+        yield call(
+            "native_layer_norm_backward", x(4, 2, 6), image, *stats, *args, wanted
+        )
     yield call("native_layer_norm", image, [2, 6], x(2, 6), x(2, 6), 1e-5)
     for scale in (weight, None):
         yield call("_fused_rms_norm", image, [6], scale, 1e-5)
         _, rstd = aten._fused_rms_norm(image, [6], scale, 1e-5)
         wanted = [True, scale is not None]
-        stats = ([6], rstd, scale)
-        yield call("_fused_rms_norm_backward", x(4, 2, 6), image, *stats, wanted)
+        args = (x(4, 2, 6), image, [6], rstd, scale, wanted)
+        op = "aten._fused_rms_norm_backward.default"
+        yield Sample(op, args, {}, stand_in=rms_norm_backward)
     for args in ((x(4), x(4)), (None, None)):
         yield from _batch_norm(x(4, 4, 3, 3), args)
 
@@ -347,10 +388,23 @@ def pools() -> Iterator[Sample]:
     yield call("avg_pool2d_backward", grad, image, *window, False, True, None)
     yield call("_adaptive_avg_pool2d", image, [3, 3])
     yield call("_adaptive_avg_pool2d_backward", x(2, 4, 3, 3), image)
+    volume, cube = x(2, 4, 4, 4, 4), ([3] * 3, [2] * 3, [1] * 3)
+    yield call("max_pool3d_with_indices", volume, *cube)
+    out, found = aten.max_pool3d_with_indices(volume, *cube)
+    grad, rest = x(*out.shape), (*cube, [1] * 3, False, found)
+    yield call("max_pool3d_with_indices_backward", grad, volume, *rest)
+    yield call("avg_pool3d", volume, *cube)
+    yield call("avg_pool3d_backward", grad, volume, *cube, False, True, None)
+    yield call("_adaptive_avg_pool3d", volume, [2, 2, 2])
+    yield call("_adaptive_avg_pool3d_backward", grad, volume)
     yield call("adaptive_max_pool2d", image, [3, 3])
     _, found = aten.adaptive_max_pool2d(image, [3, 3])
     yield call("adaptive_max_pool2d_backward", x(2, 4, 3, 3), image, found)
-    for name, options in (("nearest", ()), ("bilinear", (False,)), ("bicubic", (True,))):
+    for name, options in (
+        ("nearest", ()),
+        ("bilinear", (False,)),
+        ("bicubic", (True,)),
+    ):
         op, sizes = f"upsample_{name}2d", ([9, 9], [2, 4, 6, 6])
         yield call(op, image, [9, 9], *options)
         yield call(f"{op}.vec", image, None, *options, [2.0, 2.0])

@@ -1,0 +1,30 @@
+"""Let the first rank decide, and all ranks hear the same: its answer or its error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import torch.distributed as dist
+
+from partita.compiler.errors import PartitaError
+
+_T = TypeVar("_T")
+
+
+def from_first_rank(make: Callable[[], _T]) -> _T:
+    """Return what ``make()`` gives on rank 0, on every rank; it must pickle.
+
+    Raises:
+        PartitaError: on every rank, when it fails so on rank 0.
+    """
+    told: list[Any] = [None, None]
+    if dist.get_rank() == 0:
+        try:
+            told[0] = make()
+        except PartitaError as error:
+            told[1] = error
+    dist.broadcast_object_list(told, src=0)
+    if told[1] is not None:
+        raise told[1]
+    return cast(_T, told[0])

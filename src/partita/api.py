@@ -1,0 +1,90 @@
+"""``compile`` and ``parallelize``: from a plan to the program of this rank."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+
+from partita.compiler.capture.inputs import name_leaves
+from partita.compiler.capture.scored_model import LossFunction
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.plan.inputs import to_capture
+from partita.compiler.plan.plan import Plan
+from partita.compiler.rules.rule import RuleSet
+from partita.compiler.rules.table import default_rules
+from partita.lowering import Lowered, capture_for
+from partita.options import Options
+from partita.planning import plan as make_plan
+from partita.runtime.agree import from_first_rank
+from partita.runtime.batch import BatchSpec
+from partita.runtime.groups import bind, start
+from partita.runtime.materialize import Init
+from partita.runtime.program import ParallelProgram
+
+
+def compile(
+    model: torch.nn.Module,
+    plan: Plan,
+    init: Init = None,
+    device: str | torch.device | None = None,
+    *,
+    loss: LossFunction | None = None,
+    rules: RuleSet = default_rules,
+) -> ParallelProgram:
+    """Return this rank's program of ``model`` under ``plan``.
+
+    Call it on every rank, under torchrun or ``partita run``.
+
+    Args:
+        model: the module the plan was made for; on the meta device when ``init`` gives
+            the values, so that no rank ever holds all of it.
+        plan: what ``pt.plan`` or ``pt.Plan.load`` returned.
+        init: where first values come from: ``None`` (the model's own), a seed, a state
+            dict, or a callable ``(name, shape, dtype) -> tensor``.
+        device: unless given, a GPU where every local rank has one, else the CPU.
+        loss: the function of ``Options(loss=...)``, for a plan loaded from a file.
+        rules: the table that the plan was made with.
+
+    Raises:
+        BadPlan: when the plan is of another model.
+        BadMesh: when another number of processes runs than the plan has ranks.
+    """
+    captured = capture_for(model, plan, loss=loss)
+    groups = bind(plan.mesh, device)
+    local = Lowered.of(captured, plan, rules).at(groups.coordinates)
+    spec = to_capture(plan.inputs)
+    batch = BatchSpec(partial(name_leaves, model), spec.leaves)
+    return ParallelProgram(local, model, groups, batch, init, _single_output)
+
+
+def _single_output(outputs: dict[str, torch.Tensor]) -> Any:
+    """Return the tensor of a model that returns one; else all by name."""
+    return outputs["output"] if list(outputs) == ["output"] else outputs
+
+
+def parallelize(
+    model: torch.nn.Module,
+    *args: Any,
+    mesh: Mesh | str | None = None,
+    options: Options | None = None,
+    devices: int | None = None,
+    **kwargs: Any,
+) -> ParallelProgram:
+    """Plan ``model`` for ``mesh`` and compile it for this rank: see ``pt.plan``.
+
+    The first rank plans, the others are told: ranks that disagreed would wait for each
+    other for ever.
+    """
+    options = options or Options()
+    start()
+
+    def decide() -> dict[str, Any]:
+        found = make_plan(
+            model, *args, mesh=mesh, options=options, devices=devices, **kwargs
+        )
+        return found.to_dict()
+
+    found = Plan.from_dict(from_first_rank(decide))
+    return compile(model, found, loss=options.loss, rules=options.rules)

@@ -1,0 +1,117 @@
+"""Plans of real models, each checked against the user's own eager module.
+
+``pytest -m slow tests/e2e`` runs every mesh and twenty random plans per model; the
+quick tests take two ranks and two random plans.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pytest
+
+from partita.compiler.capture.capture import Captured, capture
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.plan.plan import Plan
+from partita.options import Options
+from partita.planning import Planner
+from partita.verification import Verifier
+from tests.models.zoo import (
+    ZOO,
+    data_parallel_pins,
+    sharded_pins,
+    tensor_parallel_pins,
+)
+
+MESHES = (Mesh(tp=2), Mesh(tp=4), Mesh(dp=2, tp=2))
+LIMIT_S = 20.0
+
+
+@lru_cache(maxsize=1)
+def _captured(name: str) -> Captured:
+    model, args, kwargs = ZOO[name]()
+    return capture(model, args, kwargs)
+
+
+@lru_cache(maxsize=1)
+def _verifier(name: str) -> Verifier:
+    return Verifier.of(*ZOO[name]())
+
+
+def _planner(name: str, mesh: Mesh, options: Options) -> Planner:
+    return Planner.on(_captured(name), name, mesh, options)
+
+
+def _assert_verified(name: str, plan: Plan) -> None:
+    report = _verifier(name).verify_captured(_captured(name), plan)
+    assert report.ok, str(report)
+    assert report.max_error <= 1e-9
+    assert set(report.errors) == set(_verifier(name).double.values)
+
+
+def _pins(name: str, kind: str, mesh: Mesh) -> dict[str, str]:
+    built = ZOO[name]()
+    if kind == "data parallel":
+        return data_parallel_pins(built, mesh.ndim)
+    if kind == "tensor parallel":
+        return tensor_parallel_pins(built[0], mesh.ndim)
+    return sharded_pins(built[0], mesh.ndim)
+
+
+def _check_searched(name: str, mesh: Mesh) -> None:
+    _assert_verified(name, _planner(name, mesh, Options(time_limit=LIMIT_S)).search())
+
+
+def _check_free_links(name: str, mesh: Mesh, num_random: int) -> None:
+    options = Options(hardware="cpu-gloo-free", time_limit=LIMIT_S)
+    planner = _planner(name, mesh, options)
+    plan = planner.search()
+    print(f"{name} on {mesh}: {plan.split_fraction:.1%} of the flops are split")
+    assert plan.split_fraction >= 0.95
+    _assert_verified(name, plan)
+    for seed in range(num_random):
+        _assert_verified(name, planner.random(seed))
+
+
+def _check_pinned(name: str, mesh: Mesh, kind: str) -> None:
+    pins = _pins(name, kind, mesh)
+    plan = _planner(name, mesh, Options(pins=pins, time_limit=LIMIT_S)).search()
+    for pin, text in pins.items():
+        if pin in plan.parameters:
+            wanted = Placement.parse(text.partition("use=")[0])
+            assert plan.parameters[pin].placements.storage == wanted
+    _assert_verified(name, plan)
+
+
+KINDS = ("data parallel", "tensor parallel", "all stored split")
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_plans_for_two_ranks_compute_what_the_model_computes(name: str) -> None:
+    _check_searched(name, Mesh(tp=2))
+    _check_free_links(name, Mesh(tp=2), num_random=2)
+    for kind in KINDS:
+        _check_pinned(name, Mesh(tp=2), kind)
+
+
+@pytest.mark.parametrize("name", ["mlp", "gpt2"])
+def test_plans_for_two_by_two_ranks_compute_what_the_model_computes(name: str) -> None:
+    _check_free_links(name, Mesh(dp=2, tp=2), num_random=1)
+    _check_pinned(name, Mesh(dp=2, tp=2), "tensor parallel")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+@pytest.mark.parametrize("name", ZOO)
+def test_searched_and_random_plans_on_every_mesh(name: str, mesh: Mesh) -> None:
+    _check_searched(name, mesh)
+    _check_free_links(name, mesh, num_random=20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+@pytest.mark.parametrize("name", ZOO)
+def test_pinned_plans_on_every_mesh(name: str, mesh: Mesh, kind: str) -> None:
+    _check_pinned(name, mesh, kind)
