@@ -39,8 +39,15 @@ def well_formed(program: Program) -> None:
         if info(node).key in seen:
             raise InvariantViolation(f"two nodes have the key {info(node).key!r}")
         seen.add(info(node).key)
-    program.placeholders()
-    program.results()
+    (output,) = program.graph.find_nodes(op="output")
+    entering, leaving = program.graph.find_nodes(op="placeholder"), output.args[0]
+    assert isinstance(leaving, tuple | list)
+    for what, nodes, roles in (
+        ("placeholders", entering, program.inputs),
+        ("outputs", leaving, program.outputs),
+    ):
+        if len(nodes) != len(roles):
+            raise InvariantViolation(f"{len(nodes)} {what} have {len(roles)} roles")
 
 
 def placed(program: Program) -> None:
@@ -69,7 +76,8 @@ def placed(program: Program) -> None:
         for type_, placement in tensors:
             if (type_ is None) != (placement is None):
                 raise InvariantViolation(
-                    f"{_where(node)}: {signature} places what is no tensor, or no tensor"
+                    f"{_where(node)}: {signature} places what is no tensor, or leaves "
+                    "a tensor without a placement"
                 )
             if type_ is not None and placement is not None:
                 try:

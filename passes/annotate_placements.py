@@ -52,7 +52,9 @@ class AnnotatePlacements:
     def _check_rules(self, program: Program) -> None:
         """Check that the table allows every signature; a plan may be hand-made."""
         calls = {node: call_of(node) for node in program.calls()}
-        read = {node: rule_and_factors(self.rules, call) for node, call in calls.items()}
+        read = {
+            node: rule_and_factors(self.rules, call) for node, call in calls.items()
+        }
         factors = {node: found for node, (_, found) in read.items()}
         segmentations = find_segmentations(program, factors)
         for node, (rule, found) in read.items():

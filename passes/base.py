@@ -46,4 +46,6 @@ def _check(program: Program, invariants: tuple[Invariant, ...], when: str) -> No
         try:
             invariant(program)
         except InvariantViolation as error:
-            raise InvariantViolation(f"{error} ({invariant.__name__}, {when})") from error
+            raise InvariantViolation(
+                f"{error} ({invariant.__name__}, {when})"
+            ) from error

@@ -111,7 +111,9 @@ class _Inserter:
             if key not in self.listed:
                 raise BadPlan(f"boxings: the plan lists no boxing {key!r}")
             graph = self.program.graph
-            where = graph.inserting_before(user) if user else graph.inserting_after(leaf)
+            where = (
+                graph.inserting_before(user) if user else graph.inserting_after(leaf)
+            )
             with where:
                 new = graph.call_function(box, (leaf, str(source), str(target)))
             new.meta = {}

@@ -49,9 +49,20 @@ def promote_arguments(arguments: Any) -> Any:
 
 def promote_precision(local: LocalProgram) -> LocalProgram:
     """Return ``local`` in double precision."""
+    return replace(
+        local,
+        graph_module=_promote_module(local.graph_module),
+        input_types=tuple(_promote_type(t) for t in local.input_types),
+        output_types=tuple(_promote_type(t) for t in local.output_types),
+        constants={n: promote_tensor(t) for n, t in local.constants.items()},
+    )
+
+
+def _promote_module(module: fx.GraphModule) -> fx.GraphModule:
+    """Return ``module``, and the fused regions that it calls, in double precision."""
     graph = fx.Graph()
     values: dict[fx.Node, fx.Node] = {}
-    for node in local.graph_module.graph.nodes:
+    for node in module.graph.nodes:
         copy = values[node] = graph.node_copy(node, values.__getitem__)
         copy.meta = {}
         copy.args = promote_arguments(copy.args)
@@ -59,13 +70,11 @@ def promote_precision(local: LocalProgram) -> LocalProgram:
         if has_info(node):
             types = tuple(_promote_type(t) for t in info(node).types)
             set_info(copy, replace(info(node), types=types))
-    return replace(
-        local,
-        graph_module=fx.GraphModule(local.graph_module, graph),
-        input_types=tuple(_promote_type(t) for t in local.input_types),
-        output_types=tuple(_promote_type(t) for t in local.output_types),
-        constants={n: promote_tensor(t) for n, t in local.constants.items()},
-    )
+    promoted = fx.GraphModule(module, graph)
+    for name, region in module.named_children():
+        assert isinstance(region, fx.GraphModule)
+        promoted.add_module(name, _promote_module(region))
+    return promoted
 
 
 def _promote_type(type_: TensorType | None) -> TensorType | None:

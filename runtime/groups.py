@@ -41,13 +41,15 @@ class Groups:
 def device_of_rank(device: str | torch.device | None = None) -> torch.device:
     """Return the device this rank works on, with its number when it is a CUDA one.
 
-    Unless told, a GPU where every rank of this machine has one of its own, else the
-    CPU.
+    Unless told, a GPU where every rank of this machine has one of its own and the
+    process group, if there is one, can use it; else the CPU.
     """
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     if device is None:
         num_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        device = "cuda" if torch.cuda.device_count() >= num_ranks else "cpu"
+        is_gloo = dist.is_initialized() and dist.get_backend() == "gloo"
+        has_gpus = torch.cuda.device_count() >= num_ranks and not is_gloo
+        device = "cuda" if has_gpus else "cpu"
     device = torch.device(device)
     if str(device) == "cuda":
         return torch.device("cuda", local_rank)

@@ -51,8 +51,8 @@ def reshard(
         return shard
     mesh, here = groups.mesh, groups.coordinates
     others = mesh.all_coordinates()
-    outgoing = [_regions(shape, source, target, mesh, here, to)[0] for to in others]
-    incoming = [_regions(shape, source, target, mesh, at, here)[1] for at in others]
+    outgoing = [regions(shape, source, target, mesh, here, to)[0] for to in others]
+    incoming = [regions(shape, source, target, mesh, at, here)[1] for at in others]
     result = shard.new_empty(shard_shape(shape, target, mesh, here))
     sizes = [sum(result[region].numel() for region in part) for part in incoming]
     pieces = [[shard[region].reshape(-1) for region in part] for part in outgoing]
@@ -89,7 +89,7 @@ def _reduce_partial(
     return shard, source
 
 
-def _regions(
+def regions(
     shape: tuple[int, ...],
     source: Placement,
     target: Placement,
@@ -97,7 +97,10 @@ def _regions(
     sender: tuple[int, ...],
     receiver: tuple[int, ...],
 ) -> tuple[list[Region], list[Region]]:
-    """Return what ``sender`` sends to ``receiver``: where it lies there and here."""
+    """Return the blocks that go from ``sender`` to ``receiver``, in order.
+
+    First where they lie in the shard of the one, then in that of the other.
+    """
     for sharding, at, to in zip(source.shardings, sender, receiver, strict=True):
         if isinstance(sharding, Broadcast) and at != to:
             return [], []

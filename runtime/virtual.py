@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import torch
 from torch import fx
-from torch.fx.node import map_aggregate, map_arg
+from torch.fx.node import map_arg
 
 from partita.compiler.capture.torch_private import writes_in_place
 from partita.compiler.errors import InvariantViolation
@@ -54,11 +54,13 @@ def run_all(
         InvariantViolation: when ranks disagree about a collective, or wait for calls
             that nobody makes.
     """
-    lockstep = _Lockstep(programs, stages or [0] * len(programs), device)
-    runs = [
-        lockstep.interpret(rank, arguments(program, fed, own_feeds(program, device)))
-        for rank, (program, fed) in enumerate(zip(programs, feeds, strict=True))
-    ]
+    lockstep = _Lockstep(programs, stages or [0] * len(programs))
+    runs: list[_Run] = []
+    for rank, (program, fed) in enumerate(zip(programs, feeds, strict=True)):
+        module, own = program.graph_module, own_feeds(program, device)
+        if device is not None:
+            module = on_device(module, device)
+        runs.append(lockstep.interpret(rank, module, arguments(program, fed, own)))
     return lockstep.drive(runs)
 
 
@@ -83,7 +85,6 @@ _Run = Generator[_Ticket, None, Outputs]
 class _Lockstep:
     programs: Sequence[LocalProgram]
     stages: Sequence[int]
-    device: torch.device | None
     queues: dict[_Group, dict[int, deque[_Ticket]]] = field(
         default_factory=dict[_Group, dict[int, deque[_Ticket]]]
     )
@@ -108,9 +109,12 @@ class _Lockstep:
                     raise InvariantViolation(self._left_alone(queue[0], group))
         return [outputs[rank] for rank in range(len(runs))]
 
-    def interpret(self, rank: int, values: list[torch.Tensor | int]) -> _Run:
+    def interpret(
+        self, rank: int, module: torch.nn.Module, values: list[Any]
+    ) -> _Run:
         """Run one rank's graph node by node; yield where it has to wait."""
-        graph = self.programs[rank].graph_module.graph
+        assert isinstance(module, fx.GraphModule)
+        graph = module.graph
         _check_functional(graph)
         last_users = _last_users(graph)
         env: dict[fx.Node, Any] = {}
@@ -119,8 +123,11 @@ class _Lockstep:
             if node.op == "placeholder":
                 env[node] = values.pop()
             elif node.op == "get_attr":
-                module = self.programs[rank].graph_module
                 env[node] = _attribute(module, str(node.target))
+            elif node.op == "call_module":
+                region = module.get_submodule(str(node.target))
+                given = list(_evaluated(node, node.args, env))
+                env[node] = yield from self.interpret(rank, region, given)
             elif node.op == "output":
                 return cast(Outputs, tuple(_evaluated(node, node.args[0], env)))
             elif is_wait(node):
@@ -143,8 +150,8 @@ class _Lockstep:
         raise AssertionError("a graph has an output node")
 
     def _call(self, rank: int, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
-        args = _evaluated(node, node.args, env, self.device)
-        kwargs = _evaluated(node, node.kwargs, env, self.device)
+        args = _evaluated(node, node.args, env)
+        kwargs = _evaluated(node, node.kwargs, env)
         assert callable(node.target)
         try:
             return node.target(*args, **kwargs)
@@ -222,13 +229,8 @@ def _attribute(module: torch.nn.Module, path: str) -> Any:
     return value
 
 
-def _evaluated(
-    node: fx.Node,
-    tree: Any,
-    env: dict[fx.Node, Any],
-    device: torch.device | None = None,
-) -> Any:
-    """Return ``tree`` with nodes replaced by values, devices by ``device``."""
+def _evaluated(node: fx.Node, tree: Any, env: dict[fx.Node, Any]) -> Any:
+    """Return ``tree`` with nodes replaced by values."""
 
     def look_up(leaf: fx.Node) -> Any:
         value = env[leaf]
@@ -238,10 +240,7 @@ def _evaluated(
             )
         return value
 
-    tree = map_arg(tree, look_up)
-    if device is None:
-        return tree
-    return map_aggregate(tree, lambda x: device if isinstance(x, torch.device) else x)
+    return map_arg(tree, look_up)
 
 
 def _last_users(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:

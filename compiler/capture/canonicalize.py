@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import fx
@@ -67,13 +68,13 @@ def unify_attention(module: fx.GraphModule) -> None:
     module.recompile()
 
 
-def _attention_arguments(node: fx.Node) -> tuple[fx.Node | None, ...]:
+def _attention_arguments(node: fx.Node) -> tuple[Any, ...]:
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
     defaults = (None, None, None, None, 0.0, False, None)
-    found = dict(zip(names, defaults, strict=True))
+    found: dict[str, Any] = dict(zip(names, defaults, strict=True))
     found.update(zip(names, node.args, strict=False))
     found.update({name: value for name, value in node.kwargs.items() if name in names})
-    return tuple(found[name] for name in names)  # type: ignore[return-value]
+    return tuple(found[name] for name in names)
 
 
 def _depends_on_parameters(module: fx.GraphModule) -> set[fx.Node]:
@@ -93,7 +94,7 @@ def canonicalize(program: Program) -> Program:
     * every view that only regroups dims is ``reshape`` to a stated shape, every one
       that reorders them is ``permute``; a shard's strides may differ from the whole
       tensor's, so that views which need them must be able to copy
-    * splits and slices state sizes and bounds; ``cat`` has no empty operands
+    * constants are ``full`` of a stated shape; splits and slices state sizes and bounds; ``cat`` has no empty operands
 
     Raises:
         CaptureFailed: for an op that draws random numbers.
@@ -189,22 +190,43 @@ def _state_slice(node: fx.Node) -> None:
         *(0, None, None, 1)[len(node.args) - 1 :],
     )
     dim = int(dim) % whole.ndim  # type: ignore[arg-type]
-    bounds = slice(start, stop, step).indices(whole.shape[dim])  # type: ignore[misc]
+    bounds = slice(start, stop, step).indices(whole.shape[dim])
     node.args = (source, dim, *bounds)
 
 
 def _drop_empty_operands(node: fx.Node) -> None:
-    parts = [n for n in node.args[0] if type_of(value_of(n)).shape != (0,)]  # type: ignore[union-attr, arg-type]
+    parts = [n for n in operand_nodes(node) if type_of(value_of(n)).shape != (0,)]
     if not parts:
         return
-    if len(parts) == 1 and type_of(value_of(parts[0])) == type_of(Value(node, 0)):  # type: ignore[arg-type]
-        node.replace_all_uses_with(parts[0])  # type: ignore[arg-type]
+    if len(parts) == 1 and type_of(value_of(parts[0])) == type_of(Value(node, 0)):
+        node.replace_all_uses_with(parts[0])
         node.graph.erase_node(node)
         return
     dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
-    ndim = type_of(value_of(parts[0])).ndim  # type: ignore[arg-type]
+    ndim = type_of(value_of(parts[0])).ndim
     node.args, node.kwargs = (parts, int(dim) % ndim), {}  # type: ignore[arg-type]
 
+
+def _to_full(node: fx.Node) -> None:
+    """Make a constant of a stated shape: what it was made after has no part in it."""
+    value = _CONSTANTS.get(node.target)
+    if value is None:
+        value = node.args[2 if node.target is aten.new_full.default else 1]
+    type_ = type_of(Value(node, 0))
+    node.target = aten.full.default
+    node.args = (list(type_.shape), value)
+    device = node.kwargs.get("device") or torch.device("cpu")
+    node.kwargs = {"dtype": type_.dtype, "device": device}
+
+
+_CONSTANTS: dict[object, int] = {
+    aten.zeros.default: 0,
+    aten.zeros_like.default: 0,
+    aten.new_zeros.default: 0,
+    aten.ones.default: 1,
+    aten.ones_like.default: 1,
+    aten.new_ones.default: 1,
+}
 
 _REWRITES: dict[object, Callable[[fx.Node], None]] = {
     aten.view.default: _to_reshape,
@@ -221,4 +243,7 @@ _REWRITES: dict[object, Callable[[fx.Node], None]] = {
     aten.split_with_sizes.default: _state_split,
     aten.slice.Tensor: _state_slice,
     aten.cat.default: _drop_empty_operands,
+    aten.full_like.default: _to_full,
+    aten.new_full.default: _to_full,
+    **dict.fromkeys(_CONSTANTS, _to_full),
 }

@@ -42,6 +42,8 @@ FROM_TORCH = (
     aten.glu_backward,
     aten.native_group_norm,
     aten.native_group_norm_backward,
+    aten._fused_rms_norm,
+    aten._fused_rms_norm_backward,
     aten.addcmul,
     aten.addcdiv,
 )

@@ -112,4 +112,10 @@ def describe(
                 "text, None, and lists, tuples and dicts of them"
             )
     _, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
-    return InputSpec(leaves, pytree.treespec_dumps(spec))
+    try:
+        return InputSpec(leaves, pytree.treespec_dumps(spec))
+    except NotImplementedError as error:
+        raise CaptureFailed(
+            "the inputs hold a container that has no text form; want lists, tuples and "
+            f"dicts ({error})"
+        ) from error

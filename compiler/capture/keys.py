@@ -92,7 +92,7 @@ def assign_keys(graph: fx.Graph, prefix: str) -> dict[fx.Node, str]:
     """Return the key of every call in ``graph``."""
     counts: Counter[str] = Counter()
     keys: dict[fx.Node, str] = {}
-    forward: dict[int, str] = {}
+    forward: dict[object, str] = {}  # by autograd's sequence number
 
     def number(base: str) -> str:
         counts[base] += 1

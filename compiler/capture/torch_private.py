@@ -131,6 +131,15 @@ def writes_in_place(target: object) -> bool:
     return schema is not None and schema.is_mutable
 
 
+def makes_tensors(target: object) -> bool:
+    """Whether ``target`` is an op that makes tensors, on a device, out of none."""
+    schema = getattr(target, "_schema", None)
+    if schema is None:
+        return False
+    takes = {argument.name: str(argument.type) for argument in schema.arguments}
+    return "device" in takes and not any("Tensor" in kind for kind in takes.values())
+
+
 def single_process_store() -> Store:
     """Return a store in which one process can meet itself, with no network."""
     return HashStore()
@@ -168,24 +177,26 @@ def own_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {name: tensor for name, tensor in items if tensor is not None}
 
 
-def with_tensors(
-    module: torch.nn.Module, replace: Callable[[torch.Tensor], torch.Tensor]
+def with_parts(
+    module: torch.nn.Module,
+    tensor: Callable[[torch.Tensor], torch.Tensor],
+    child: Callable[[str, torch.nn.Module], torch.nn.Module],
 ) -> torch.nn.Module:
-    """Return a module like ``module`` around other tensors; its children on meta.
+    """Return a module like ``module`` around other tensors and other children.
 
-    The model that ``module`` belongs to is untouched, whatever is done to the copy.
+    Whatever is then done to these leaves ``module`` untouched.
     """
 
-    def table(name: str, change: Callable[[Any], Any]) -> dict[str, Any]:
-        held = vars(module)[name]
-        return {key: x if x is None else change(x) for key, x in held.items()}
+    def table(name: str, change: Callable[[str, Any], Any]) -> dict[str, Any]:
+        parts = vars(module)[name]
+        return {key: x if x is None else change(key, x) for key, x in parts.items()}
 
     other = module.__new__(type(module))
     other.__dict__.update(
         vars(module),
-        _parameters=table("_parameters", replace),
-        _buffers=table("_buffers", replace),
-        _modules=table("_modules", lambda child: with_tensors(child, on_meta)),
+        _parameters=table("_parameters", lambda _, x: tensor(x)),
+        _buffers=table("_buffers", lambda _, x: tensor(x)),
+        _modules=table("_modules", child),
     )
     return other
 
@@ -208,3 +219,8 @@ def ranks_of_group(name: str) -> tuple[int, ...]:
     """Return the global ranks of the process group of that name."""
     group = vars(_distributed_c10d)["_resolve_process_group"](name)
     return tuple(torch.distributed.get_process_group_ranks(group))
+
+
+def below_autograd() -> AbstractContextManager[None]:
+    """Return a block in which ops go past autograd: a third less for a small one."""
+    return vars(torch)["_C"]._AutoDispatchBelowAutograd()

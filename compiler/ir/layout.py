@@ -89,9 +89,7 @@ def has_cut_chunks(placement: Placement) -> bool:
     )
 
 
-def widest_coordinates(
-    placement: Placement, mesh: Mesh
-) -> tuple[tuple[int, ...], ...]:
+def widest_coordinates(placement: Placement, mesh: Mesh) -> tuple[tuple[int, ...], ...]:
     """Return coordinates among which is a rank with the largest shard."""
     if has_cut_chunks(placement):
         return mesh.all_coordinates()

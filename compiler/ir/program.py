@@ -106,7 +106,7 @@ class Value(NamedTuple):
     """A tensor in a program: the node that makes it and which of its results."""
 
     node: fx.Node
-    index: int
+    index: int  # type: ignore[assignment]  # no one counts values in a value
 
 
 @dataclass(frozen=True)
@@ -131,12 +131,14 @@ class Program:
 
     def placeholders(self) -> list[tuple[fx.Node, InputRole]]:
         """Return the placeholders with their roles, in order."""
-        return list(zip(self.graph.find_nodes(op="placeholder"), self.inputs, strict=True))
+        return list(
+            zip(self.graph.find_nodes(op="placeholder"), self.inputs, strict=True)
+        )
 
     def results(self) -> list[tuple[fx.Node, OutputRole]]:
         """Return the nodes that leave the graph with their roles, in order."""
         (output,) = self.graph.find_nodes(op="output")
-        return list(zip(output.args[0], self.outputs, strict=True))  # type: ignore[arg-type]
+        return list(zip(output.args[0], self.outputs, strict=True))
 
     def nodes(self) -> Iterator[fx.Node]:
         """Yield placeholders and calls in order; neither getitem nor the output."""
@@ -191,13 +193,12 @@ def op_name(node: fx.Node) -> str:
 
 def value_of(node: fx.Node) -> Value:
     """Return the value that an argument node stands for, getitem looked through."""
-    index = 0
     if node.target is operator.getitem:
-        source, index = node.args  # type: ignore[assignment]
+        source, index = node.args
         assert isinstance(source, fx.Node)
         assert isinstance(index, int)
         return Value(source, index)
-    return Value(node, index)
+    return Value(node, 0)
 
 
 def operand_nodes(node: fx.Node) -> list[fx.Node]:

@@ -112,7 +112,9 @@ def _sharding_of(match: re.Match[str], whole: str) -> Sharding:
     if match["broadcast"]:
         return Broadcast()
     if match["dim"] is not None:
-        segments = _parse_segments(match["segments"], whole) if match["segments"] else ()
+        segments = (
+            _parse_segments(match["segments"], whole) if match["segments"] else ()
+        )
         return Split(int(match["dim"]), segments)
     name = match["reduction"] or "sum"
     if name not in {reduction.value for reduction in Reduction}:
@@ -151,8 +153,8 @@ class Placement:
                 outer = seen.setdefault(sharding.dim, sharding)
                 if not _refines(sharding.segments, outer.segments):
                     raise BadPlacement(
-                        f"{self}: {sharding} cuts across the segments of {outer}; a later "
-                        "axis may only split the same segments or finer ones"
+                        f"{self}: {sharding} cuts across the segments of {outer}; a "
+                        "later axis may only split the same segments or finer ones"
                     )
                 seen[sharding.dim] = sharding
 
@@ -185,7 +187,9 @@ class Placement:
             if position == len(body):
                 return cls(tuple(shardings))
             if body[position] != ",":
-                raise BadPlacement(f"placement {text!r}: want ',' at {body[position:]!r}")
+                raise BadPlacement(
+                    f"placement {text!r}: want ',' at {body[position:]!r}"
+                )
             position += 1
 
     def __str__(self) -> str:

@@ -1,13 +1,11 @@
 """The records of the plan document: what was decided for a model on a mesh.
 
-A ``Document`` holds decisions and predictions, never tensors or code. ``Plan``
-(plan.py) is a ``Document`` that loads, saves, prints and explains itself. Records
-are frozen; placements, types and meshes are values here and text in JSON, in the
-one printed form that parses back. A field whose name cannot be a Python word has
-its JSON key in its metadata; plan.schema.json says the same of the JSON form.
+A ``Document`` holds decisions and predictions, never tensors or code; ``Plan``
+(plan.py) is one that loads, saves, prints and explains itself. Placements, types and
+meshes are values here and their printed text in JSON (plan.schema.json), where a few
+keys are no Python names and stand in the metadata of their fields.
 
-Units: ``seconds`` of one step on one rank, ``bytes`` on one rank, ``flops`` of the
-logical op (all ranks together).
+Units: ``seconds`` and ``bytes`` of one step on one rank, ``flops`` of all together.
 """
 
 from __future__ import annotations
@@ -100,8 +98,7 @@ class InputLeaf:
 class InputSpec:
     """The example inputs without their values; inputs.py makes it from capture's.
 
-    ``tree`` is torch's JSON form of the pytree of (args, kwargs), in which
-    ``leaves`` stand in order.
+    ``tree`` is torch's JSON form of the pytree (args, kwargs) of the ``leaves``.
     """
 
     leaves: tuple[InputLeaf, ...]
@@ -296,9 +293,8 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A value that leaves the graph, and the placement in which it does.
+    """A value that leaves the graph, and how; ``None`` where there is no such tensor.
 
-    ``value`` and ``placement`` are ``None`` where the graph makes no such tensor.
     Prints as boxings name it among their consumers.
 
     >>> str(Output(OutputKind.GRADIENT, "h.0.weight", None, None))

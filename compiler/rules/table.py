@@ -1,8 +1,8 @@
 """The table: one row per op, sorted, in the one form that ``rule.py`` explains.
 
 To teach Partita an op, add its row here and a sample of it to
-``tests/compiler/rules/rule_samples.py``: the prover runs the real op on every rank's shards
-and compares. Ops that draw random numbers have no rows.
+``tests/compiler/rules/rule_samples.py``: the prover runs the real op on every rank's
+shards and compares. Ops that draw random numbers have no rows.
 """
 
 from __future__ import annotations

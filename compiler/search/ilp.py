@@ -174,7 +174,7 @@ def solve_ilp(
             x[two],
         )
     for name, star in model.stars.items():
-        _add_star(program, star, relaxation.star_tables(name), gap, x)
+        _add_star(program, star, relaxation.stars[name].tables, gap, x)
     usual = known_cost if known_cost < inf else model.most_cost()
     scale = _OBJECTIVE / max(usual - model.constant, 1e-30)
     highs = _configure(time_limit_s, threads)

@@ -101,16 +101,14 @@ class _Poser:
         for name, pin in parsed.items():
             node = self.names[name]
             check_pin(name, pin, type_of(Value(node, 0)), self.mesh)
-            role = self.roles.get(node)
-            if role is not None and role.kind is InputKind.INPUT:
+            if self._is_input(node):
                 pin = Pin(pin.placement, pin.use or pin.placement)
             self.pins[node] = pin
         self.split_inputs = SplitInputs(
             {
                 node: pin.placement
                 for node, pin in self.pins.items()
-                if pin.placement is not None and node in self.roles
-                and self.roles[node].kind is InputKind.INPUT
+                if pin.placement is not None and self._is_input(node)
             }
         )
         self.uses = {n: pin.use for n, pin in self.pins.items() if pin.use is not None}
@@ -118,16 +116,21 @@ class _Poser:
             rule, _ = candidates.read[node]
             sources = {value.node for value in operands(node)}
             if rule.free and len(sources) == 1:
-                use = self.uses.get(*sources)
+                (source,) = sources
+                use = self.uses.get(source)
                 if use is not None and use.is_broadcast:
                     self.uses.setdefault(node, use)
+
+    def _is_input(self, node: fx.Node) -> bool:
+        role = self.roles.get(node)
+        return role is not None and role.kind is InputKind.INPUT
 
     def pose(self) -> Posed:
         nodes = list(self.program.nodes())
         at = {node: index for index, node in enumerate(nodes)}
         calls = {n: self._of_call(n) for n in nodes if n.op == "call_function"}
         wants = self._wants(calls)
-        choices: dict[Item, tuple[Choice, ...]] = dict(calls)
+        choices: dict[Item, tuple[Choice, ...]] = {**calls}
         for node, role in self.roles.items():
             choices[node] = self._of_placeholder(node, role, wants.get(node, set()))
         items: list[Item] = list(nodes)

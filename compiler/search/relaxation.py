@@ -34,7 +34,7 @@ from partita.compiler.search.model import (
 
 
 @dataclass(slots=True)
-class _End:
+class End:
     """One end of a link: ``table`` is [own class, other's class], shared by both."""
 
     other: int
@@ -54,7 +54,7 @@ class _End:
         return np.minimum.reduceat(values[self.order], self.starts)
 
 
-class _SplitStar:
+class SplitStar:
     """The shares [port, made, wanted] of a star's prices, and the ports' tables."""
 
     def __init__(self, star: Star) -> None:
@@ -66,13 +66,18 @@ class _SplitStar:
         self.shares = self.takers * (prices / self.count)
         self.tables: dict[int, Floats] = {}
         self.singles: dict[int, tuple[Ints, Ints]] = {}
-        for (variable, sets), share in zip(self.sets.items(), self.shares, strict=True):
+        for variable, share in self.share_of().items():
+            sets = self.sets[variable]
             impossible = np.isinf(price_of_sets(star.boxing, sets))
             table = np.where(impossible, inf, price_of_sets(share, sets))
             self.tables[variable] = np.ascontiguousarray(table)
             if sets.sum(axis=1).max() <= 1 and sets.sum(axis=0).max() <= 1:
                 classes, columns = np.nonzero(sets)
                 self.singles[variable] = (classes, columns)
+
+    def share_of(self) -> dict[int, Floats]:
+        """Return each port's share [made, wanted] of the prices."""
+        return dict(zip(self.sets, self.shares, strict=True))
 
     def level(self) -> None:
         """Take from every port what it can spare and share it out evenly."""
@@ -106,9 +111,9 @@ class Relaxation:
     def __init__(self, model: Model) -> None:
         self._model = model
         self.bound = model.constant
-        self._theta = {variable: cost.copy() for variable, cost in model.costs.items()}
-        self._ends: dict[int, list[_End]] = {variable: [] for variable in model.costs}
-        self._stars = {name: _SplitStar(star) for name, star in model.stars.items()}
+        self.theta = {variable: cost.copy() for variable, cost in model.costs.items()}
+        self.ends: dict[int, list[End]] = {variable: [] for variable in model.costs}
+        self.stars = {name: SplitStar(star) for name, star in model.stars.items()}
         self.tables: dict[tuple[int, int], Floats] = {}
         for variable, edges in model.edges.items():
             for other, edge in edges.items():
@@ -117,14 +122,14 @@ class Relaxation:
                     self.tables[variable, other] = table
                     own, theirs = edge.first_class, edge.second_class
                     self._link(variable, other, table, own, theirs)
-        for name, split in self._stars.items():
+        for name, split in self.stars.items():
             star = model.stars[name]
             producer, made = star.producer, star.made
             if producer == NOBODY:
                 # a variable without a say; its number is in nobody else's use
                 producer, made = -2 - name, np.zeros(1, dtype=np.int64)
-                self._theta[producer] = np.zeros(1)
-                self._ends[producer] = []
+                self.theta[producer] = np.zeros(1)
+                self.ends[producer] = []
             for variable, table in split.tables.items():
                 classes = star.ports[variable].classes
                 self._link(producer, variable, table, made, classes)
@@ -140,37 +145,37 @@ class Relaxation:
         if lowest < 0.0:
             table -= lowest
             self.bound += lowest
-        self._ends[first].append(_End(second, table, own, theirs))
-        self._ends[second].append(_End(first, table.T, theirs, own))
+        self.ends[first].append(End(second, table, own, theirs))
+        self.ends[second].append(End(first, table.T, theirs, own))
 
     def _make_order(self) -> list[int]:
         """Order the variables as the program's nodes; those without a say come last."""
-        return [v for v in sorted(self._theta) if v >= 0] + [
-            v for v in self._theta if v < 0
+        return [v for v in sorted(self.theta) if v >= 0] + [
+            v for v in self.theta if v < 0
         ]
 
-    def _later(self, place: dict[int, int], sign: int) -> dict[int, list[_End]]:
+    def _later(self, place: dict[int, int], sign: int) -> dict[int, list[End]]:
         return {
             variable: [e for e in ends if sign * (place[e.other] - place[variable]) > 0]
-            for variable, ends in self._ends.items()
+            for variable, ends in self.ends.items()
         }
 
     def sweep(self) -> None:
         """Go through all variables there and back; the bound can only rise."""
         self._pass(self._order, self._forward, self._backward)
         self._pass(self._order[::-1], self._backward, self._forward)
-        for star in self._stars.values():
+        for star in self.stars.values():
             star.level()
 
     def _pass(
         self,
         order: list[int],
-        later: dict[int, list[_End]],
-        earlier: dict[int, list[_End]],
+        later: dict[int, list[End]],
+        earlier: dict[int, list[End]],
     ) -> None:
         for variable in order:
-            theta = self._theta[variable]
-            for end in self._ends[variable]:
+            theta = self.theta[variable]
+            for end in self.ends[variable]:
                 least = end.table.min(axis=1)
                 end.table -= least[:, None]
                 theta += least[end.own]
@@ -191,8 +196,8 @@ class Relaxation:
         """Return, per variable, by how much each choice exceeds the bound at least."""
         found: dict[int, Floats] = {}
         for variable in self._model.costs:
-            surplus = self._theta[variable].copy()
-            for end in self._ends[variable]:
+            surplus = self.theta[variable].copy()
+            for end in self.ends[variable]:
                 surplus += end.table.min(axis=1)[end.own]
             found[variable] = surplus
         return found
@@ -201,8 +206,8 @@ class Relaxation:
         """Return an assignment that follows the relaxation, variable by variable."""
         positions: dict[int, int] = {}
         for variable in self._order:
-            cost = self._theta[variable].copy()
-            for end in self._ends[variable]:
+            cost = self.theta[variable].copy()
+            for end in self.ends[variable]:
                 if end.other in positions:
                     column = end.theirs[positions[end.other]]
                     cost += end.table[:, column][end.own]
@@ -210,12 +215,3 @@ class Relaxation:
                     cost += end.table.min(axis=1)[end.own]
             positions[variable] = int(cost.argmin())
         return {v: p for v, p in positions.items() if v in self._model.costs}
-
-    def star_tables(self, name: int) -> dict[int, Floats]:
-        """Return the surplus [made, class] of each port of a star."""
-        return self._stars[name].tables
-
-
-def too_dear(surplus: Floats, gap: float) -> Bools:
-    """Return what cannot be part of an assignment that gains more than ``gap``."""
-    return surplus > gap

@@ -30,8 +30,6 @@ from partita.verification import Report, verify  # noqa: E402
 from partita.version import __version__  # noqa: E402
 
 __all__ = [
-    "compile",
-    "parallelize",
     "Broadcast",
     "Hardware",
     "Mesh",
@@ -45,10 +43,10 @@ __all__ = [
     "RuleSet",
     "Split",
     "__version__",
-
+    "compile",
     "default_rules",
     "load_hardware",
-
+    "parallelize",
     "plan",
     "verify",
 ]

@@ -19,6 +19,7 @@ from partita.compiler.plan.inputs import to_capture
 from partita.compiler.plan.plan import Plan
 from partita.compiler.rules.rule import RuleSet
 from partita.passes.base import run_sequence
+from partita.passes.fuse_small_ops import fuse_small_ops
 from partita.passes.localize import localize
 from partita.passes.sequence import sequence
 
@@ -108,6 +109,5 @@ class Lowered:
     def at(self, coordinates: tuple[int, ...]) -> LocalProgram:
         """Return what the rank at ``coordinates`` runs."""
         steps = lowerings_of(self.plan)
-        return localize(self.program, coordinates, self.rules, steps)
-
-
+        local = localize(self.program, coordinates, self.rules, steps)
+        return fuse_small_ops(local, self.plan.fusion)

@@ -29,6 +29,8 @@ class Options:
         train: plan the backward too; otherwise the model is for inference.
         pins: placements fixed beforehand, by the name of a parameter, buffer, input
             or node: ``"(S(0), B)"``, for a parameter's use ``"use=(B, B)"``.
+        fuse: let small ops become one kernel where that is predicted to pay; the
+            first step then compiles them.
         time_limit: seconds that the solver may take.
         rules: the table of op rules.
 
@@ -42,6 +44,7 @@ class Options:
     optimizer: str = "adamw"
     train: bool = True
     pins: Mapping[str, str] = field(default_factory=dict[str, str])
+    fuse: bool = False
     time_limit: float = 60.0
     rules: RuleSet = default_rules
 

@@ -17,6 +17,7 @@ from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.units import format_bytes, parse_bytes
 from partita.compiler.search.candidates import Candidates
 from partita.compiler.search.decide import Found, decide
+from partita.compiler.search.fusion import add_fusion
 from partita.compiler.search.pose import Posed, pose
 from partita.compiler.search.problem import made_placement
 from partita.compiler.search.solver import solve
@@ -105,9 +106,11 @@ class Planner:
         if limit is not None and plan.predicted.bytes > limit:
             raise NoSolution(
                 f"memory: the fastest plan is predicted to need "
-                f"{format_bytes(plan.predicted.bytes)} on a rank, more than the limit of "
+                f"{format_bytes(plan.predicted.bytes)} on a rank, the limit is "
                 f"{format_bytes(limit)}; use a larger mesh or pin parameters to a split"
             )
+        if options.fuse:
+            plan = add_fusion(plan, self.captured.program, options.rules)
         return replace(plan, loss_function=options.loss)
 
 

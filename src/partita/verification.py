@@ -10,7 +10,7 @@ off from double precision (DESIGN, decision 15).
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -161,7 +161,7 @@ def relative_error(found: torch.Tensor, wanted: torch.Tensor, scale: float) -> f
 
 
 @contextmanager
-def double_precision() -> Iterator[None]:
+def double_precision() -> Generator[None, None, None]:
     """Within it floats that ops make without being told a dtype are doubles."""
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)

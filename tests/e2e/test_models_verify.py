@@ -9,6 +9,12 @@ from __future__ import annotations
 from functools import lru_cache
 
 import pytest
+from tests.models.zoo import (
+    ZOO,
+    data_parallel_pins,
+    sharded_pins,
+    tensor_parallel_pins,
+)
 
 from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.ir.mesh import Mesh
@@ -17,12 +23,6 @@ from partita.compiler.plan.plan import Plan
 from partita.options import Options
 from partita.planning import Planner
 from partita.verification import Verifier
-from tests.models.zoo import (
-    ZOO,
-    data_parallel_pins,
-    sharded_pins,
-    tensor_parallel_pins,
-)
 
 MESHES = (Mesh(tp=2), Mesh(tp=4), Mesh(dp=2, tp=2))
 LIMIT_S = 20.0

@@ -29,6 +29,9 @@ _SIZES: dict[str, Any] = {
 }
 
 
+_LABELS: dict[str, Any] = {"num_labels": 8}
+
+
 def _language_model(kind: type[nn.Module], config: Any) -> Built:
     torch.manual_seed(0)
     model = kind(config)
@@ -97,7 +100,7 @@ def vit() -> Built:
         num_attention_heads=4,
         image_size=32,
         patch_size=8,
-        num_labels=8,
+        **_LABELS,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
@@ -112,7 +115,7 @@ def resnet() -> Built:
         hidden_sizes=[16, 32],
         depths=[2, 2],
         layer_type="basic",
-        num_labels=8,
+        **_LABELS,
     )
     return transformers.ResNetForImageClassification(config), (), _images()
 
@@ -206,7 +209,7 @@ _FUSED = ("c_attn", "in_proj_")
 def _matches(name: str, ends: tuple[str, ...]) -> str | None:
     module = name.rpartition(".")[0]
     for end in ends:
-        if module.endswith(end) or f".{end}" in name and end.endswith("_"):
+        if module.endswith(end) or (end.endswith("_") and f".{end}" in name):
             return end
     return None
 

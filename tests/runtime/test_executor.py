@@ -1,9 +1,15 @@
+from typing import Any, cast
+
+import torch
 from local_programs import local_mlp
+from torch import fx, nn
 
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.mesh import Mesh
-from partita.compiler.ir.program import OutputKind, op_name
-from partita.runtime.executor import only
+from partita.compiler.ir.program import OutputKind, OutputRole, op_name
+from partita.runtime.executor import bind_program, only
+from partita.runtime.groups import Groups
+from partita.runtime.virtual import run_all
 
 
 def num_collectives(local: LocalProgram) -> int:
@@ -18,3 +24,27 @@ def test_without_gradients_the_backward_falls_away() -> None:
     assert (num_collectives(whole), num_collectives(forward)) == (5, 2)
     assert forward.inputs == whole.inputs
     assert num_collectives(only(whole, (OutputKind.OUTPUT,))) == 1
+
+
+def test_tensors_are_made_on_the_device_of_the_run() -> None:
+    graph = fx.Graph()
+    make = torch.ops.aten.ones.default
+    graph.output((graph.call_function(make, ([2],), {"device": torch.device("cpu")}),))
+    local = LocalProgram(
+        graph_module=fx.GraphModule(nn.Module(), graph),
+        inputs=(),
+        outputs=(OutputRole(OutputKind.OUTPUT, "y"),),
+        input_types=(),
+        output_types=(None,),
+        input_placements=(),
+        output_placements=(None,),
+        mesh=Mesh(tp=1),
+        coordinates=(0,),
+    )
+    groups = Groups(local.mesh, (0,), torch.device("meta"), cast(Any, None), {})
+    (y,) = bind_program(local, groups).run({})
+    assert y is not None
+    assert y.is_meta
+    ((y,),) = run_all([local], [{}], device=torch.device("meta"))
+    assert y is not None
+    assert y.is_meta

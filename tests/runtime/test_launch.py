@@ -133,6 +133,24 @@ def test_under_torchrun_the_target_runs_here(monkeypatch: pytest.MonkeyPatch) ->
     assert launch(os.path.basename, 2, ("a/b",)) == ["b"]
 
 
+def write_sum(folder: str) -> None:
+    ((_, total),) = launch(add_ranks, 2, (10,))
+    Path(folder, os.environ["RANK"]).write_text(str(total))
+
+
+def test_it_works_under_torchrun(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(f"import test_launch; test_launch.write_sum({str(tmp_path)!r})")
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    subprocess.run(
+        [*command, "--standalone", str(script)],
+        env={**os.environ, "PYTHONPATH": path},
+        check=True,
+    )
+    assert [(tmp_path / str(rank)).read_text() for rank in range(2)] == ["21", "21"]
+
+
 def test_a_target_that_is_not_there_is_named() -> None:
     with pytest.raises(BadOptions, match=r"test_launch.py has no function 'missing'"):
         find_target(f"{__file__}:missing")

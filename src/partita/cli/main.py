@@ -54,11 +54,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return 0, 1 when its check failed, 2 for bad input."""
     try:
         options = build_parser().parse_args(argv)
-        return options.run(options)
+        code: int = options.run(options)
+        sys.stdout.flush()  # here, where a reader that has gone away is caught
+        return code
     except SystemExit as leaving:  # argparse, after --help or an error
         return leaving.code if isinstance(leaving.code, int) else OK
-    except RankFailed as error:  # its message holds the rank's own traceback
-        tell(f"partita: {error}")
+    except RankFailed as error:
+        if isinstance(error.__cause__, PartitaError):  # bad input that ranks met
+            tell(f"partita: {printable(str(error.__cause__))}")
+            return BAD_INPUT
+        tell(f"partita: {error}")  # with the rank's own traceback
         return FAILED
     except PartitaError as error:
         tell(f"partita: {printable(str(error))}")

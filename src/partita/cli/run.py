@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,6 +25,16 @@ from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.units import format_seconds
 
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How every rank trains, and whether JSON is to follow."""
+
+    steps: int
+    optimizer: str
+    lr: float
+    json: bool
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,36 +56,40 @@ def run(options: argparse.Namespace) -> int:
 
     from partita.runtime.launch import launch
 
-    show = not options.json
-    settings = (options.steps, options.optimizer, options.lr, show)
-    target = (options.target, options.plan, *settings)
-    losses, seconds = launch(train_rank, plan.mesh.size, target)[0]
+    settings = Settings(options.steps, options.optimizer, options.lr, options.json)
+    what = (options.target, options.plan, settings)
+    losses, seconds = launch(train_rank, plan.mesh.size, what)[0]
     if options.json and _is_first():
         print_json({"losses": losses, "seconds": seconds})
     return OK
 
 
 def train_rank(
-    target: str, plan_path: str, steps: int, optimizer_name: str, lr: float, show: bool
+    target: str, plan_path: str, settings: Settings
 ) -> tuple[list[float], list[float]]:
-    """Train on this rank; return the loss and the time of each step."""
+    """Train on this rank; return the loss and the time of each step.
+
+    The first rank tells each of them, on standard error where figures are to follow.
+    """
     import partita as pt
 
     example = load_target(target)
     program = pt.compile(example.model, Plan.load(plan_path))
-    optimizer: Any = OPTIMIZERS[optimizer_name](program.parameters(), lr=lr)
+    kind = OPTIMIZERS[settings.optimizer]
+    optimizer: Any = kind(program.parameters(), lr=settings.lr)
     losses: list[float] = []
     seconds: list[float] = []
-    for index in range(steps):
+    for index in range(settings.steps):
         started = time.perf_counter()
         loss = program.step(*example.args, **example.kwargs)
         optimizer.step()
         optimizer.zero_grad()
         losses.append(float(loss))
         seconds.append(time.perf_counter() - started)
-        if show and _is_first():
-            took = format_seconds(seconds[-1])
-            print(f"step {index + 1:4d}  loss {losses[-1]:.6f}  {took}", flush=True)
+        if _is_first():
+            text = f"step {index + 1:4d}  loss {losses[-1]:.6f}  "
+            stream = sys.stderr if settings.json else sys.stdout
+            print(text + format_seconds(seconds[-1]), file=stream, flush=True)
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
     return losses, seconds

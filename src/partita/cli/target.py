@@ -67,16 +67,21 @@ def _load_module(text: str, place: str) -> ModuleType:
             ) from None
         except (Exception, SystemExit) as error:
             raise BadOptions(f"TARGET {text}: {place} {_failure(error)}") from error
-    path = Path(place)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    path = Path(place).resolve()
+    name = f"target_of_partita_{path.stem}"  # so that a json.py shadows nothing
+    known = sys.modules.get(name)
+    if known is not None and known.__file__ == str(path):
+        return known
+    spec = importlib.util.spec_from_file_location(name, path)
     if not path.is_file() or spec is None or spec.loader is None:
         raise BadOptions(f"TARGET {text}: there is no Python file {place!r}")
-    _search_first(path.resolve().parent)
+    _search_first(path.parent)
     module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(spec.name, module)
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
+        del sys.modules[name]
         raise BadOptions(f"TARGET {text}: {place} {_failure(error)}") from error
     return module
 

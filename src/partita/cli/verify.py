@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from partita.cli.command import (
@@ -46,10 +47,16 @@ def run(options: argparse.Namespace) -> int:
 
 def _figures(report: Report) -> dict[str, object]:
     """Return the report as JSON values; an error that is no number is text."""
+
+    def numbers(errors: Mapping[str, float]) -> dict[str, float | str]:
+        return {name: _number(error) for name, error in errors.items()}
+
     return {
         "ok": report.ok,
         "max_error": _number(report.max_error),
-        "errors": {name: _number(error) for name, error in report.errors.items()},
+        "errors": numbers(report.errors),
+        "own_errors": numbers(report.own_errors),
+        "tolerances": numbers(report.tolerances),
         "failure": report.failure,
     }
 

@@ -119,6 +119,7 @@ function opFacts(key) {
     ["key", key], ["op", node.op], ["source", node.source], ["module", node.module],
     ["phase", `${node.phase}, stage ${node.stage}`], ["constants", node.constants.join(", ")],
     ["time", node.role ? "" : seconds(node.seconds)],
+    ["work", node.role ? "" : node.ways > 1 ? `split ${node.ways} ways` : "whole on every rank"],
     ["flops", node.flops ? node.flops.toExponential(2) : ""],
     ["pinned", pins.get(key) || (node.role && pins.get(node.role.name)) || ""],
   ].filter(([, value]) => value);

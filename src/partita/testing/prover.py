@@ -312,8 +312,10 @@ class _Proof:
 
 
 def _is_close(found: Tensor, want: Tensor) -> bool:
+    if torch.equal(found, want):
+        return True
     if not want.is_floating_point() and not want.is_complex():
-        return torch.equal(found, want)
+        return False
     tolerance = _TOLERANCE if want.dtype.itemsize >= 8 else _COARSE_TOLERANCE
     # Sums in another order differ by what the largest summands were rounded by.
     finite = want.abs().where(want.isfinite(), 0.0)

@@ -8,6 +8,7 @@ SMALL = """\
 model.TwoLayers on mesh dp=2,tp=2: 4 ranks, hardware by hand, training
 step    36 us predicted (communication 20 us, compute 16 us)
 memory  2 KiB a rank predicted (activations 1.5 KiB, parameters 512 B)
+split   100.0% of the flops over all ranks
 search  highs: optimal, gap 0.00%, 250 ms
 
 parameter        type        storage    use   gradient  optimizer
@@ -59,6 +60,7 @@ def test_empty_parts_are_left_out(plan: Plan) -> None:
     assert str(empty).splitlines()[1:] == [
         "step    0 s predicted",
         "memory  0 B a rank predicted",
+        "split   100.0% of the flops over all ranks",
         "search  fixed: given, gap unknown, 0 s",
         "",
         "no collectives",

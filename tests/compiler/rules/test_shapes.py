@@ -1,9 +1,15 @@
+from itertools import pairwise
+from math import prod
+
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.compiler.rules.rule_samples import call
 
+from partita.compiler.ir.mesh import Mesh
 from partita.compiler.rules.table import default_rules
-from partita.testing.prover import Sample, call_of
+from partita.testing.prover import Sample, call_of, prove
 
 
 def dims(sample: Sample) -> str:
@@ -68,3 +74,32 @@ def test_reshape_finds_nested_factors(
 )
 def test_dims_follow_the_arguments(sample: Sample, text: str) -> None:
     assert dims(sample) == text
+
+
+@st.composite
+def regroupings(draw: st.DrawFn) -> tuple[list[int], list[int]]:
+    """Draw two shapes of as many elements: products of one list of small factors."""
+    sizes = draw(st.lists(st.sampled_from([1, 2, 3, 4, 5, 6, 8]), max_size=4))
+
+    def grouped(order: list[int]) -> list[int]:
+        cuts = draw(st.sets(st.integers(0, len(order)), max_size=len(order) + 1))
+        bounds = [0, *sorted(cuts), len(order)]
+        return [prod(order[low:high]) for low, high in pairwise(bounds) if low < high]
+
+    return grouped(sizes), grouped(draw(st.permutations(sizes)))
+
+
+@given(
+    regroupings(),
+    st.sampled_from([Mesh(a=2), Mesh(a=3), Mesh(a=4), Mesh(a=2, b=2), Mesh(a=2, b=3)]),
+)
+@settings(max_examples=60, deadline=None)
+def test_reshape_of_any_shapes_holds(
+    shapes: tuple[list[int], list[int]], mesh: Mesh
+) -> None:
+    old, new = shapes
+    rule = default_rules.get("aten.reshape.default")
+    assert rule is not None
+    tensor = torch.arange(float(prod(old))).double().reshape(old)
+
+    assert prove(rule, call("reshape", tensor, new), mesh) >= 1

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -135,6 +137,17 @@ def test_bad_input_is_one_line_and_exit_code_2(
     ]
     for argv, message in cases:
         assert refusal(capsys, *argv) == message
+
+
+def test_reader_may_go_away(saved: Path) -> None:
+    command = [sys.executable, "-m", "partita", "show", str(saved)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
 
 
 def test_hostile_key_cannot_steer_the_terminal(

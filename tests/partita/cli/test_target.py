@@ -34,6 +34,12 @@ def test_file_gives_model_args_and_kwargs(tmp_path: Path) -> None:
     assert example.kwargs == {}
 
 
+def test_file_is_run_once(tmp_path: Path) -> None:
+    path = write(tmp_path, GOOD)
+    models = [load_target(f"{path}:build").model for _ in range(2)]
+    assert type(models[0]) is type(models[1])
+
+
 def test_file_finds_its_neighbours(tmp_path: Path) -> None:
     (tmp_path / "made_neighbour_of_a_target.py").write_text(GOOD)
     text = "from made_neighbour_of_a_target import build\n"

@@ -74,14 +74,31 @@ def test_verify_refuses_the_plan_of_another_model(
 
 
 @pytest.mark.dist
+def test_run_with_the_plan_of_another_model_is_bad_input(
+    target: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "wider.py"
+    other.write_text(
+        Path(target.removesuffix(":build")).read_text().replace("32", "24")
+    )
+    saved = str(tmp_path / "wider.plan.json")
+    assert main(["plan", f"{other}:build", "--mesh", "dp=1", "-o", saved]) == 0
+    capfd.readouterr()
+    assert main(["run", target, saved, "--steps", "1"]) == 2
+    err = capfd.readouterr().err
+    assert err.startswith("partita: the plan was made for another model (Mlp, ")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.dist
 def test_run_trains_on_local_ranks(
     target: str, planned: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["run", target, str(planned), "--steps", "3", "--lr", "0.05"]
-    assert main([*words, "--optimizer", "sgd"]) == 0
-    lines = [line for line in capfd.readouterr().out.splitlines() if "loss" in line]
+    words = ["run", target, str(planned), "--steps", "3", "--optimizer", "sgd"]
+    assert main([*words, "--lr", "0.05", "--json"]) == 0
+    out, err = capfd.readouterr()
+    lines = [line for line in err.splitlines() if "loss" in line]
     assert [line.split()[:2] for line in lines] == [["step", str(i)] for i in (1, 2, 3)]
-    assert main([*words, "--json"]) == 0
-    figures = json.loads(capfd.readouterr().out)
+    figures = json.loads(out)
     assert len(figures["losses"]) == len(figures["seconds"]) == 3
     assert figures["losses"][2] < figures["losses"][0]

@@ -1,0 +1,274 @@
+"""Dynamic programming along an order of the variables, bounded by the relaxation.
+
+A state is what the decided variables still mean to the others: the choices of those
+with an undecided neighbour, and for every unfinished star the placements wanted so
+far. Of states that mean the same only the cheapest goes on. A state's ``surplus`` is
+its cost over the relaxation's bound so far; everything yet to come only adds to it,
+so a state that exceeds the limit is dropped for good. With too many states the dearest
+are dropped as well; the least surplus among those is then what was not ruled out.
+
+This is Bertele and Brioschi's elimination turned around, with the relaxation as an
+admissible heuristic; see Dechter and Mateescu, "AND/OR search spaces for graphical
+models", Artificial Intelligence 171, 2007, on merging by context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+
+from partita.compiler.search.model import (
+    NOBODY,
+    Floats,
+    Ints,
+    Model,
+    Star,
+    price_of_sets,
+)
+from partita.compiler.search.relaxation import Relaxation, SplitStar
+
+
+class Passed(NamedTuple):
+    """What a pass found: an assignment if any, and the least surplus not ruled out."""
+
+    positions: dict[int, int] | None
+    least_open: float
+
+
+@dataclass(slots=True)
+class _States:
+    """States as columns; ``surplus`` of each, choices and wanted placements (bits)."""
+
+    surplus: Floats
+    choices: dict[int, Ints] = field(default_factory=dict[int, Ints])
+    wanted: dict[int, Ints] = field(default_factory=dict[int, Ints])
+
+    def take(self, index: Ints) -> None:
+        self.surplus = self.surplus[index]
+        self.choices = {v: column[index] for v, column in self.choices.items()}
+        self.wanted = {s: column[index] for s, column in self.wanted.items()}
+
+    def keys(self) -> Ints:
+        """Return one number per state, equal for states that mean the same."""
+        key = np.zeros(len(self.surplus), dtype=np.int64)
+        size = 1
+        for column in (*self.choices.values(), *self.wanted.values()):
+            radix = int(column.max()) + 1
+            if radix > 1 << 20:
+                _, column = np.unique(column, return_inverse=True)
+                radix = int(column.max()) + 1
+            if size > (1 << 62) // radix:
+                _, key = np.unique(key, return_inverse=True)
+                size = int(key.max()) + 1
+            key = key * radix + column
+            size *= radix
+        return key
+
+    def merge(self) -> Ints:
+        """Keep the cheapest of states that mean the same; return which these were."""
+        key = self.keys()
+        order = np.lexsort((self.surplus, key))
+        ordered = key[order]
+        is_first = np.ones(len(order), dtype=np.bool_)
+        is_first[1:] = ordered[1:] != ordered[:-1]
+        index = order[is_first]
+        self.take(index)
+        return index
+
+
+class _OpenStar:
+    """A star on the way: which ports are decided, and what their shares were."""
+
+    def __init__(self, star: Star, split: SplitStar) -> None:
+        self.star = star
+        self.shares = split.share_of()
+        prices = np.where(star.boxing < inf, star.boxing, 0.0)
+        # what a placement costs beyond the shares of the ports still undecided
+        self.beyond = np.maximum(prices - sum(self.shares.values()), 0.0)
+        self.is_made = star.producer == NOBODY
+        self.undecided = set(star.ports)
+        weights = 1 << np.arange(star.boxing.shape[1], dtype=np.int64)
+        self.bits = {v: port.sets @ weights for v, port in star.ports.items()}
+
+    @property
+    def is_done(self) -> bool:
+        return self.is_made and not self.undecided
+
+    def unpack(self, wanted: Ints) -> Floats:
+        columns = np.arange(self.star.boxing.shape[1], dtype=np.int64)
+        return ((wanted[:, None] >> columns) & 1).astype(np.float64)
+
+    def add_consumer(self, variable: int, states: _States, name: int) -> Floats | None:
+        """Decide a port; return what each class adds, if the producer is decided."""
+        star, port = self.star, self.star.ports[variable]
+        share = self.shares[variable]
+        self.undecided.discard(variable)
+        added = None
+        if self.is_made:
+            row = np.zeros(len(states.surplus), dtype=np.int64)
+            if star.producer != NOBODY:
+                row = star.made[states.choices[star.producer]]
+            wanted = self.unpack(states.wanted[name])
+            sets = port.sets.astype(np.float64)
+            added = (wanted * share[row]) @ (1.0 - sets).T
+            added += ((1.0 - wanted) * self.beyond[row]) @ sets.T
+        self.beyond = self.beyond + share
+        return added
+
+    def add_producer(self, states: _States, name: int) -> Floats:
+        """Decide the producer; return what each made class adds."""
+        self.is_made = True
+        added = self.unpack(states.wanted[name]) @ self.beyond.T
+        for variable, port in self.star.ports.items():
+            if variable not in self.undecided:
+                share = price_of_sets(self.shares[variable], port.sets)
+                added -= share[:, port.classes[states.choices[variable]]].T
+        return np.maximum(added, 0.0)
+
+
+class FrontierSearch:
+    """Passes over one model with one relaxation, neither changing meanwhile."""
+
+    def __init__(
+        self, model: Model, relaxation: Relaxation, order: Sequence[int]
+    ) -> None:
+        self._model = model
+        self._relaxation = relaxation
+        self._order = order
+
+    def run(self, limit: float, most: int, is_late: Callable[[], bool]) -> Passed:
+        """Pass once, with at most so many states and this limit on the surplus."""
+        model = self._model
+        stars = {
+            name: _OpenStar(star, self._relaxation.stars[name])
+            for name, star in model.stars.items()
+        }
+        nothing = np.zeros(1, dtype=np.int64)
+        states = _States(np.zeros(1), wanted={name: nothing for name in stars})
+        steps: list[tuple[Ints, Ints]] = []
+        decided: set[int] = set()
+        least_open = inf
+        self.peak = 0
+        for variable in self._order:
+            if is_late():
+                return Passed(None, min(least_open, float(states.surplus.min())))
+            surplus = self._extended(variable, states, decided, stars)
+            parent, choice = np.nonzero(surplus <= limit)
+            if not len(parent):
+                return Passed(None, least_open)
+            values = surplus[parent, choice]
+            if len(values) > 8 * most:
+                index = np.argpartition(values, 8 * most)
+                least_open = min(least_open, float(values[index[8 * most :]].min()))
+                index = index[: 8 * most]
+                parent, choice, values = parent[index], choice[index], values[index]
+            decided.add(variable)
+            states.take(parent)
+            states.surplus = values
+            states.choices[variable] = choice
+            self._note_wants(variable, states, stars)
+            self._forget(variable, states, decided, stars)
+            index = states.merge()
+            parent, choice = parent[index], choice[index]
+            if len(index) > most:
+                index = np.argpartition(states.surplus, most)
+                dropped = states.surplus[index[most:]]
+                least_open = min(least_open, float(dropped.min()))
+                index = index[:most]
+                states.take(index)
+                parent, choice = parent[index], choice[index]
+            self.peak = max(self.peak, len(states.surplus))
+            steps.append((parent.astype(np.int32), choice.astype(np.int16)))
+        return Passed(self._trace(steps, int(states.surplus.argmin())), least_open)
+
+    def _extended(
+        self,
+        variable: int,
+        states: _States,
+        decided: set[int],
+        stars: dict[int, _OpenStar],
+    ) -> Floats:
+        """Return the surplus of every state with every choice of ``variable``."""
+        theta = self._relaxation.theta[variable]
+        surplus = states.surplus[:, None] + theta[None, :]
+        for end in self._relaxation.ends[variable]:
+            if end.other in decided:
+                theirs = end.theirs[states.choices[end.other]]
+                surplus += end.table.T[theirs][:, end.own]
+            elif end.other < 0:
+                surplus += (end.table[:, 0] + self._relaxation.theta[end.other])[
+                    end.own
+                ]
+        for name in self._model.stars_of[variable]:
+            opened = stars[name]
+            if variable == opened.star.producer:
+                added = opened.add_producer(states, name)
+                surplus += added[:, opened.star.made]
+            else:
+                added = opened.add_consumer(variable, states, name)
+                if added is not None:
+                    surplus += added[:, opened.star.ports[variable].classes]
+        return surplus
+
+    def _note_wants(
+        self, variable: int, states: _States, stars: dict[int, _OpenStar]
+    ) -> None:
+        for name in self._model.stars_of[variable]:
+            star = stars[name].star
+            if variable in star.ports:
+                classes = star.ports[variable].classes[states.choices[variable]]
+                bits = stars[name].bits[variable][classes]
+                states.wanted[name] = states.wanted[name] | bits
+            if stars[name].is_done:
+                del states.wanted[name]
+
+    def _forget(
+        self,
+        variable: int,
+        states: _States,
+        decided: set[int],
+        stars: dict[int, _OpenStar],
+    ) -> None:
+        """Reduce choices to what they still mean to undecided variables."""
+        touched = self._model.neighbours(variable) & states.choices.keys()
+        for other in (*touched, variable):
+            classes = self._meaning(other, decided, stars)
+            if not classes:
+                del states.choices[other]
+                continue
+            code = classes[0]
+            for more in classes[1:]:
+                code = code * (int(more.max()) + 1) + more
+            _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
+            states.choices[other] = first[inverse][states.choices[other]]
+
+    def _meaning(
+        self, variable: int, decided: set[int], stars: dict[int, _OpenStar]
+    ) -> list[Ints]:
+        """Return the classes of a decided variable in what is not finished."""
+        model = self._model
+        found: list[Ints] = []
+        for other, edge in model.edges[variable].items():
+            if other not in decided:
+                found.append(edge.seen_from(variable).own)
+        for name in model.stars_of[variable]:
+            opened = stars[name]
+            if opened.star.producer == variable and opened.undecided:
+                found.append(opened.star.made)
+            elif opened.star.producer != variable and not opened.is_made:
+                found.append(opened.star.ports[variable].classes)
+        return found
+
+    def _trace(self, steps: list[tuple[Ints, Ints]], last: int) -> dict[int, int]:
+        positions: dict[int, int] = {}
+        state = last
+        for variable, (parent, choice) in zip(
+            reversed(self._order), reversed(steps), strict=True
+        ):
+            positions[variable] = int(choice[state])
+            state = int(parent[state])
+        return positions

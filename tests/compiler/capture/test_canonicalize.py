@@ -1,0 +1,205 @@
+"""One form for each of the many ways to view, cut and join."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tests.compiler.capture import small_models as small
+from tests.compiler.ir.small_programs import Builder, show
+from torch import Tensor, fx
+
+from partita.compiler.capture.canonicalize import canonicalize
+from partita.compiler.capture.capture import capture
+from partita.compiler.errors import CaptureFailed
+from partita.compiler.ir.program import InputKind, OutputKind, info, op_name
+
+aten = torch.ops.aten
+
+REWRITES: list[tuple[Any, tuple[Any, ...], str, str, tuple[Any, ...]]] = [
+    (aten.view.default, ([2, -1],), "f32[2, 12]", "reshape.default", ([2, 12],)),
+    (aten._unsafe_view.default, ([24],), "f32[24]", "reshape.default", ([24],)),
+    (aten.unsqueeze.default, (-1,), "f32[4, 6, 1]", "reshape.default", ([4, 6, 1],)),
+    (aten.squeeze.default, (), "f32[4, 6]", "reshape.default", ([4, 6],)),
+    (aten.squeeze.dim, (0,), "f32[4, 6]", "reshape.default", ([4, 6],)),
+    (aten.squeeze.dims, ([0, 1],), "f32[4, 6]", "reshape.default", ([4, 6],)),
+    (aten.t.default, (), "f32[6, 4]", "permute.default", ([1, 0],)),
+    (aten.transpose.int, (0, -1), "f32[6, 4]", "permute.default", ([1, 0],)),
+    (aten.permute.default, ([-1, 0],), "f32[6, 4]", "permute.default", ([1, 0],)),
+    (
+        aten.expand.default,
+        ([3, -1, 6],),
+        "f32[3, 4, 6]",
+        "expand.default",
+        ([3, 4, 6],),
+    ),
+    (aten.slice.Tensor, (), "f32[4, 6]", "slice.Tensor", (0, 0, 4, 1)),
+    (aten.slice.Tensor, (-1, 1), "f32[4, 5]", "slice.Tensor", (1, 1, 6, 1)),
+    (aten.slice.Tensor, (1, -3, -1), "f32[4, 2]", "slice.Tensor", (1, 3, 5, 1)),
+    (aten.slice.Tensor, (1, 0, 99, 2), "f32[4, 3]", "slice.Tensor", (1, 0, 6, 2)),
+]
+
+
+def run(graph: fx.Graph, *values: Tensor) -> Any:
+    return fx.GraphModule(torch.nn.Module(), graph)(*values)
+
+
+@pytest.mark.parametrize(("op", "rest", "type", "new_op", "new_rest"), REWRITES)
+def test_views_are_stated(
+    op: Any, rest: tuple[Any, ...], type: str, new_op: str, new_rest: tuple[Any, ...]
+) -> None:
+    b = Builder()
+    x = b.enter("x", "f32[4, 6]")
+    b.leave(OutputKind.OUTPUT, "y", b.call("view/0", op, (x, *rest), type))
+    before = b.program()
+    after = canonicalize(before)
+    (node,) = after.calls()
+    assert op_name(node) == f"aten.{new_op}"
+    assert node.args[1:] == new_rest
+    assert info(node).key == "view/0"
+    (same,) = before.calls()
+    assert same.target is op
+    value = torch.arange(24.0).reshape(4, 6)
+    torch.testing.assert_close(run(after.graph, value), run(before.graph, value))
+
+
+@pytest.mark.parametrize(
+    ("op", "rest", "types", "sizes"),
+    [
+        (aten.split.Tensor, (4, -1), "f32[4, 4]; f32[4, 2]", ([4, 2], 1)),
+        (aten.split.Tensor, (2,), "f32[2, 6]; f32[2, 6]", ([2, 2], 0)),
+        (
+            aten.split_with_sizes.default,
+            ([1, 5], -1),
+            "f32[4, 1]; f32[4, 5]",
+            ([1, 5], 1),
+        ),
+    ],
+)
+def test_splits_state_their_sizes(
+    op: Any, rest: tuple[Any, ...], types: str, sizes: tuple[Any, ...]
+) -> None:
+    b = Builder()
+    x = b.enter("x", "f32[4, 6]")
+    cut = b.call("split/0", op, (x, *rest), types)
+    b.leave(OutputKind.OUTPUT, "y", b.graph.call_function(operator.getitem, (cut, 1)))
+    (node,) = canonicalize(b.program()).calls()
+    assert op_name(node) == "aten.split_with_sizes.default"
+    assert node.args[1:] == sizes
+
+
+def test_what_only_autograd_needs_is_gone() -> None:
+    b = Builder()
+    x = b.enter("x", "f32[4]")
+    value = x
+    for index, op in enumerate(
+        (
+            aten.alias.default,
+            aten.detach.default,
+            aten.lift_fresh_copy.default,
+            aten.lift_fresh.default,
+        )
+    ):
+        value = b.call(f"op/{index}", op, (value,), "f32[4]")
+    b.call("unused/0", aten.neg.default, (x,), "f32[4]")
+    b.call("check/0", aten._assert_tensor_metadata.default, (x,), "None")
+    b.leave(
+        OutputKind.OUTPUT, "y", b.call("relu/0", aten.relu.default, (value,), "f32[4]")
+    )
+    assert show(canonicalize(b.program())) == (
+        "relu/0: f32[4] = aten.relu.default(input:x)\noutput:y = relu/0"
+    )
+
+
+def joined(*types: str) -> str:
+    b = Builder()
+    parts = [b.enter(f"x{i}", type) for i, type in enumerate(types)]
+    b.leave(
+        OutputKind.OUTPUT,
+        "y",
+        b.call("cat/0", aten.cat.default, (parts, -1), "f32[2, 3]"),
+    )
+    return show(canonicalize(b.program()))
+
+
+def test_cat_loses_its_empty_operands() -> None:
+    assert joined("f32[0]", "f32[2, 1]", "f32[2, 2]") == (
+        "cat/0: f32[2, 3] = aten.cat.default(input:x1, input:x2)\noutput:y = cat/0"
+    )
+    assert joined("f32[2, 3]", "f32[0]") == "output:y = input:x0"
+
+
+def test_cat_that_changes_a_dtype_stays() -> None:
+    assert joined("f32[0]", "i64[2, 3]") == (
+        "cat/0: f32[2, 3] = aten.cat.default(input:x1)\noutput:y = cat/0"
+    )
+
+
+def test_unused_constants_are_dropped_from_the_inputs() -> None:
+    b = Builder()
+    used = b.enter("used", "f32[4]", kind=InputKind.CONSTANT)
+    b.enter("unused", "f32[4]", kind=InputKind.CONSTANT)
+    b.enter("x", "f32[4]")
+    b.leave(
+        OutputKind.OUTPUT, "y", b.call("relu/0", aten.relu.default, (used,), "f32[4]")
+    )
+    program = b.program()
+    program.constants.update(used=torch.ones(4), unused=torch.zeros(4))
+    after = canonicalize(program)
+    assert [role.name for role in after.inputs] == ["used", "x"]
+    assert list(after.constants) == ["used"]
+    assert len(program.constants) == 2
+
+
+def test_random_ops_are_refused_by_line() -> None:
+    b = Builder()
+    x = b.enter("x", "f32[4]")
+    drawn = b.call("rand_like/0", aten.rand_like.default, (x,), "f32[4]")
+    b.leave(OutputKind.OUTPUT, "y", drawn)
+    with pytest.raises(CaptureFailed) as caught:
+        canonicalize(b.program())
+    assert str(caught.value) == (
+        "model.py:7: aten.rand_like.default in the model itself draws random numbers "
+        "that would depend on the layout; set its dropout to 0 or call model.eval()"
+    )
+
+
+def ops_of(model: torch.nn.Module, x: Tensor) -> set[str]:
+    return {op_name(node) for node in capture(model, (x,), {}).program.calls()}
+
+
+def test_attention_is_one_op() -> None:
+    ops = ops_of(small.Attending(), torch.randn(2, 3, 8))
+    assert "partita.attention.default" in ops
+    assert "partita.attention_backward.default" in ops
+    assert not any("scaled_dot_product" in op or "softmax" in op for op in ops)
+
+
+def test_attention_with_a_learned_bias_falls_apart() -> None:
+    ops = ops_of(small.Attending(learned_bias=True), torch.randn(2, 3, 8))
+    assert not any("attention" in op for op in ops)
+    assert any("softmax" in op for op in ops)
+
+
+class Rank3(small.Attending):
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.nn.functional.scaled_dot_product_attention(self.q(x), x, x)
+        return y.sum() + self.kv(x).sum()
+
+
+def test_attention_without_heads_falls_apart() -> None:
+    assert not any("attention" in op for op in ops_of(Rank3(), torch.randn(2, 3, 8)))
+
+
+CALLABLES: list[Callable[..., Any]] = [aten.detach.default, aten.alias.default]
+
+
+@pytest.mark.parametrize("op", CALLABLES)
+def test_an_input_may_leave_as_it_came(op: Callable[..., Any]) -> None:
+    b = Builder()
+    x = b.enter("x", "f32[4]")
+    b.leave(OutputKind.OUTPUT, "y", b.call("op/0", op, (x,), "f32[4]"))
+    assert show(canonicalize(b.program())) == "output:y = input:x"

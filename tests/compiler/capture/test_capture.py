@@ -1,0 +1,249 @@
+"""Captured programs compute what the model computes, or the message names the line."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from tests.compiler.capture import small_models as small
+from tests.models import zoo
+from tests.models.captured import captured
+from torch import Tensor, nn
+
+from partita.compiler.capture.capture import capture
+from partita.compiler.capture.fingerprint import fingerprint
+from partita.compiler.errors import CaptureFailed
+from partita.compiler.invariants import well_formed
+from partita.compiler.ir.program import OutputKind, info, op_name
+
+MODELS: dict[str, zoo.Built] = {
+    "scale": (small.Scale(), (torch.ones(8, 4),), {}),
+    "normed": (small.Normed(), (small.batch(),), {}),
+    "tied": (small.Tied(), (torch.arange(6).reshape(2, 3),), {}),
+    "nested": (
+        small.Nested(),
+        ({"images": [torch.ones(4)] * 2, "text": torch.arange(4.0)}, torch.ones(4)),
+        {"mask": torch.ones(4), "flip": True, "scale": 3.0},
+    ),
+    "chain": (small.Chain("a", "b"), (small.batch(),), {}),
+    "twice": (small.Twice(), (small.batch(),), {}),
+    "attending": (small.Attending(), (torch.randn(2, 3, 8),), {}),
+    "learned bias": (small.Attending(True), (torch.randn(2, 3, 8),), {}),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_program_computes_what_the_model_computes(name: str) -> None:
+    model, args, kwargs = MODELS[name]
+    program = capture(model, args, kwargs)
+    well_formed(program.program)
+    found = small.run_captured(program, model, *args, **kwargs)
+    loss, wanted = small.run_eager(model, *args, **kwargs)
+    torch.testing.assert_close(found.pop("loss:loss"), loss)
+    kept = {n: t for n, t in found.items() if not n.startswith("output:")}
+    assert {n for n in wanted if n.startswith("gradient:")} <= set(kept)
+    for key, tensor in kept.items():
+        torch.testing.assert_close(tensor, wanted[key], msg=key)
+
+
+def test_the_model_itself_is_left_as_it_was() -> None:
+    model = small.Normed().train()
+    model.lin.eval()
+    before = copy.deepcopy(model.state_dict())
+    capture(model, (small.batch(),), {})
+    assert [model.training, model.lin.training, model.bn.training] == [
+        True,
+        False,
+        True,
+    ]
+    assert all(parameter.grad is None for parameter in model.parameters())
+    torch.testing.assert_close(model.state_dict(), before)
+
+
+def test_submodules_keep_their_own_mode() -> None:
+    model = small.Normed().train()
+    model.bn.eval()
+    program = capture(model, (small.batch(),), {})
+    kinds = {role.kind for role in program.program.outputs}
+    assert OutputKind.MUTATED_BUFFER not in kinds
+    loss, _ = small.run_eager(model, small.batch())
+    found = small.run_captured(program, model, small.batch())
+    torch.testing.assert_close(found["loss:loss"], loss)
+
+
+@pytest.mark.parametrize("name", ["mlp", "gpt2"])
+def test_meta_device_gives_the_same_program(name: str) -> None:
+    _, real = captured(name)
+    with torch.device("meta"):
+        meta_model, meta_args, meta_kwargs = zoo.ZOO[name]()
+    assert all(parameter.is_meta for parameter in meta_model.parameters())
+    meta = capture(meta_model, meta_args, meta_kwargs)
+    keys = [[info(node).key for node in c.program.nodes()] for c in (real, meta)]
+    assert keys[0] == keys[1]
+    assert fingerprint(real.program) == fingerprint(meta.program)
+    assert real.program.inputs == meta.program.inputs
+    assert real.inputs == meta.inputs
+
+
+class Constant(small.Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * self.w * torch.tensor([1.0, 2.0, 3.0, 4.0], device=x.device)).sum()
+
+
+def test_constants_of_a_meta_model_keep_their_values() -> None:
+    program = capture(Constant().to("meta"), (torch.ones(4, device="meta"),), {})
+    (value,) = program.program.constants.values()
+    assert value.tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_inference_has_outputs_only() -> None:
+    model = small.Normed().eval()
+    program = capture(model, (small.batch(),), {}, train=False)
+    roles = [f"{role.kind}:{role.name}" for role in program.program.outputs]
+    assert roles == ["output:loss", "output:y", "output:nested.0", "output:nested.1.0"]
+    assert not any("~grad" in info(node).key for node in program.program.nodes())
+    found = small.run_captured(program, model, small.batch())
+    torch.testing.assert_close(found["output:y"], model(small.batch())["y"])
+
+
+class Raw(small.Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.w
+
+
+def test_own_loss_is_differentiated() -> None:
+    model = Raw()
+    program = capture(model, (small.batch(),), {}, loss=lambda y: y.square().sum() / 2)
+    found = small.run_captured(program, model, small.batch())
+    torch.testing.assert_close(found["output:output"], small.batch())
+    torch.testing.assert_close(found["gradient:w"], small.batch().square().sum(0))
+
+
+class Branching(small.Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        y = (x * self.w).sum()
+        if y > 0:  # HERE
+            return y
+        return -y
+
+
+class Counting(small.Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * self.w)[: int(x.sum().item())].sum()  # HERE
+
+
+class Finding(small.Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * self.w)[x.nonzero()].sum()  # HERE
+
+
+class Mistaken(small.Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * self.w) @ torch.ones(5)  # HERE
+
+
+def bare(model: nn.Module) -> nn.Module:
+    return model
+
+
+class Around(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Any:
+        return self.inner(x)
+
+
+@pytest.mark.parametrize("kind", [Branching, Counting, Finding, Mistaken])
+@pytest.mark.parametrize("wrap", [bare, Around, nn.Sequential])
+def test_message_names_the_users_line(kind: type[small.Scale], wrap: Any) -> None:
+    model = wrap(kind())
+    with pytest.raises(CaptureFailed) as caught:
+        capture(model, (small.batch(),), {})
+    message = str(caught.value)
+    what = f"{small.line_of(kind)}: cannot capture {type(model).__name__}: "
+    assert message.startswith(what)
+    assert "\n" not in message
+
+
+def test_failing_loss_function_is_named_by_its_line() -> None:
+    def loss(outputs: Any) -> Tensor:
+        return outputs.nothing
+
+    with pytest.raises(CaptureFailed) as caught:
+        capture(nn.Linear(4, 4), (small.batch(),), {}, loss=loss)
+    line = loss.__code__.co_firstlineno + 1
+    assert str(caught.value) == (
+        f"{__file__}:{line}: cannot capture Linear: 'FakeTensor' object has no "
+        "attribute 'nothing' (AttributeError)"
+    )
+
+
+def test_wrong_arguments_are_named() -> None:
+    with pytest.raises(CaptureFailed) as caught:
+        capture(small.Scale(), (small.batch(),), {"y": small.batch()})
+    assert str(caught.value) == (
+        "cannot capture Scale: Scale.forward() got an unexpected keyword argument 'y' "
+        "(TypeError)"
+    )
+
+
+class Dropping(small.Scale):
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.drop(x * self.w).sum()  # HERE
+
+
+def test_dropout_is_refused_by_name() -> None:
+    with pytest.raises(CaptureFailed) as caught:
+        capture(Around(Dropping()), (small.batch(),), {})
+    file, _, line = small.line_of(Dropping).rpartition(":")
+    assert str(caught.value) == (
+        f"tests/compiler/capture/{file.rpartition('/')[2]}:{line}: "
+        "aten.native_dropout.default in module 'inner.drop' draws random numbers that "
+        "would depend on the layout; set its dropout to 0 or call model.eval()"
+    )
+
+
+def test_dropout_in_eval_mode_is_nothing() -> None:
+    program = capture(Dropping().eval(), (small.batch(),), {})
+    assert not any("dropout" in op_name(n) for n in program.program.calls())
+
+
+class Untrained(small.Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * self.w.detach()).sum()
+
+
+@pytest.mark.parametrize("kind", [Untrained, small.Scale])
+def test_loss_without_a_trained_parameter_is_refused(kind: type[small.Scale]) -> None:
+    model = kind().requires_grad_(kind is Untrained)
+    with pytest.raises(CaptureFailed) as caught:
+        capture(model, (small.batch(),), {})
+    assert str(caught.value) == (
+        f"{kind.__name__}: the loss depends on no parameter that requires a gradient; "
+        "train one, or give Options(train=False) for inference"
+    )
+    assert capture(model, (small.batch(),), {}, train=False).program.outputs
+
+
+@pytest.mark.parametrize("name", ["gpt2", "resnet"])
+def test_zoo_program_computes_what_the_model_computes(name: str) -> None:
+    (model, args, kwargs), program = captured(name)
+    found = small.run_captured(program, model, *args, **kwargs)
+    loss, wanted = small.run_eager(model, *args, **kwargs)
+    torch.testing.assert_close(found["loss:loss"], loss)
+    for key, tensor in wanted.items():
+        if key in found:
+            torch.testing.assert_close(
+                found[key], tensor, rtol=1e-4, atol=1e-5, msg=key
+            )
+    assert {k for k in found if k.startswith("gradient:")} == {
+        k for k in wanted if k.startswith("gradient:")
+    }

@@ -1,0 +1,98 @@
+"""What capture takes apart adds up to the op again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tests.compiler.capture.small_models import Scale
+from torch import Tensor
+from torch.nn import functional as nn_functional
+
+from partita.compiler.capture.capture import capture
+from partita.compiler.capture.decompositions import OWN
+from partita.compiler.ir.program import op_name
+
+aten = torch.ops.aten
+X = torch.randn(
+    3, 4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+)
+
+CALLS: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
+    (aten.mean.default, (X,), {}),
+    (aten.mean.default, (X.float(),), {"dtype": torch.float64}),
+    (aten.mean.default, (X[0, 0, 0],), {}),
+    (aten.mean.dim, (X, [-1]), {}),
+    (aten.mean.dim, (X, [0, 2], True), {}),
+    (aten.mean.dim, (X, None), {}),
+    (aten.mean.dim, (X.float(), [1]), {"dtype": torch.float64}),
+    (aten.var.correction, (X,), {}),
+    (aten.var.correction, (X, [1]), {"correction": 0}),
+    (aten.var.correction, (X, [0, -1]), {"correction": 2, "keepdim": True}),
+    (aten.var_mean.correction, (X, [2]), {}),
+    (aten.var_mean.correction, (X, [2]), {"keepdim": True, "correction": 0}),
+    (aten.std.correction, (X, [1]), {}),
+]
+
+
+@pytest.mark.parametrize(("op", "args", "kwargs"), CALLS)
+def test_own_decompositions_equal_the_op(
+    op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    found, wanted = OWN[op](*args, **kwargs), op(*args, **kwargs)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_every_own_decomposition_is_tried() -> None:
+    assert {op for op, _, _ in CALLS} == set(OWN)
+
+
+CRITERIA: dict[str, Callable[[Tensor], Tensor]] = {
+    "mse_loss": lambda y: nn_functional.mse_loss(y, torch.zeros_like(y)),
+    "smooth_l1_loss": lambda y: nn_functional.smooth_l1_loss(y, torch.zeros_like(y)),
+    "huber_loss": lambda y: nn_functional.huber_loss(y, torch.zeros_like(y)),
+    "nll_loss": lambda y: nn_functional.cross_entropy(y, torch.tensor([1, 0, -100])),
+    "binary_cross_entropy": lambda y: nn_functional.binary_cross_entropy(
+        y.sigmoid(), torch.full_like(y, 0.5)
+    ),
+    "with_logits": lambda y: nn_functional.binary_cross_entropy_with_logits(
+        y, torch.full_like(y, 0.5)
+    ),
+    "mean": lambda y: y.mean(),
+    "var": lambda y: y.var(),
+    "std": lambda y: y.std(0).sum(),
+    "logsumexp": lambda y: y.logsumexp(-1).sum(),
+    "stack": lambda y: torch.stack([y, 2 * y]).square().sum(),
+    "unbind": lambda y: (y.unbind(0)[1] ** 2).sum(),
+    "glu": lambda y: nn_functional.glu(y).square().sum(),
+    "group_norm": lambda y: nn_functional.group_norm(y, 2).pow(3).sum(),
+    "roll": lambda y: (y.roll(1, 0) * y).sum(),
+    "repeat": lambda y: (y.repeat(2, 1) ** 2).sum(),
+    "rsub": lambda y: (1 - y).square().sum(),
+}
+
+
+class Scored(Scale):
+    def __init__(self, criterion: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.criterion = criterion
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.criterion(x * self.w)
+
+
+@pytest.mark.parametrize("name", CRITERIA)
+def test_losses_fall_into_parts_with_the_same_value(name: str) -> None:
+    model, x = Scored(CRITERIA[name]), X[0, :3, :4].float()
+    program = capture(model, (x,), {}).program
+    assert not any(f"aten.{name}" in op_name(node) for node in program.calls())
+    feeds = {"w": model.w, "x": x, "loss_scale": torch.ones(())}
+    values = [feeds.get(r.name, program.constants.get(r.name)) for r in program.inputs]
+    with torch.no_grad():
+        loss, gradient = program.graph_module(*values)
+    wanted = model(x)
+    wanted.backward()
+    torch.testing.assert_close(loss, wanted.detach())
+    torch.testing.assert_close(gradient, model.w.grad)

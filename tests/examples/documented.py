@@ -1,0 +1,68 @@
+"""Documents against what really happens: code blocks, and the output they promise.
+
+Promised output is compared word by word, except that figures that vary (times, bytes,
+anything with a decimal point) count as equal, and that ``...`` stands for any text.
+"""
+
+from __future__ import annotations
+
+import doctest
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+
+_FIGURE = re.compile(
+    r"[+-]?\d[\d.]*(e[+-]?\d+)?%?\s(ns|us|ms|s|B|KiB|MiB|GiB)\b"
+    r"|[+-]?\d+(\.\d+)+(e[+-]?\d+)?%?"
+)
+_RULE = re.compile(r"-{2,}")  # below a table's head, as wide as its column
+_LINES = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+class Block(NamedTuple):
+    """One fenced block of a page: its language and its text, with where it stands."""
+
+    language: str
+    text: str
+    section: str
+    line: int
+
+
+def blocks(path: Path) -> Iterator[Block]:
+    """Yield the fenced blocks of a Markdown page, in order."""
+    section, language, start = "", None, 0
+    body: list[str] = []
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
+        if language is not None and line.strip() == "```":
+            yield Block(language, "\n".join(body) + "\n", section, start)
+            language = None
+        elif language is not None:
+            body.append(line)
+        elif line.startswith("```"):
+            language, start, body = line[3:].strip(), number, []
+        elif line.startswith("#"):
+            section = line.lstrip("#").strip()
+    assert language is None, f"{path}: the block of line {start} has no end"
+
+
+def expected_output(docstring: str) -> str:
+    """Return what a module's docstring promises to print: all after its command."""
+    _, _, below = docstring.partition("\n    ")
+    _, _, output = below.partition("\n")
+    return output.strip("\n")
+
+
+def assert_prints(promised: str, printed: str) -> None:
+    """Check that what was printed is what was promised."""
+    want, got = _plain(promised), _plain(printed)
+    checker = doctest.OutputChecker()
+    if not checker.check_output(want, got, _LINES):
+        example = doctest.Example("", want)
+        raise AssertionError(checker.output_difference(example, got, doctest.NDIFF))
+
+
+def _plain(text: str) -> str:
+    return _RULE.sub("--", _FIGURE.sub("#", text)).strip() + "\n"
