@@ -64,7 +64,8 @@ def seconds_of(step: Step) -> float:
 
 def measure(sizes: dict[str, int], document: dict[str, Any]) -> dict[str, float]:
     """Return this rank's median seconds of each kind of step, and of compiling."""
-    model, batch = Case(**sizes).build()
+    case = Case(**sizes)
+    model, batch = case.build()
     plan = pt.Plan.from_dict(document)
     fused = pt.compile(model, plan, device="cpu")
     unfused = pt.compile(model, replace(plan, fusion=()), device="cpu")

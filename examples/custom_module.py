@@ -1,6 +1,15 @@
-"""Plan a module of one's own on a 2x2 mesh: a loss function, pins, and a saved plan.
+"""Plan one's own module on a 2x2 mesh: a loss function, pins, and a saved plan.
 
-.venv/bin/python examples/custom_module.py
+$ .venv/bin/python examples/custom_module.py
+TwoTowers on mesh dp=2,tp=2: 4 ranks, hardware cpu-gloo, training
+...
+query.0.weight     x1  f32[512, 128]  (B, S(0))     same         same      same
+...
+document.0.weight  x1  f32[512, 128]  (S(1), S(0))  (B, S(0))    same      same
+...
+loaded as it was saved: True
+verify: ok: 10 tensors, largest error 1.42e-15 in double precision, 4.99e-07 in ...
+...
 """
 
 from __future__ import annotations
@@ -53,7 +62,7 @@ def main() -> None:
         },
     )
     plan = pt.plan(model, *batch, mesh=pt.Mesh(dp=2, tp=2), options=options)
-    print(plan, "\n")
+    print(plan, end="\n\n")
 
     plan.save("two_towers.plan.json")
     loaded = pt.Plan.load("two_towers.plan.json")

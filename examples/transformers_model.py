@@ -1,9 +1,28 @@
 """Plan Llama as transformers ships it, ask why, verify, and train on two ranks.
 
-.venv/bin/python examples/transformers_model.py
+$ .venv/bin/python examples/transformers_model.py
+LlamaForCausalLM on mesh ranks=2: 2 ranks, hardware cpu-gloo, training
+...
+model.layers.*.mlp.up_proj.weight               x2  f32[688, 256]   (S(0),)  same ...
+model.layers.*.mlp.down_proj.weight             x2  f32[256, 688]   (S(1),)  same ...
+...
+model.layers.0.mlp.down_proj.weight: parameter, f32[256, 688]
+...
+  why        the cheapest for the whole step; the next best stand below
+...
+(S(1),)    chosen          169 us
+(S(0),)    +551 us a step
+(B,)       +906 us a step
+...
+verify: ok: 23 tensors, largest error 2.44e-15 in double precision, 7.39e-07 in ...
+...
+losses on rank 0: 6.984918 6.358297 5.832458
+losses on rank 1: 6.984918 6.358297 5.832458
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 import transformers
@@ -11,7 +30,7 @@ import transformers
 import partita as pt
 from partita.runtime.launch import launch
 
-Batch = dict[str, torch.Tensor]
+Batch = dict[str, Any]
 
 
 def build() -> tuple[torch.nn.Module, tuple[()], Batch]:
@@ -49,9 +68,9 @@ def main() -> None:
     """Plan, explain, verify, train."""
     model, args, kwargs = build()
     plan = pt.plan(model, *args, mesh=pt.Mesh(ranks=2), **kwargs)
-    print(plan, "\n")
-    print(plan.explain("model.layers.0.mlp.down_proj.weight"), "\n")
-    print(pt.verify(model, *args, plan=plan, **kwargs), "\n")
+    print(plan, end="\n\n")
+    print(plan.explain("model.layers.0.mlp.down_proj.weight"), end="\n\n")
+    print(pt.verify(model, *args, plan=plan, **kwargs), end="\n\n", flush=True)
     of_rank_0, of_rank_1 = launch(train, 2, (plan,))
     print("losses on rank 0:", *(f"{loss:.6f}" for loss in of_rank_0))
     print("losses on rank 1:", *(f"{loss:.6f}" for loss in of_rank_1))

@@ -1,4 +1,4 @@
-"""Let the first rank decide, and all ranks hear the same: its answer or its error."""
+"""Let ranks agree: all hear the first one's answer, or each hears all the others'."""
 
 from __future__ import annotations
 
@@ -28,3 +28,10 @@ def from_first_rank(make: Callable[[], _T]) -> _T:
     if told[1] is not None:
         raise told[1]
     return cast(_T, told[0])
+
+
+def everyone_tells(said: _T) -> list[_T]:
+    """Return what every rank says, by rank; it must pickle."""
+    told: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(told, said)
+    return told

@@ -1,4 +1,4 @@
-"""Run one rank's program, its groups and its device bound: op by op, but for regions."""
+"""Run one rank's program, its groups and its device bound; regions run compiled."""
 
 from __future__ import annotations
 

@@ -32,6 +32,7 @@ from partita.runtime.collectives import (
     is_wait,
     read_call,
 )
+from partita.runtime.devices import on_device
 from partita.runtime.feeds import Feeds, arguments, own_feeds
 
 Outputs = tuple[torch.Tensor | None, ...]
@@ -109,9 +110,7 @@ class _Lockstep:
                     raise InvariantViolation(self._left_alone(queue[0], group))
         return [outputs[rank] for rank in range(len(runs))]
 
-    def interpret(
-        self, rank: int, module: torch.nn.Module, values: list[Any]
-    ) -> _Run:
+    def interpret(self, rank: int, module: torch.nn.Module, values: list[Any]) -> _Run:
         """Run one rank's graph node by node; yield where it has to wait."""
         assert isinstance(module, fx.GraphModule)
         graph = module.graph

@@ -1,9 +1,14 @@
-"""Hang timer and GPU skip, for every test."""
+"""Hang timer, GPU skip and hypothesis profile, for every test."""
 
 import faulthandler
 import os
 
+import hypothesis
 import pytest
+
+# How long an example takes says more of the machine's other work than of the code.
+hypothesis.settings.register_profile("partita", deadline=None)
+hypothesis.settings.load_profile("partita")
 
 SLOW_TEST_S = 900.0  # faulthandler_timeout in pyproject.toml is for all the others
 

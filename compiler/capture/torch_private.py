@@ -224,3 +224,8 @@ def ranks_of_group(name: str) -> tuple[int, ...]:
 def below_autograd() -> AbstractContextManager[None]:
     """Return a block in which ops go past autograd: a third less for a small one."""
     return vars(torch)["_C"]._AutoDispatchBelowAutograd()
+
+
+def fake_tensor_mode() -> AbstractContextManager[Any]:
+    """Return a mode in which tensors have shapes and dtypes, but no values."""
+    return FakeTensorMode()

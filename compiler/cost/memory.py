@@ -72,7 +72,8 @@ def _peak_of_activations(program: Program, held: Callable[[Value], int]) -> int:
     calls = list(program.calls())
     position = {node: index for index, node in enumerate(calls)}
     root = {node: _owner(node) for node in calls}
-    kept = {value_of(node).node for node, _ in program.results()}
+    leaving = [value_of(node).node for node, _ in program.results()]
+    kept = {root.get(node, node) for node in leaving}
     last: dict[fx.Node, int] = {}
     for node in calls:
         for value in operands(node):

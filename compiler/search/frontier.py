@@ -23,6 +23,7 @@ import numpy as np
 
 from partita.compiler.search.model import (
     NOBODY,
+    Bools,
     Floats,
     Ints,
     Model,
@@ -41,7 +42,10 @@ class Passed(NamedTuple):
 
 @dataclass(slots=True)
 class _States:
-    """States as columns; ``surplus`` of each, choices and wanted placements (bits)."""
+    """States as columns: the surplus of each, choices, and sets of wanted placements.
+
+    ``wanted`` holds, per star under way, positions in that star's list of sets.
+    """
 
     surplus: Floats
     choices: dict[int, Ints] = field(default_factory=dict[int, Ints])
@@ -52,15 +56,17 @@ class _States:
         self.choices = {v: column[index] for v, column in self.choices.items()}
         self.wanted = {s: column[index] for s, column in self.wanted.items()}
 
+    def wants(self, name: int) -> Ints:
+        """Return the set of a star's placements that each state wants so far."""
+        nothing = np.zeros(len(self.surplus), dtype=np.int64)
+        return self.wanted.get(name, nothing)
+
     def keys(self) -> Ints:
         """Return one number per state, equal for states that mean the same."""
         key = np.zeros(len(self.surplus), dtype=np.int64)
         size = 1
         for column in (*self.choices.values(), *self.wanted.values()):
             radix = int(column.max()) + 1
-            if radix > 1 << 20:
-                _, column = np.unique(column, return_inverse=True)
-                radix = int(column.max()) + 1
             if size > (1 << 62) // radix:
                 _, key = np.unique(key, return_inverse=True)
                 size = int(key.max()) + 1
@@ -80,54 +86,56 @@ class _States:
         return index
 
 
-class _OpenStar:
-    """A star on the way: which ports are decided, and what their shares were."""
+class _StarOnTheWay:
+    """A star some of whose variables are decided.
+
+    ``surplus`` counts, once the producer is decided: for each wanted placement its
+    price beyond the shares of the undecided ports, less what the decided ports' links
+    have counted already. What an undecided port's link may yet count is not in it, so
+    that it can only grow.
+    """
 
     def __init__(self, star: Star, split: SplitStar) -> None:
         self.star = star
         self.shares = split.share_of()
         prices = np.where(star.boxing < inf, star.boxing, 0.0)
-        # what a placement costs beyond the shares of the ports still undecided
         self.beyond = np.maximum(prices - sum(self.shares.values()), 0.0)
         self.is_made = star.producer == NOBODY
         self.undecided = set(star.ports)
-        weights = 1 << np.arange(star.boxing.shape[1], dtype=np.int64)
-        self.bits = {v: port.sets @ weights for v, port in star.ports.items()}
+        self.sets: Bools = np.zeros((1, star.boxing.shape[1]), dtype=np.bool_)
 
     @property
     def is_done(self) -> bool:
         return self.is_made and not self.undecided
 
-    def unpack(self, wanted: Ints) -> Floats:
-        columns = np.arange(self.star.boxing.shape[1], dtype=np.int64)
-        return ((wanted[:, None] >> columns) & 1).astype(np.float64)
-
-    def add_consumer(self, variable: int, states: _States, name: int) -> Floats | None:
-        """Decide a port; return what each class adds, if the producer is decided."""
-        star, port = self.star, self.star.ports[variable]
+    def consumer_adds(self, variable: int) -> Floats:
+        """Return what a port adds, by [made, set wanted so far, own class]."""
         share = self.shares[variable]
-        self.undecided.discard(variable)
-        added = None
-        if self.is_made:
-            row = np.zeros(len(states.surplus), dtype=np.int64)
-            if star.producer != NOBODY:
-                row = star.made[states.choices[star.producer]]
-            wanted = self.unpack(states.wanted[name])
-            sets = port.sets.astype(np.float64)
-            added = (wanted * share[row]) @ (1.0 - sets).T
-            added += ((1.0 - wanted) * self.beyond[row]) @ sets.T
-        self.beyond = self.beyond + share
-        return added
+        beyond = self.beyond
+        sets = self.star.ports[variable].sets.astype(np.float64)
+        wanted = self.sets.astype(np.float64)
+        kept = (wanted[None] * share[:, None]) @ (1.0 - sets).T
+        new = ((1.0 - wanted)[None] * beyond[:, None]) @ sets.T
+        return kept + new
 
-    def add_producer(self, states: _States, name: int) -> Floats:
-        """Decide the producer; return what each made class adds."""
-        self.is_made = True
-        added = self.unpack(states.wanted[name]) @ self.beyond.T
-        for variable, port in self.star.ports.items():
-            if variable not in self.undecided:
-                share = price_of_sets(self.shares[variable], port.sets)
-                added -= share[:, port.classes[states.choices[variable]]].T
-        return np.maximum(added, 0.0)
+    def producer_adds(self) -> Floats:
+        """Return what the sets add, by [set wanted so far, made class]."""
+        return self.sets.astype(np.float64) @ self.beyond.T
+
+    def counted(self, variable: int) -> Floats:
+        """Return what a port's link has counted, by [own class, made class]."""
+        return price_of_sets(self.shares[variable], self.star.ports[variable].sets).T
+
+    def decide_consumer(self, variable: int, before: Ints, classes: Ints) -> Ints:
+        """Note that a port is decided; return each state's new set."""
+        sets = self.star.ports[variable].sets
+        pairs = before * len(sets) + classes
+        used = np.flatnonzero(np.bincount(pairs))
+        unions = self.sets[used // len(sets)] | sets[used % len(sets)]
+        self.sets, becomes = np.unique(unions, axis=0, return_inverse=True)
+        self.undecided.discard(variable)
+        self.beyond = self.beyond + self.shares[variable]
+        return becomes.reshape(-1)[np.searchsorted(used, pairs)]
 
 
 class FrontierSearch:
@@ -144,11 +152,10 @@ class FrontierSearch:
         """Pass once, with at most so many states and this limit on the surplus."""
         model = self._model
         stars = {
-            name: _OpenStar(star, self._relaxation.stars[name])
+            name: _StarOnTheWay(star, self._relaxation.stars[name])
             for name, star in model.stars.items()
         }
-        nothing = np.zeros(1, dtype=np.int64)
-        states = _States(np.zeros(1), wanted={name: nothing for name in stars})
+        states = _States(np.zeros(1))
         steps: list[tuple[Ints, Ints]] = []
         decided: set[int] = set()
         least_open = inf
@@ -190,48 +197,58 @@ class FrontierSearch:
         variable: int,
         states: _States,
         decided: set[int],
-        stars: dict[int, _OpenStar],
+        stars: dict[int, _StarOnTheWay],
     ) -> Floats:
         """Return the surplus of every state with every choice of ``variable``."""
-        theta = self._relaxation.theta[variable]
-        surplus = states.surplus[:, None] + theta[None, :]
-        for end in self._relaxation.ends[variable]:
+        relaxation = self._relaxation
+        surplus = states.surplus[:, None] + relaxation.theta[variable][None, :]
+        for end in relaxation.ends[variable]:
             if end.other in decided:
-                theirs = end.theirs[states.choices[end.other]]
-                surplus += end.table.T[theirs][:, end.own]
+                rows = np.take(end.table, end.own, axis=0).T
+                surplus += rows[end.theirs[states.choices[end.other]]]
             elif end.other < 0:
-                surplus += (end.table[:, 0] + self._relaxation.theta[end.other])[
-                    end.own
-                ]
+                alone = end.table[:, 0] + relaxation.theta[end.other]
+                surplus += alone[end.own]
         for name in self._model.stars_of[variable]:
             opened = stars[name]
-            if variable == opened.star.producer:
-                added = opened.add_producer(states, name)
-                surplus += added[:, opened.star.made]
-            else:
-                added = opened.add_consumer(variable, states, name)
-                if added is not None:
-                    surplus += added[:, opened.star.ports[variable].classes]
+            star = opened.star
+            if variable == star.producer:
+                added = opened.producer_adds()[states.wants(name)][:, star.made]
+                for other, port in star.ports.items():
+                    if other not in opened.undecided:
+                        counted = opened.counted(other)[:, star.made]
+                        added -= counted[port.classes[states.choices[other]]]
+                surplus += np.maximum(added, 0.0)
+            elif opened.is_made:
+                rows = opened.consumer_adds(variable)
+                made = np.zeros(len(surplus), dtype=np.int64)
+                if star.producer != NOBODY:
+                    made = star.made[states.choices[star.producer]]
+                rows = rows[:, :, star.ports[variable].classes]
+                surplus += rows[made, states.wants(name)]
         return surplus
 
     def _note_wants(
-        self, variable: int, states: _States, stars: dict[int, _OpenStar]
+        self, variable: int, states: _States, stars: dict[int, _StarOnTheWay]
     ) -> None:
         for name in self._model.stars_of[variable]:
-            star = stars[name].star
-            if variable in star.ports:
-                classes = star.ports[variable].classes[states.choices[variable]]
-                bits = stars[name].bits[variable][classes]
-                states.wanted[name] = states.wanted[name] | bits
-            if stars[name].is_done:
-                del states.wanted[name]
+            opened = stars[name]
+            if variable == opened.star.producer:
+                opened.is_made = True
+            else:
+                port = opened.star.ports[variable]
+                classes = port.classes[states.choices[variable]]
+                before = states.wants(name)
+                states.wanted[name] = opened.decide_consumer(variable, before, classes)
+            if opened.is_done:
+                states.wanted.pop(name, None)
 
     def _forget(
         self,
         variable: int,
         states: _States,
         decided: set[int],
-        stars: dict[int, _OpenStar],
+        stars: dict[int, _StarOnTheWay],
     ) -> None:
         """Reduce choices to what they still mean to undecided variables."""
         touched = self._model.neighbours(variable) & states.choices.keys()
@@ -247,7 +264,7 @@ class FrontierSearch:
             states.choices[other] = first[inverse][states.choices[other]]
 
     def _meaning(
-        self, variable: int, decided: set[int], stars: dict[int, _OpenStar]
+        self, variable: int, decided: set[int], stars: dict[int, _StarOnTheWay]
     ) -> list[Ints]:
         """Return the classes of a decided variable in what is not finished."""
         model = self._model

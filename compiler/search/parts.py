@@ -7,20 +7,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 
+from partita.compiler.search.frontier import FrontierSearch
 from partita.compiler.search.ilp import solve_ilp
 from partita.compiler.search.local_search import LocalSearch
 from partita.compiler.search.model import DeadEnd, Model
+from partita.compiler.search.ordering import frontier_order
 from partita.compiler.search.reduction import reduce_model
 from partita.compiler.search.relaxation import Relaxation
 
 # What gains no more than this part of the known cost is not searched for.
 _NO_GAIN = 1e-9
 OPTIMAL_GAP = 1e-6  # and so close a bound is called optimal
-_SWEEPS = 300
+_MOST_SWEEPS = 200
 _SWEEPS_BETWEEN_LOOKS = 10
-_STALLED = 0.05  # of the gap, gained between two looks
+_STALLED = 0.03  # of the gap, gained between two looks
+_STATES = (300, 3_000, 30_000)  # of one pass after another
 _GRACE_S = 10.0  # to find any assignment at all, once the time is over
-_WORTH_A_RESTART = 0.1  # of the choices, found too dear
+_WORTH_A_RESTART = 0.2  # of the choices, found too dear
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,8 @@ class PartSearch:
     assignment: dict[int, int] | None = None
     cost: float = inf
     bound: float = -inf
-    used_ilp: bool = field(default=False)
+    used_ilp: bool = False
+    _start: dict[int, int] = field(default_factory=dict[int, int])  # for HiGHS
 
     def run(self) -> None:
         """Search until the gap is closed or the time is over."""
@@ -110,7 +114,7 @@ class PartSearch:
         self.bound = max(self.bound, least)
 
     def _round(self) -> bool:
-        """Reduce, bound and prune; whether another round is worth it."""
+        """Reduce, bound, search and prune; whether another round is worth it."""
         model = self.model
         reduce_model(model)
         if not model.costs:
@@ -119,32 +123,50 @@ class PartSearch:
             return False
         search = LocalSearch(model)
         first = {v: int(cost.argmin()) for v, cost in model.costs.items()}
-        start, cost = search.improve(first)
-        self._offer(start, cost)
+        self._start, cost = search.improve(first)
+        self._offer(self._start, cost)
         relaxation = Relaxation(model)
+        self._sweep(relaxation, search)
+        if self._is_closed or self._is_late():
+            self._search_ilp_if_nothing_is_known(relaxation)
+            return False
+        if self._prune(relaxation):
+            return True
+        passes = FrontierSearch(model, relaxation, frontier_order(model))
+        for most in _STATES:
+            limit = self.cost * (1 - _NO_GAIN) - relaxation.bound
+            passed = passes.run(limit, most, self._is_late)
+            if passed.positions is not None:
+                positions, cost = search.improve(passed.positions)
+                self._start = positions
+                self._offer(positions, cost)
+            self._raise_bound(relaxation.bound + passed.least_open)
+            if self._is_closed or self._is_late():
+                return False
+            if self._prune(relaxation):
+                return True
+        self._search_ilp(relaxation)
+        return False
+
+    def _is_late(self) -> bool:
+        return self.clock.left_s <= 0
+
+    def _sweep(self, relaxation: Relaxation, search: LocalSearch) -> None:
+        """Raise the bound until little more is gained, trying assignments on the way."""
         before = relaxation.bound
-        for sweep in range(1, _SWEEPS + 1):
+        for sweep in range(1, _MOST_SWEEPS + 1):
             relaxation.sweep()
-            if sweep % _SWEEPS_BETWEEN_LOOKS and self.clock.left_s > 0:
+            if sweep % _SWEEPS_BETWEEN_LOOKS and not self._is_late():
                 continue
             positions, cost = search.improve(relaxation.decode())
             if cost < self.cost:
-                start = positions
-            self._offer(positions, cost)
+                self._start = positions
+                self._offer(positions, cost)
             self._raise_bound(relaxation.bound)
-            if self._is_closed:
-                return False
-            if self.clock.left_s <= 0:
-                break
-            if self._prune(relaxation):
-                return True
-            gap = self.cost - relaxation.bound
-            if relaxation.bound - before < _STALLED * gap:
-                break
+            gained = relaxation.bound - before
+            if gained < _STALLED * (self.cost - relaxation.bound) or self._is_late():
+                return
             before = relaxation.bound
-        if self.clock.left_s > 0 or self.assignment is None:
-            self._search_ilp(relaxation, start)
-        return False
 
     def _prune(self, relaxation: Relaxation) -> bool:
         """Drop the choices that are too dear, if they are many."""
@@ -163,12 +185,16 @@ class PartSearch:
                 self.model.restrict(variable, keep)
         return True
 
-    def _search_ilp(self, relaxation: Relaxation, start: Mapping[int, int]) -> None:
+    def _search_ilp_if_nothing_is_known(self, relaxation: Relaxation) -> None:
+        if self.assignment is None:
+            self._search_ilp(relaxation)
+
+    def _search_ilp(self, relaxation: Relaxation) -> None:
         self.used_ilp = True
         outcome = solve_ilp(
             self.model,
             relaxation,
-            start,
+            self._start,
             self.cost,
             max(self.clock.left_s, _GRACE_S if self.assignment is None else 0.0),
             self.threads,

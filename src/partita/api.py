@@ -10,6 +10,8 @@ import torch
 from partita.compiler.capture.inputs import name_leaves
 from partita.compiler.capture.scored_model import LossFunction
 from partita.compiler.ir.mesh import Mesh
+from partita.compiler.local_invariants import Issued, digest, in_step
+from partita.compiler.local_invariants import local as check_local
 from partita.compiler.plan.inputs import to_capture
 from partita.compiler.plan.plan import Plan
 from partita.compiler.rules.rule import RuleSet
@@ -17,7 +19,7 @@ from partita.compiler.rules.table import default_rules
 from partita.lowering import Lowered, capture_for
 from partita.options import Options
 from partita.planning import plan as make_plan
-from partita.runtime.agree import from_first_rank
+from partita.runtime.agree import everyone_tells, from_first_rank
 from partita.runtime.batch import BatchSpec
 from partita.runtime.groups import bind, start
 from partita.runtime.materialize import Init
@@ -54,9 +56,23 @@ def compile(
     captured = capture_for(model, plan, loss=loss)
     groups = bind(plan.mesh, device)
     local = Lowered.of(captured, plan, rules).at(groups.coordinates)
+    _check_in_step(plan.mesh, check_local(local))
     spec = to_capture(plan.inputs)
     batch = BatchSpec(partial(name_leaves, model), spec.leaves)
     return ParallelProgram(local, model, groups, batch, init, _single_output)
+
+
+def _check_in_step(mesh: Mesh, issued: tuple[Issued, ...]) -> None:
+    """Check, before anything runs, that no rank would wait for another for ever.
+
+    Ranks tell each other a hash of what they will call; only where those differ, which
+    is a bug of a pass, do they send the calls themselves, to name the first.
+    """
+    told = everyone_tells(digest(issued))
+    for axis in mesh.names:
+        for ranks in mesh.groups(axis):
+            if len({told[rank].get(f"stage0/{axis}") for rank in ranks}) > 1:
+                in_step(mesh, everyone_tells(issued))
 
 
 def _single_output(outputs: dict[str, torch.Tensor]) -> Any:

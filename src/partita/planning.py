@@ -142,6 +142,11 @@ def plan(
         raise BadMesh("give either mesh=Mesh(dp=2, ...) or devices=N")
     if isinstance(mesh, str):
         mesh = Mesh.parse(mesh)
+    if mesh is not None and "pp" in mesh.names:
+        raise BadMesh(
+            f"mesh {mesh}: axis 'pp' carries pipeline stages, which this version does "
+            "not cut; leave it out, or name the axis dp or tp"
+        )
     options = options or Options()
     captured = capture(model, args, kwargs, loss=options.loss, train=options.train)
     meshes = _meshes(devices) if mesh is None else [mesh]

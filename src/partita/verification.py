@@ -28,6 +28,7 @@ from partita.compiler.capture.torch_private import promoting_floats, pytree
 from partita.compiler.errors import BadOptions, BadPlan, InvariantViolation
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.program import InputKind, OutputKind
+from partita.compiler.local_invariants import in_step, local_of_all
 from partita.compiler.plan.plan import Plan
 from partita.compiler.rules.rule import RuleSet
 from partita.compiler.rules.table import default_rules
@@ -221,6 +222,7 @@ class Verifier:
         try:
             lowered = Lowered.of(captured, plan, rules)
             ranks = [lowered.at(c) for c in plan.mesh.all_coordinates()]
+            in_step(plan.mesh, local_of_all(ranks))
             own = self._run(ranks, double=False)
             with double_precision():
                 promoted = [promote_precision(local) for local in ranks]

@@ -50,9 +50,8 @@ def blocks(path: Path) -> Iterator[Block]:
 
 def expected_output(docstring: str) -> str:
     """Return what a module's docstring promises to print: all after its command."""
-    _, _, below = docstring.partition("\n    ")
-    _, _, output = below.partition("\n")
-    return output.strip("\n")
+    _, _, output = docstring.partition("\n$ ")[2].partition("\n")
+    return output
 
 
 def assert_prints(promised: str, printed: str) -> None:
@@ -61,7 +60,9 @@ def assert_prints(promised: str, printed: str) -> None:
     checker = doctest.OutputChecker()
     if not checker.check_output(want, got, _LINES):
         example = doctest.Example("", want)
-        raise AssertionError(checker.output_difference(example, got, doctest.NDIFF))
+        raise AssertionError(
+            checker.output_difference(example, got, doctest.REPORT_NDIFF)
+        )
 
 
 def _plain(text: str) -> str:

@@ -25,6 +25,6 @@ def test_words_shapes_and_ends_may_not(wrong: str) -> None:
 
 
 def test_expected_output_follows_the_command() -> None:
-    docstring = "Do it.\n\n    python it.py\n\n    done 1\n    done 2\n"
+    docstring = "Do it.\n\n$ python it.py\ndone 1\ndone 2\n"
 
-    assert expected_output(docstring) == "    done 1\n    done 2"
+    assert expected_output(docstring) == "done 1\ndone 2\n"

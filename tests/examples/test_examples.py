@@ -44,9 +44,8 @@ def test_example_prints_what_it_promises(path: Path, tmp_path: Path) -> None:
 def test_examples_are_short_and_say_how_to_run_them() -> None:
     for path in FOLDER.glob("*.py"):
         assert len(path.read_text("utf-8").splitlines()) < MAX_LINES, path
-        command = docstring_of(path).splitlines()[2].strip()
-        name = f"examples/{path.name}"
-        assert command in (f".venv/bin/python {name}", "make demo"), path
+        command = docstring_of(path).splitlines()[2]
+        assert command in (f"$ .venv/bin/python examples/{path.name}", "$ make demo")
 
 
 def test_text_is_plain_and_as_its_note_says() -> None:

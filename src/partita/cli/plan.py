@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Plan, save, print."""
-    mesh = _read_mesh(options)
+    where = _read_mesh(options)
     pins = dict(_read_pin(text) for text in options.pin)
     example = load_target(options.target)
 
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     plan = pt.plan(
         example.model,
         *example.args,
-        mesh=mesh,
+        **where,
         options=pt.Options(train=not options.inference, pins=pins, **given),
         **example.kwargs,
     )
@@ -74,15 +74,16 @@ def run(options: argparse.Namespace) -> int:
     return OK
 
 
-def _read_mesh(options: argparse.Namespace) -> Mesh:
-    if options.mesh is not None:
-        return Mesh.parse(options.mesh)
-    if options.devices is not None:
+def _read_mesh(options: argparse.Namespace) -> dict[str, Any]:
+    """Return ``mesh`` or ``devices``, whichever was given."""
+    if (options.mesh is None) == (options.devices is None):
         raise BadOptions(
-            "--devices: the mesh is not searched yet; give --mesh, e.g. "
-            f"--mesh dp={options.devices}"
+            "give --mesh, axes and sizes, e.g. --mesh dp=2,tp=2, or --devices, a "
+            "number of ranks, to have the mesh searched"
         )
-    raise BadOptions("--mesh is missing; give axes and sizes, e.g. --mesh dp=2,tp=2")
+    if options.mesh is not None:
+        return {"mesh": Mesh.parse(options.mesh)}
+    return {"devices": options.devices}
 
 
 def _read_pin(text: str) -> tuple[str, str]:

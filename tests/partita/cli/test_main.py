@@ -107,13 +107,14 @@ def test_bad_input_is_one_line_and_exit_code_2(
             "partita: --steps 0: want 1 or more",
         ),
         (
-            ("plan", target, "--devices", "4"),
-            "partita: --devices: the mesh is not searched yet; give --mesh, e.g. "
-            "--mesh dp=4",
+            ("plan", target, "--devices", "4", "--mesh", "dp=4"),
+            "partita: give --mesh, axes and sizes, e.g. --mesh dp=2,tp=2, or "
+            "--devices, a number of ranks, to have the mesh searched",
         ),
         (
             ("plan", target),
-            "partita: --mesh is missing; give axes and sizes, e.g. --mesh dp=2,tp=2",
+            "partita: give --mesh, axes and sizes, e.g. --mesh dp=2,tp=2, or "
+            "--devices, a number of ranks, to have the mesh searched",
         ),
         (
             ("plan", target, "--mesh", "dp"),

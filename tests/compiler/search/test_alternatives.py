@@ -1,0 +1,86 @@
+"""What an alternative is said to cost is what the whole step then costs more."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from math import inf
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.compiler.search.hand_made import RandomModel, machine, planner
+from tests.models import zoo
+
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.search.alternatives import Alternatives
+from partita.compiler.search.problem import Problem, cost_of, made_placement
+from partita.compiler.search.solver import solve
+
+HARDWARE = machine(launch_s=1e-9, alpha_s=1e-8, bytes_per_s=1e9)
+
+
+def legal_choices(problem: Problem, seed: int) -> list[int]:
+    """Return choices at random that keep the ties."""
+    rng = random.Random(seed)
+    choices = [rng.randrange(len(node.choices)) for node in problem.nodes]
+    for tie in problem.ties:
+        stored = made_placement(problem.nodes[tie.first].choices[choices[tie.first]], 0)
+        options = [c.signature.operands[0] for c in problem.nodes[tie.second].choices]
+        choices[tie.second] = options.index(stored)
+    return choices
+
+
+def changed(problem: Problem, choices: Sequence[int], node: int, choice: int) -> float:
+    """Return the cost of the step with one node, and what is tied to it, changed."""
+    other = list(choices)
+    other[node] = choice
+    for tie in problem.ties:
+        if tie.first == node:
+            stored = made_placement(problem.nodes[node].choices[choice], 0)
+            options = [
+                c.signature.operands[0] for c in problem.nodes[tie.second].choices
+            ]
+            other[tie.second] = options.index(stored)
+    return cost_of(problem, other)
+
+
+def check_deltas(problem: Problem, choices: Sequence[int], nodes: list[int]) -> None:
+    cost = cost_of(problem, choices)
+    prices = Alternatives(problem, choices)
+    for node in nodes:
+        found = prices.of_node(node)
+        assert [delta for _, delta in found] == sorted(delta for _, delta in found)
+        if node not in prices.is_output:
+            everything = set(range(len(problem.nodes[node].choices)))
+            assert {choice for choice, _ in found} == everything
+        assert (choices[node], 0.0) in found
+        for choice, delta in found:
+            other = changed(problem, choices, node, choice)
+            if other < inf:
+                assert delta == pytest.approx(other - cost, abs=cost * 1e-12)
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 1 << 20), st.booleans(), st.integers(0, 99))
+def test_deltas_are_differences_of_cost(seed: int, train: bool, drawn: int) -> None:
+    model = RandomModel(seed, 5)
+    made = planner(
+        model, model.inputs(), mesh=Mesh(a=2), train=train, hardware=HARDWARE
+    )
+    problem = made.posed.problem
+    nodes = list(range(len(problem.nodes)))
+    check_deltas(problem, legal_choices(problem, drawn), nodes)
+
+
+def test_nothing_beats_the_solution_by_one_change() -> None:
+    model, args, _ = zoo.mlp()
+    problem = planner(model, *args, mesh=Mesh(dp=2, tp=2)).posed.problem
+    choices = solve(problem, 30.0).choices
+    nodes = random.Random(0).sample(range(len(problem.nodes)), 12)
+    check_deltas(problem, choices, nodes)
+    prices = Alternatives(problem, choices)
+    for node in range(len(problem.nodes)):
+        for choice, delta in prices.of_node(node):
+            if changed(problem, choices, node, choice) < inf:
+                assert delta >= -1e-12

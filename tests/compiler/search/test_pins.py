@@ -1,0 +1,111 @@
+"""Pins parse, and name what is wrong with them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from tests.compiler.ir.placement_strategies import any_placements
+
+from partita.compiler.errors import BadOptions
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.search.pins import Pin, check_pin, parse_pin, parse_pins
+
+at = Placement.parse
+GRID = Mesh(dp=2, tp=2)
+MATRIX = TensorType.parse("f32[8, 4]")
+
+
+@pytest.mark.parametrize(
+    ("text", "pin"),
+    [
+        ("(S(0), B)", Pin(at("(S(0), B)"))),
+        ("(S(0), B) use=(B, B)", Pin(at("(S(0), B)"), at("(B, B)"))),
+        ("use=S(1)", Pin(None, at("S(1)"))),
+        ("  B  use= B ", Pin(at("B"), at("B"))),
+    ],
+)
+def test_pins_are_storage_and_use(text: str, pin: Pin) -> None:
+    assert parse_pin("w", text) == pin
+
+
+@given(any_placements(), any_placements())
+def test_any_placement_may_be_pinned(storage: Placement, use: Placement) -> None:
+    assert parse_pin("w", f"{storage} use={use}") == Pin(storage, use)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "S0",
+            "pin 'w': placement 'S0': found 'S0'; want one of S(dim), S(dim; a|b|...), "
+            "B, P(sum|max|min) per mesh axis",
+        ),
+        (
+            "B use=",
+            "pin 'w': placement '': found ''; want one of S(dim), S(dim; a|b|...), B, "
+            "P(sum|max|min) per mesh axis",
+        ),
+    ],
+)
+def test_text_that_is_no_pin_is_refused(text: str, message: str) -> None:
+    with pytest.raises(BadOptions) as caught:
+        parse_pin("w", text)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "S(0)",
+            "pin 'w' is illegal for f32[8, 4]: placement (S(0),) has 1 entries, mesh "
+            "dp=2,tp=2 has 2 axes; give one entry per axis",
+        ),
+        (
+            "(B, S(2))",
+            "pin 'w' is illegal for f32[8, 4]: placement (B, S(2)): S(2) names dim 2, "
+            "but shape [8, 4] has 2 dims",
+        ),
+        (
+            "(B, B) use=(S(0; 4|5), B)",
+            "pin 'w' is illegal for f32[8, 4]: placement (S(0; 4|5), B): the segments "
+            "of S(0; 4|5) add up to 9, dim 0 of shape [8, 4] to 8",
+        ),
+    ],
+)
+def test_pin_that_does_not_fit_is_refused(text: str, message: str) -> None:
+    with pytest.raises(BadOptions) as caught:
+        check_pin("w", parse_pin("w", text), MATRIX, GRID)
+    assert str(caught.value) == message
+
+
+def test_pin_that_fits_is_accepted() -> None:
+    pin = parse_pin("w", "(S(0), S(1; 2|2)) use=(B, S(0))")
+    check_pin("w", pin, MATRIX, GRID)
+    assert pin.use == at("(B, S(0))")
+
+
+KNOWN = ("h.0.attn.weight", "h.0.mlp.weight", "h.1.attn.weight", "input_ids")
+
+
+def test_pins_by_name() -> None:
+    assert parse_pins({"input_ids": "S(0)"}, KNOWN) == {"input_ids": Pin(at("S(0)"))}
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("h.0.attn.weigth", "; did you mean 'h.0.attn.weight', 'h.1.attn.weight'"),
+        ("inputs_ids", "; did you mean 'input_ids'?"),
+        ("zzz", ""),
+    ],
+)
+def test_unknown_name_is_refused_with_the_closest(name: str, hint: str) -> None:
+    with pytest.raises(BadOptions) as caught:
+        parse_pins({name: "B"}, KNOWN)
+    message = f"pin {name!r} names no parameter, buffer, input or node{hint}"
+    assert str(caught.value).startswith(message)
+    assert bool(hint) == ("did you mean" in str(caught.value))
