@@ -21,7 +21,7 @@ import transformers
 import partita as pt
 from partita.runtime.launch import launch
 
-Batch = dict[str, torch.Tensor]
+Batch = dict[str, Any]
 Step = Callable[[], object]
 
 

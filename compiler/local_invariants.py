@@ -72,7 +72,7 @@ class _Propagation:
             match node.op:
                 case "placeholder":
                     self.values[node] = next(feeds)
-                case "call_function":
+                case "call_function" | "call_module":
                     self.values[node] = self._call(node)
                 case "output":
                     self._check_outputs(node)
@@ -104,9 +104,11 @@ class _Propagation:
             "tuple[tuple[Any, ...], dict[str, Any]]",
             map_arg((node.args, node.kwargs), self.values.__getitem__),
         )
-        assert callable(node.target)
+        target: Any = node.target
+        if node.op == "call_module":
+            target = self.program.graph_module.get_submodule(target)
         try:
-            made = node.target(*args, **kwargs)
+            made = target(*args, **kwargs)
         except Exception as error:
             raise InvariantViolation(
                 f"{_where(node)}: {op_name(node)} does not take these shards: "
@@ -165,7 +167,8 @@ def local_of_all(programs: Sequence[LocalProgram]) -> list[tuple[Issued, ...]]:
             )
             if type_ is not None and placement is not None
         )
-        same = (program.graph_module.code, shapes)
+        modules = program.graph_module.modules()  # itself, then its fused regions
+        same = (*(m.code for m in modules if isinstance(m, fx.GraphModule)), shapes)
         if same not in checked:
             checked[same] = local(program)
         found.append(checked[same])

@@ -68,9 +68,7 @@ class _Fuser:
                 copy = self.graph.node_copy(node, self.copies.__getitem__)
                 self.copies[node] = copy
         self.graph.lint()
-        return replace(
-            self.local, graph_module=fx.GraphModule(self.root, self.graph)
-        )
+        return replace(self.local, graph_module=fx.GraphModule(self.root, self.graph))
 
     def _find_members(self) -> dict[fx.Node, int]:
         """Return the group of each member; a choice among results goes along."""

@@ -18,7 +18,7 @@ Feeds = Mapping[FeedKey, torch.Tensor | int]
 def own_feeds(
     local: LocalProgram, device: torch.device | None = None
 ) -> dict[FeedKey, torch.Tensor | int]:
-    """Return what a program brings itself: coordinates, constants, a loss scale of 1.
+    """Return what a program brings itself: coordinates, constants, a loss scale of 1, seed 0.
 
     Without a ``device`` the constants stay where they are.
     """
@@ -33,6 +33,8 @@ def own_feeds(
             constant = local.constants[role.name]
             shard = take_shard(constant, placement, local.mesh, local.coordinates)
             feeds[key] = shard if device is None else shard.to(device)
+        elif role.kind == InputKind.SEED:
+            feeds[key] = torch.zeros((), dtype=torch.int64, device=device)
         elif role.kind == InputKind.LOSS_SCALE:
             assert type_ is not None
             feeds[key] = torch.ones((), dtype=type_.dtype, device=device)

@@ -67,7 +67,8 @@ def clip_grad_norm(
         and entry.shard.numel() > 0
         and _is_first_copy(entry, groups)
     ]
-    norm = torch.nn.utils.get_total_norm(counted, norm_type)
+    nothing = torch.zeros((), device=groups.device)
+    norm = torch.nn.utils.get_total_norm(counted or [nothing], norm_type)
     total = norm.to(groups.device, torch.float64)
     if math.isinf(norm_type):
         dist.all_reduce(total, dist.ReduceOp.MAX)

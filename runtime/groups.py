@@ -6,7 +6,9 @@ once the ranks have met.
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -94,7 +96,18 @@ def start(device: str | torch.device | None = None) -> torch.device:
         else:
             store = single_process_store()
             dist.init_process_group(backend, store=store, rank=0, world_size=1)
+        atexit.register(_end)
     return device
+
+
+def _end() -> None:
+    """End what ``start`` started: left to itself, gloo now and then aborts at exit.
+
+    After an uncaught exception the others may wait in a collective, and ending would
+    be waiting with them.
+    """
+    if dist.is_initialized() and not hasattr(sys, "last_value"):
+        dist.destroy_process_group()
 
 
 def _world_size() -> int:

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
+from partita.compiler.capture.random_numbers import seed_value
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.program import InputKind, OutputKind
@@ -53,6 +54,8 @@ class ParallelProgram:
 
     Attributes:
         loss_scale: what the gradients are multiplied with.
+        seed: of dropout and everything else that the model draws; equal on all ranks.
+        num_steps: the steps that have run; each draws other numbers than the last.
     """
 
     def __init__(
@@ -66,6 +69,8 @@ class ParallelProgram:
     ) -> None:
         self.groups = groups
         self.loss_scale = 1.0
+        self.seed = 0
+        self.num_steps = 0
         self._batch = batch
         self._unflatten = unflatten
         self._everywhere = Placement.broadcast(local.mesh.ndim)
@@ -133,6 +138,7 @@ class ParallelProgram:
                 gradient = gradients.owned(value, parameter, taken)
                 gradients.accumulate(parameter, gradient)
         self._write_buffers(self._whole, outputs)
+        self.num_steps += 1
         return losses[0]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -181,6 +187,9 @@ class ParallelProgram:
                 assert placement is not None
                 shard = take_shard(batch[role.name], placement, mesh, here)
                 feeds[key] = shard.to(self.groups.device)
+            elif role.kind == InputKind.SEED:
+                value = seed_value(self.seed, self.num_steps)
+                feeds[key] = torch.tensor(value, device=self.groups.device)
             elif role.kind == InputKind.LOSS_SCALE and self.loss_scale != 1.0:
                 own = self._whole.own[key]
                 assert isinstance(own, torch.Tensor)

@@ -7,12 +7,15 @@ place, and it picks the kernel when it runs.
 Shapes: query ``[b, h, s, d]``, key ``[b, g, t, d]``, value ``[b, g, t, e]``, where each
 of the g key heads serves h/g query heads; mask broadcasts to ``[b, h, s, t]``, boolean
 (True: attend) or added to the scores. Returns the output ``[b, h, s, e]`` and the
-log-sum-exp of the scores ``[b, h, s]``, which the backward recomputes from (Dao et
-al., "FlashAttention", arXiv:2205.14135, algorithm 4).
+log-sum-exp of the scores ``[b, h, s]``, in float32 at least, which the backward
+recomputes from (Dao et al., "FlashAttention", arXiv:2205.14135, algorithm 4).
+
+Forward and backward must pick the same kernel, so what they pick by is the same.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -21,7 +24,11 @@ from torch import Tensor
 from partita.compiler.capture.torch_private import (
     cpu_flash_attention,
     cpu_flash_attention_backward,
+    cuda_flash_attention,
+    cuda_flash_attention_backward,
 )
+
+_HALF = (torch.float16, torch.bfloat16)
 
 
 def _additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
@@ -40,10 +47,39 @@ def _has_cpu_kernel(query: Tensor, key: Tensor, value: Tensor) -> bool:
     )
 
 
+def _has_cuda_kernel(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool
+) -> bool:
+    """Whether flash attention takes this; where it is picky, no is the answer."""
+    size = query.shape[-1]
+    return (
+        query.device.type == "cuda"
+        and query.dtype in _HALF
+        and mask is None
+        and size == value.shape[-1]
+        and size % 8 == 0
+        and size <= 128
+        and not (is_causal and query.shape[2] != key.shape[2])
+        and min(query.numel(), key.numel()) > 0
+        and _is_ampere(query.device)
+    )
+
+
+@cache
+def _is_ampere(device: torch.device) -> bool:
+    """Whether the device is of NVIDIA's Ampere generation or a later one."""
+    return not torch.version.hip and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def _accumulated(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype in which sums over values of ``dtype`` are kept."""
+    return torch.float32 if dtype in _HALF else dtype
+
+
 def _scores(
     query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool, scale: float
 ) -> Tensor:
-    scores = (query @ key.transpose(-2, -1)) * scale
+    scores = (query @ key.transpose(-2, -1)).to(_accumulated(query.dtype)) * scale
     if mask is not None:
         scores = scores + mask
     if is_causal:
@@ -63,8 +99,7 @@ def _sum_heads(tensor: Tensor, num_heads: int) -> Tensor:
     return tensor.unflatten(1, (num_heads, -1)).sum(2)
 
 
-@torch.library.custom_op("partita::attention", mutates_args=())
-def attention(
+def attend(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -77,12 +112,19 @@ def attention(
     if _has_cpu_kernel(query, key, value):
         out, lse = cpu_flash_attention(query, key, value, mask, is_causal, scale)
         return out.contiguous(), lse.contiguous()
+    has_kernel = _has_cuda_kernel(query, key, value, mask, is_causal)
     num_heads = query.shape[1]
     key, value = _repeat_heads(key, num_heads), _repeat_heads(value, num_heads)
+    if has_kernel:
+        out, lse = cuda_flash_attention(query, key, value, is_causal, scale)
+        return out.contiguous(), lse.contiguous()
     scores = _scores(query, key, mask, is_causal, scale)
     lse = scores.logsumexp(-1)
-    weights = (scores - lse.unsqueeze(-1)).exp().nan_to_num(0.0)
+    weights = (scores - lse.unsqueeze(-1)).exp().nan_to_num(0.0).to(value.dtype)
     return (weights @ value).contiguous(), lse
+
+
+attention = torch.library.custom_op("partita::attention", attend, mutates_args=())
 
 
 @attention.register_fake
@@ -95,11 +137,11 @@ def _attention_types(
     scale: float,
 ) -> tuple[Tensor, Tensor]:
     shape = query.shape[:-1]
-    return query.new_empty((*shape, value.shape[-1])), query.new_empty(shape)
+    lse = query.new_empty(shape, dtype=_accumulated(query.dtype))
+    return query.new_empty((*shape, value.shape[-1])), lse
 
 
-@torch.library.custom_op("partita::attention_backward", mutates_args=())
-def attention_backward(
+def attend_backward(
     grad: Tensor,
     query: Tensor,
     key: Tensor,
@@ -117,20 +159,32 @@ def attention_backward(
             grad, query, key, value, out, lse, mask, is_causal, scale
         )
         return grads[0].contiguous(), grads[1].contiguous(), grads[2].contiguous()
+    has_kernel = _has_cuda_kernel(query, key, value, mask, is_causal)
     num_heads, num_key_heads = query.shape[1], key.shape[1]
     key, value = _repeat_heads(key, num_heads), _repeat_heads(value, num_heads)
-    scores = _scores(query, key, mask, is_causal, scale)
-    weights = (scores - lse.unsqueeze(-1)).exp().nan_to_num(0.0)
-    grad_weights = grad @ value.transpose(-2, -1)
-    delta = (grad * out).sum(-1, keepdim=True)
-    grad_scores = weights * (grad_weights - delta) * scale
-    grad_key = grad_scores.transpose(-2, -1) @ query
-    grad_value = weights.transpose(-2, -1) @ grad
+    if has_kernel:
+        grad_query, grad_key, grad_value = cuda_flash_attention_backward(
+            grad, query, key, value, out, lse, is_causal, scale
+        )
+    else:
+        scores = _scores(query, key, mask, is_causal, scale)
+        weights = (scores - lse.unsqueeze(-1)).exp().nan_to_num(0.0)
+        grad_weights = grad @ value.transpose(-2, -1)
+        delta = (grad * out).sum(-1, keepdim=True)
+        grad_scores = (weights * (grad_weights - delta) * scale).to(query.dtype)
+        grad_query = grad_scores @ key
+        grad_key = grad_scores.transpose(-2, -1) @ query
+        grad_value = weights.to(grad.dtype).transpose(-2, -1) @ grad
     return (
-        (grad_scores @ key).contiguous(),
+        grad_query.contiguous(),
         _sum_heads(grad_key, num_key_heads).contiguous(),
         _sum_heads(grad_value, num_key_heads).contiguous(),
     )
+
+
+attention_backward = torch.library.custom_op(
+    "partita::attention_backward", attend_backward, mutates_args=()
+)
 
 
 @attention_backward.register_fake

@@ -12,13 +12,12 @@ import torch
 from torch import fx
 
 from partita.compiler.capture import attention as attention  # defines the op
-from partita.compiler.errors import CaptureFailed
+from partita.compiler.capture.draws import rewrite_draws
 from partita.compiler.ir.program import (
     InputKind,
     InputRole,
     Program,
     Value,
-    info,
     operand_nodes,
     operands,
     type_of,
@@ -94,12 +93,14 @@ def canonicalize(program: Program) -> Program:
     * every view that only regroups dims is ``reshape`` to a stated shape, every one
       that reorders them is ``permute``; a shard's strides may differ from the whole
       tensor's, so that views which need them must be able to copy
-    * constants are ``full`` of a stated shape; splits and slices state sizes and bounds; ``cat`` has no empty operands
+    * constants are ``full`` of a stated shape; splits and slices state sizes and
+      bounds; ``cat`` has no empty operands
+    * random numbers are drawn by seed and element (random_numbers.py)
 
     Raises:
-        CaptureFailed: for an op that draws random numbers.
+        CaptureFailed: for an op that draws in a way that depends on the layout.
     """
-    program = program.copy()
+    program = rewrite_draws(program.copy())
     graph = program.graph
     for node in list(graph.nodes):
         if node.op != "call_function":
@@ -112,15 +113,6 @@ def canonicalize(program: Program) -> Program:
         elif rewrite := _REWRITES.get(node.target):
             rewrite(node)
     graph.eliminate_dead_code()
-    for node in graph.nodes:
-        if _is_random(node):
-            fact = info(node)
-            raise CaptureFailed(
-                f"{fact.source}: {node.target} in "
-                f"{f'module {fact.module!r}' if fact.module else 'the model itself'} "
-                "draws random numbers that would depend on the layout; set its dropout "
-                "to 0 or call model.eval()"
-            )
     program = _without_unused_constants(program)
     graph.lint()
     program.graph_module.recompile()
@@ -138,11 +130,6 @@ def _without_unused_constants(program: Program) -> Program:
         if role.kind is InputKind.CONSTANT:
             constants[role.name] = program.constants[role.name]
     return replace(program, inputs=tuple(inputs), constants=constants)
-
-
-def _is_random(node: fx.Node) -> bool:
-    tags = getattr(node.target, "tags", ())
-    return torch.Tag.nondeterministic_seeded in tags
 
 
 def _shape(node: fx.Node) -> list[int]:

@@ -108,6 +108,11 @@ def _explain(model: torch.nn.Module, error: BaseException) -> str:
     Partita; failures inside of a traced graph tell it in their text alone.
     """
     reason = str(error).strip().splitlines() or [type(error).__name__]
+    if "convert all Tensors to FakeTensors" in reason[0]:
+        reason[0] = (
+            "a tensor is used that is no input, parameter or buffer of the model; make "
+            "it one, e.g. pass a loss's target to the model"
+        )
     frames = [
         (frame.filename, str(frame.lineno))
         for frame in traceback.extract_tb(error.__traceback__)

@@ -125,6 +125,48 @@ def cpu_flash_attention_backward(
     )
 
 
+def cuda_flash_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    is_causal: bool,
+    scale: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the output and log-sum-exp of aten's flash attention for CUDA."""
+    out, lse, *_ = torch.ops.aten._scaled_dot_product_flash_attention.default(
+        query, key, value, 0.0, is_causal, scale=scale
+    )
+    return out, lse
+
+
+def cuda_flash_attention_backward(
+    grad: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    is_causal: bool,
+    scale: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the gradients of query, key and value of ``cuda_flash_attention``.
+
+    Without dropout the state of the random generator is not read, and sequences of
+    equal length have no offsets.
+    """
+    op = torch.ops.aten._scaled_dot_product_flash_attention_backward.default
+    sizes = (None, None, query.shape[2], key.shape[2])
+    state = (
+        torch.zeros(2, dtype=torch.uint64, device=query.device),
+        torch.zeros((), dtype=torch.uint64, device=query.device),
+    )
+    return op(
+        *(grad.contiguous(), query, key, value, out, lse.contiguous()),
+        *(*sizes, 0.0, is_causal, *state),
+        scale=scale,
+    )
+
+
 def writes_in_place(target: object) -> bool:
     """Whether ``target`` is an op whose schema says that it writes to an argument."""
     schema = getattr(target, "_schema", None)
@@ -148,6 +190,10 @@ def single_process_store() -> Store:
 def meeting_store() -> TCPStore:
     """Return a store on a free port of this machine for other processes to meet in."""
     return TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+
+DispatchMode = TorchDispatchMode
+"""The class of modes that see every op that eager code runs."""
 
 
 class _PromotingMode(TorchDispatchMode):

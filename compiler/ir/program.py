@@ -45,6 +45,7 @@ class InputKind(StrEnum):
     INPUT = "input"
     CONSTANT = "constant"
     LOSS_SCALE = "loss-scale"
+    SEED = "seed"
     COORDINATE = "coordinate"
 
 
@@ -115,7 +116,8 @@ class Program:
 
     ``inputs[i]`` is the role of the i-th placeholder, ``outputs[i]`` that of the
     i-th entry of the output node's one tuple. ``constants`` are the tensors that the
-    model's code made out of nothing, by placeholder name.
+    model's code made out of nothing, by placeholder name. ``draws`` are the keys of the
+    ops that drew random numbers, in the order in which the model calls them.
     """
 
     graph_module: fx.GraphModule
@@ -123,6 +125,7 @@ class Program:
     outputs: tuple[OutputRole, ...]
     mesh: Mesh | None = None
     constants: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
+    draws: tuple[str, ...] = ()
 
     @property
     def graph(self) -> fx.Graph:

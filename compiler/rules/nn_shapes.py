@@ -159,3 +159,12 @@ def embedding_backward(call: Call) -> str:
     ndim = call.operands[1].ndim
     ids = " ".join(["?"] * ndim if call.args[4] else dim_names(ndim)) or "?"
     return f"{ids if ndim else ''} e, {ids} -> ? e"
+
+
+# Random numbers
+
+
+def random(call: Call) -> str:
+    """Return a seed and one vector of indices per dim of the result."""
+    dims = dim_names(len(call.operands) - 1)
+    return ", ".join(["?", *dims]) + " -> " + " ".join(dims)

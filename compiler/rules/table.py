@@ -347,6 +347,7 @@ ROWS = (
         linear="0",
         flops="10 b g r s t d",
     ),
+    Rule("partita.random.default", nn.random),
 )
 """The rows, sorted by op."""
 

@@ -20,6 +20,7 @@ from math import inf
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from partita.compiler.search.model import (
     NOBODY,
@@ -31,6 +32,9 @@ from partita.compiler.search.model import (
     price_of_sets,
 )
 from partita.compiler.search.relaxation import Relaxation, SplitStar
+
+Shorts = npt.NDArray[np.int16] | npt.NDArray[np.int32]  # there are many states
+_AHEAD = 4  # times as many states are merged as are kept at most
 
 
 class Passed(NamedTuple):
@@ -48,17 +52,17 @@ class _States:
     """
 
     surplus: Floats
-    choices: dict[int, Ints] = field(default_factory=dict[int, Ints])
-    wanted: dict[int, Ints] = field(default_factory=dict[int, Ints])
+    choices: dict[int, Shorts] = field(default_factory=dict[int, Shorts])
+    wanted: dict[int, Shorts] = field(default_factory=dict[int, Shorts])
 
     def take(self, index: Ints) -> None:
         self.surplus = self.surplus[index]
         self.choices = {v: column[index] for v, column in self.choices.items()}
         self.wanted = {s: column[index] for s, column in self.wanted.items()}
 
-    def wants(self, name: int) -> Ints:
+    def wants(self, name: int) -> Shorts:
         """Return the set of a star's placements that each state wants so far."""
-        nothing = np.zeros(len(self.surplus), dtype=np.int64)
+        nothing = np.zeros(len(self.surplus), dtype=np.int32)
         return self.wanted.get(name, nothing)
 
     def keys(self) -> Ints:
@@ -126,16 +130,23 @@ class _StarOnTheWay:
         """Return what a port's link has counted, by [own class, made class]."""
         return price_of_sets(self.shares[variable], self.star.ports[variable].sets).T
 
-    def decide_consumer(self, variable: int, before: Ints, classes: Ints) -> Ints:
+    def decide_consumer(self, variable: int, before: Shorts, classes: Ints) -> Shorts:
         """Note that a port is decided; return each state's new set."""
         sets = self.star.ports[variable].sets
-        pairs = before * len(sets) + classes
+        pairs = before.astype(np.int64) * len(sets) + classes
         used = np.flatnonzero(np.bincount(pairs))
         unions = self.sets[used // len(sets)] | sets[used % len(sets)]
         self.sets, becomes = np.unique(unions, axis=0, return_inverse=True)
         self.undecided.discard(variable)
         self.beyond = self.beyond + self.shares[variable]
-        return becomes.reshape(-1)[np.searchsorted(used, pairs)]
+        becomes = becomes.reshape(-1).astype(np.int32)
+        return becomes[np.searchsorted(used, pairs)]
+
+
+def _cheapest(surplus: Floats, most: int) -> tuple[Ints, float]:
+    """Return which are the cheapest, and the least surplus among the others."""
+    index = np.argpartition(surplus, most)
+    return index[:most], float(surplus[index[most:]].min())
 
 
 class FrontierSearch:
@@ -147,6 +158,7 @@ class FrontierSearch:
         self._model = model
         self._relaxation = relaxation
         self._order = order
+        self.peak = 0  # the most states that the last pass had
 
     def run(self, limit: float, most: int, is_late: Callable[[], bool]) -> Passed:
         """Pass once, with at most so many states and this limit on the surplus."""
@@ -156,7 +168,7 @@ class FrontierSearch:
             for name, star in model.stars.items()
         }
         states = _States(np.zeros(1))
-        steps: list[tuple[Ints, Ints]] = []
+        steps: list[tuple[Shorts, Shorts]] = []
         decided: set[int] = set()
         least_open = inf
         self.peak = 0
@@ -168,24 +180,21 @@ class FrontierSearch:
             if not len(parent):
                 return Passed(None, least_open)
             values = surplus[parent, choice]
-            if len(values) > 8 * most:
-                index = np.argpartition(values, 8 * most)
-                least_open = min(least_open, float(values[index[8 * most :]].min()))
-                index = index[: 8 * most]
+            if len(values) > _AHEAD * most:
+                index, least = _cheapest(values, _AHEAD * most)
+                least_open = min(least_open, least)
                 parent, choice, values = parent[index], choice[index], values[index]
             decided.add(variable)
             states.take(parent)
             states.surplus = values
-            states.choices[variable] = choice
+            states.choices[variable] = choice.astype(np.int16)
             self._note_wants(variable, states, stars)
             self._forget(variable, states, decided, stars)
             index = states.merge()
             parent, choice = parent[index], choice[index]
             if len(index) > most:
-                index = np.argpartition(states.surplus, most)
-                dropped = states.surplus[index[most:]]
-                least_open = min(least_open, float(dropped.min()))
-                index = index[:most]
+                index, least = _cheapest(states.surplus, most)
+                least_open = min(least_open, least)
                 states.take(index)
                 parent, choice = parent[index], choice[index]
             self.peak = max(self.peak, len(states.surplus))
@@ -261,7 +270,8 @@ class FrontierSearch:
             for more in classes[1:]:
                 code = code * (int(more.max()) + 1) + more
             _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
-            states.choices[other] = first[inverse][states.choices[other]]
+            meant = first[inverse].astype(np.int16)
+            states.choices[other] = meant[states.choices[other]]
 
     def _meaning(
         self, variable: int, decided: set[int], stars: dict[int, _StarOnTheWay]
@@ -280,7 +290,7 @@ class FrontierSearch:
                 found.append(opened.star.ports[variable].classes)
         return found
 
-    def _trace(self, steps: list[tuple[Ints, Ints]], last: int) -> dict[int, int]:
+    def _trace(self, steps: list[tuple[Shorts, Shorts]], last: int) -> dict[int, int]:
         positions: dict[int, int] = {}
         state = last
         for variable, (parent, choice) in zip(

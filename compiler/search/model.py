@@ -129,6 +129,11 @@ class Model:
     constant: float = 0.0
     undo: list[Gone] = field(default_factory=list[Gone])
 
+    @property
+    def num_choices(self) -> int:
+        """The number of choices that all variables have together."""
+        return sum(len(cost) for cost in self.costs.values())
+
     def add_variable(self, variable: int, cost: Floats, domain: Ints) -> None:
         """Add a variable with a cost per choice; ``domain`` ascends."""
         self.costs[variable] = cost

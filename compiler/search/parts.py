@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
+
+import numpy as np
 
 from partita.compiler.search.frontier import FrontierSearch
 from partita.compiler.search.ilp import solve_ilp
 from partita.compiler.search.local_search import LocalSearch
+from partita.compiler.search.marginals import surpluses
 from partita.compiler.search.model import DeadEnd, Model
 from partita.compiler.search.ordering import frontier_order
 from partita.compiler.search.reduction import reduce_model
@@ -21,9 +24,9 @@ OPTIMAL_GAP = 1e-6  # and so close a bound is called optimal
 _MOST_SWEEPS = 200
 _SWEEPS_BETWEEN_LOOKS = 10
 _STALLED = 0.03  # of the gap, gained between two looks
-_STATES = (300, 3_000, 30_000)  # of one pass after another
+_STATES = (300, 3_000, 30_000, 200_000)  # of one pass after another
 _GRACE_S = 10.0  # to find any assignment at all, once the time is over
-_WORTH_A_RESTART = 0.2  # of the choices, found too dear
+_WORTH_A_NEW_ROUND = 0.6  # of the choices are left
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,6 @@ class PartSearch:
     cost: float = inf
     bound: float = -inf
     used_ilp: bool = False
-    _start: dict[int, int] = field(default_factory=dict[int, int])  # for HiGHS
 
     def run(self) -> None:
         """Search until the gap is closed or the time is over."""
@@ -95,10 +97,6 @@ class PartSearch:
         """Whether nothing noticeably better than what is known can exist."""
         return self.bound >= self.cost * (1 - OPTIMAL_GAP)
 
-    @property
-    def _is_closed(self) -> bool:
-        return self.bound >= self.cost * (1 - 2 * _NO_GAIN)
-
     def _offer(self, positions: Mapping[int, int], cost: float) -> None:
         if cost < self.cost:
             model = self.model
@@ -114,92 +112,102 @@ class PartSearch:
         self.bound = max(self.bound, least)
 
     def _round(self) -> bool:
-        """Reduce, bound, search and prune; whether another round is worth it."""
+        """Reduce, bound, search and prune; whether to begin anew with what is left."""
         model = self.model
         reduce_model(model)
         if not model.costs:
             self._offer({}, model.constant)
             self._raise_bound(model.constant)
             return False
-        search = LocalSearch(model)
-        first = {v: int(cost.argmin()) for v, cost in model.costs.items()}
-        self._start, cost = search.improve(first)
-        self._offer(self._start, cost)
+        num_choices = model.num_choices
+        self._descend({v: int(cost.argmin()) for v, cost in model.costs.items()})
         relaxation = Relaxation(model)
-        self._sweep(relaxation, search)
-        if self._is_closed or self._is_late():
-            self._search_ilp_if_nothing_is_known(relaxation)
-            return False
-        if self._prune(relaxation):
-            return True
-        passes = FrontierSearch(model, relaxation, frontier_order(model))
+        self._sweep(relaxation)
+        order: list[int] = []
         for most in _STATES:
-            limit = self.cost * (1 - _NO_GAIN) - relaxation.bound
-            passed = passes.run(limit, most, self._is_late)
-            if passed.positions is not None:
-                positions, cost = search.improve(passed.positions)
-                self._start = positions
-                self._offer(positions, cost)
-            self._raise_bound(relaxation.bound + passed.least_open)
-            if self._is_closed or self._is_late():
-                return False
-            if self._prune(relaxation):
+            if self._is_done():
+                break
+            self._prune(relaxation)
+            if model.num_choices < _WORTH_A_NEW_ROUND * num_choices:
                 return True
-        self._search_ilp(relaxation)
+            if not order:
+                order = frontier_order(model)
+                relaxation.follow(order)
+            self._sweep(relaxation)
+            if self._is_done():
+                break
+            relaxation.lean()
+            self._pass(FrontierSearch(model, relaxation, order), relaxation, most)
+        if not self._is_done() or self.assignment is None:
+            self._search_ilp(relaxation)
         return False
+
+    def _is_done(self) -> bool:
+        """Whether the gap is closed or the time is over."""
+        is_closed = self.bound >= self.cost * (1 - 2 * _NO_GAIN)
+        return is_closed or self.clock.left_s <= 0
+
+    def _pass(self, search: FrontierSearch, relaxation: Relaxation, most: int) -> None:
+        limit = self.cost * (1 - _NO_GAIN) - relaxation.bound
+        passed = search.run(limit, most, self._is_late)
+        if passed.positions is not None:
+            self._descend(passed.positions)
+        self._raise_bound(relaxation.bound + passed.least_open)
+
+    def _descend(self, start: Mapping[int, int]) -> None:
+        """Note the local optimum that ``start`` leads to."""
+        positions, cost = LocalSearch(self.model).improve(start)
+        self._offer(positions, cost)
 
     def _is_late(self) -> bool:
         return self.clock.left_s <= 0
 
-    def _sweep(self, relaxation: Relaxation, search: LocalSearch) -> None:
-        """Raise the bound until little more is gained, trying assignments on the way."""
+    def _sweep(self, relaxation: Relaxation) -> None:
+        """Raise the bound until little more is gained; try assignments on the way."""
+        search = LocalSearch(self.model)
         before = relaxation.bound
         for sweep in range(1, _MOST_SWEEPS + 1):
             relaxation.sweep()
             if sweep % _SWEEPS_BETWEEN_LOOKS and not self._is_late():
                 continue
-            positions, cost = search.improve(relaxation.decode())
-            if cost < self.cost:
-                self._start = positions
-                self._offer(positions, cost)
+            self._offer(*search.improve(relaxation.decode()))
             self._raise_bound(relaxation.bound)
             gained = relaxation.bound - before
-            if gained < _STALLED * (self.cost - relaxation.bound) or self._is_late():
+            if self._is_done() or gained < _STALLED * (self.cost - relaxation.bound):
                 return
             before = relaxation.bound
 
-    def _prune(self, relaxation: Relaxation) -> bool:
-        """Drop the choices that are too dear, if they are many."""
-        if self.cost == inf:
-            return False
+    def _prune(self, relaxation: Relaxation) -> None:
+        """Drop the choices that are too dear."""
         gap = self.cost * (1 - _NO_GAIN) - relaxation.bound
-        keeps = {v: s <= gap for v, s in relaxation.surpluses().items()}
-        total = sum(len(keep) for keep in keeps.values())
-        dear = total - sum(int(keep.sum()) for keep in keeps.values())
-        if dear < _WORTH_A_RESTART * (total - len(keeps)):
-            return False
+        keeps = {v: s <= gap for v, s in surpluses(relaxation).items()}
         for variable, keep in keeps.items():
             if not keep.any():
                 raise DeadEnd(variable)
-            if not keep.all():
-                self.model.restrict(variable, keep)
-        return True
+        if not all(keep.all() for keep in keeps.values()):
+            relaxation.restrict(keeps)
 
-    def _search_ilp_if_nothing_is_known(self, relaxation: Relaxation) -> None:
-        if self.assignment is None:
-            self._search_ilp(relaxation)
+    def _known_positions(self, relaxation: Relaxation) -> dict[int, int]:
+        """Return the best assignment known, or another if it was pruned away."""
+        positions: dict[int, int] = {}
+        for variable, domain in self.model.domains.items():
+            choice = -1 if self.assignment is None else self.assignment[variable]
+            position = int(np.searchsorted(domain, choice))
+            if position == len(domain) or domain[position] != choice:
+                return LocalSearch(self.model).improve(relaxation.decode())[0]
+            positions[variable] = position
+        return positions
 
     def _search_ilp(self, relaxation: Relaxation) -> None:
         self.used_ilp = True
         outcome = solve_ilp(
             self.model,
             relaxation,
-            self._start,
+            self._known_positions(relaxation),
             self.cost,
             max(self.clock.left_s, _GRACE_S if self.assignment is None else 0.0),
             self.threads,
         )
         if outcome.positions is not None:
-            positions, cost = LocalSearch(self.model).improve(outcome.positions)
-            self._offer(positions, cost)
+            self._descend(outcome.positions)
         self._raise_bound(outcome.bound)

@@ -3,8 +3,9 @@
 A pin names a parameter, buffer, input or node. For a parameter it fixes the storage;
 ``use=(...)`` fixes the placement in which the step uses it, alone or after a storage:
 ``"(S(0), B) use=(B, B)"``; whole on every axis, it holds through transposes and other
-views too. For an input, of which every rank is given the whole batch, the pin is its
-use. For a node it fixes the placement of its (first) result.
+views too. An input's pin says how it enters: dims that it splits stay split on their
+way (split_inputs.py), of what is ``B`` a use may still take a slice, which is free of
+communication. For a node a pin fixes the placement of its (first) result.
 """
 
 from __future__ import annotations
@@ -42,12 +43,26 @@ def parse_pin(name: str, text: str) -> Pin:
         raise BadOptions(f"pin {name!r}: {error}") from error
 
 
-def check_pin(name: str, pin: Pin, type_: TensorType, mesh: Mesh) -> None:
+def check_pin(
+    name: str, pin: Pin, type_: TensorType, mesh: Mesh, stored: bool = False
+) -> None:
     """Check that a pin is legal for the tensor it names.
+
+    Args:
+        name: what the pin names.
+        pin: what it fixes.
+        type_: the tensor's logical type.
+        mesh: the ranks.
+        stored: whether it is kept from step to step (a parameter, a buffer).
 
     Raises:
         BadOptions: naming the pin, the shape and what is wrong.
     """
+    if stored and pin.placement is not None and pin.placement.has_partial:
+        raise BadOptions(
+            f"pin {name!r} is illegal: {pin.placement} cannot be stored; want S or B "
+            f"per axis (a partial use is 'use={pin.placement}')"
+        )
     for placement in (pin.placement, pin.use):
         if placement is None:
             continue

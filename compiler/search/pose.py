@@ -100,9 +100,8 @@ class _Poser:
         self.pins: dict[fx.Node, Pin] = {}
         for name, pin in parsed.items():
             node = self.names[name]
-            check_pin(name, pin, type_of(Value(node, 0)), self.mesh)
-            if self._is_input(node):
-                pin = Pin(pin.placement, pin.use or pin.placement)
+            stored = node in self.roles and not self._is_input(node)
+            check_pin(name, pin, type_of(Value(node, 0)), self.mesh, stored)
             self.pins[node] = pin
         self.split_inputs = SplitInputs(
             {

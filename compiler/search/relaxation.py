@@ -17,6 +17,7 @@ that a port can do without go to the others after every sweep.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -37,6 +38,7 @@ from partita.compiler.search.model import (
 class End:
     """One end of a link: ``table`` is [own class, other's class], shared by both."""
 
+    link: int  # the same number for both ends
     other: int
     table: Floats
     own: Ints
@@ -59,21 +61,35 @@ class SplitStar:
 
     def __init__(self, star: Star) -> None:
         self.sets = {variable: port.sets for variable, port in star.ports.items()}
-        takes = np.array([sets.any(axis=0) for sets in self.sets.values()])
-        self.takers = takes[:, None, :].astype(np.float64)
-        self.count = np.maximum(self.takers.sum(axis=0), 1.0)
         prices = np.where(star.boxing < inf, star.boxing, 0.0)
-        self.shares = self.takers * (prices / self.count)
+        takes = np.array([sets.any(axis=0) for sets in self.sets.values()])[:, None, :]
+        self.shares = takes * (prices / np.maximum(takes.sum(axis=0), 1))
         self.tables: dict[int, Floats] = {}
-        self.singles: dict[int, tuple[Ints, Ints]] = {}
         for variable, share in self.share_of().items():
             sets = self.sets[variable]
             impossible = np.isinf(price_of_sets(star.boxing, sets))
             table = np.where(impossible, inf, price_of_sets(share, sets))
             self.tables[variable] = np.ascontiguousarray(table)
+        self._look_at_sets()
+
+    def _look_at_sets(self) -> None:
+        takes = np.array([sets.any(axis=0) for sets in self.sets.values()])
+        self.takers = takes[:, None, :].astype(np.float64)
+        self.count = np.maximum(self.takers.sum(axis=0), 1.0)
+        # (class, placement) pairs of the ports whose classes want one or none each
+        self.singles: dict[int, tuple[Ints, Ints]] = {}
+        for variable, sets in self.sets.items():
             if sets.sum(axis=1).max() <= 1 and sets.sum(axis=0).max() <= 1:
                 classes, columns = np.nonzero(sets)
                 self.singles[variable] = (classes, columns)
+
+    def restrict(self, made: Ints, classes: dict[int, Ints]) -> None:
+        """Keep these classes of the producer and of every port."""
+        self.shares = np.ascontiguousarray(self.shares[:, made])
+        for variable, kept in classes.items():
+            self.sets[variable] = self.sets[variable][kept]
+            self.tables[variable] = self.tables[variable][np.ix_(made, kept)]
+        self._look_at_sets()
 
     def share_of(self) -> dict[int, Floats]:
         """Return each port's share [made, wanted] of the prices."""
@@ -81,7 +97,7 @@ class SplitStar:
 
     def level(self) -> None:
         """Take from every port what it can spare and share it out evenly."""
-        spare = np.zeros_like(self.shares)
+        spare = np.where(self.takers > 0.0, 0.0, self.shares)
         for port, (variable, table) in enumerate(self.tables.items()):
             sets = self.sets[variable]
             if variable in self.singles:
@@ -105,54 +121,88 @@ class SplitStar:
             np.maximum(table, 0.0, out=table)
 
 
+def _stand_in(name: int) -> int:
+    """Return the variable without a say that makes a star's tensor if nobody does."""
+    return -2 - name
+
+
 class Relaxation:
-    """The lower bound of one model, which must not change meanwhile."""
+    """The lower bound of one model, whose choices only ``restrict`` may take away."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
         self.bound = model.constant
         self.theta = {variable: cost.copy() for variable, cost in model.costs.items()}
-        self.ends: dict[int, list[End]] = {variable: [] for variable in model.costs}
         self.stars = {name: SplitStar(star) for name, star in model.stars.items()}
         self.tables: dict[tuple[int, int], Floats] = {}
         for variable, edges in model.edges.items():
             for other, edge in edges.items():
                 if variable == edge.first:
-                    table = edge.table.copy()
-                    self.tables[variable, other] = table
-                    own, theirs = edge.first_class, edge.second_class
-                    self._link(variable, other, table, own, theirs)
+                    lowest = float(edge.table.min())
+                    self.bound += lowest
+                    self.tables[variable, other] = edge.table - lowest
+        for name, star in model.stars.items():
+            if star.producer == NOBODY:
+                self.theta[_stand_in(name)] = np.zeros(1)
+        self.num_links = 0
+        self._connect()
+        self.follow([*model.costs])
+
+    def _connect(self) -> None:
+        """Make the ends of all links anew."""
+        self.num_links = 0
+        self.ends: dict[int, list[End]] = {variable: [] for variable in self.theta}
+        for (first, second), table in self.tables.items():
+            edge = self._model.edges[first][second]
+            self._link(first, second, table, edge.first_class, edge.second_class)
         for name, split in self.stars.items():
-            star = model.stars[name]
+            star = self._model.stars[name]
             producer, made = star.producer, star.made
             if producer == NOBODY:
-                # a variable without a say; its number is in nobody else's use
-                producer, made = -2 - name, np.zeros(1, dtype=np.int64)
-                self.theta[producer] = np.zeros(1)
-                self.ends[producer] = []
+                producer, made = _stand_in(name), np.zeros(1, dtype=np.int64)
             for variable, table in split.tables.items():
                 classes = star.ports[variable].classes
                 self._link(producer, variable, table, made, classes)
-        self._order = self._make_order()
-        place = {variable: index for index, variable in enumerate(self._order)}
-        self._forward = self._later(place, 1)
-        self._backward = self._later(place, -1)
 
     def _link(
         self, first: int, second: int, table: Floats, own: Ints, theirs: Ints
     ) -> None:
-        lowest = float(table.min())
-        if lowest < 0.0:
-            table -= lowest
-            self.bound += lowest
-        self.ends[first].append(End(second, table, own, theirs))
-        self.ends[second].append(End(first, table.T, theirs, own))
+        number = self.num_links
+        self.num_links += 1
+        self.ends[first].append(End(number, second, table, own, theirs))
+        self.ends[second].append(End(number, first, table.T, theirs, own))
 
-    def _make_order(self) -> list[int]:
-        """Order the variables as the program's nodes; those without a say come last."""
-        return [v for v in sorted(self.theta) if v >= 0] + [
-            v for v in self.theta if v < 0
-        ]
+    def restrict(self, keeps: Mapping[int, Bools]) -> None:
+        """Take choices away from the model, and what was moved about stays."""
+        model = self._model
+        for (first, second), table in self.tables.items():
+            edge = model.edges[first][second]
+            rows = np.unique(edge.first_class[keeps[first]])
+            columns = np.unique(edge.second_class[keeps[second]])
+            self.tables[first, second] = table[np.ix_(rows, columns)]
+        for name, split in self.stars.items():
+            star = model.stars[name]
+            made = np.zeros(1, dtype=np.int64)
+            if star.producer != NOBODY:
+                made = np.unique(star.made[keeps[star.producer]])
+            classes = {
+                variable: np.unique(port.classes[keeps[variable]])
+                for variable, port in star.ports.items()
+            }
+            split.restrict(made, classes)
+        for variable, keep in keeps.items():
+            self.theta[variable] = self.theta[variable][keep]
+            if not keep.all():
+                model.restrict(variable, keep)
+        self._connect()
+        self.follow([v for v in self._order if v >= 0])
+
+    def follow(self, order: Sequence[int]) -> None:
+        """Sweep in this order from now on; those without a say come first."""
+        self._order = [*(v for v in self.theta if v < 0), *order]
+        place = {variable: index for index, variable in enumerate(self._order)}
+        self._forward = self._later(place, 1)
+        self._backward = self._later(place, -1)
 
     def _later(self, place: dict[int, int], sign: int) -> dict[int, list[End]]:
         return {
@@ -162,45 +212,44 @@ class Relaxation:
 
     def sweep(self) -> None:
         """Go through all variables there and back; the bound can only rise."""
-        self._pass(self._order, self._forward, self._backward)
-        self._pass(self._order[::-1], self._backward, self._forward)
+        for variable in self._order:
+            ahead = self._forward[variable]
+            others = max(len(ahead), len(self._backward[variable]))
+            self._visit(variable, ahead, others)
+        for variable in reversed(self._order):
+            ahead = self._backward[variable]
+            others = max(len(ahead), len(self._forward[variable]))
+            self._visit(variable, ahead, others)
         for star in self.stars.values():
             star.level()
 
-    def _pass(
-        self,
-        order: list[int],
-        later: dict[int, list[End]],
-        earlier: dict[int, list[End]],
-    ) -> None:
-        for variable in order:
-            theta = self.theta[variable]
-            for end in self.ends[variable]:
-                least = end.table.min(axis=1)
-                end.table -= least[:, None]
-                theta += least[end.own]
-            lowest = theta.min()
-            self.bound += float(lowest)
-            theta -= lowest
-            ahead = later[variable]
-            if not ahead:
-                continue
-            part = theta / max(len(ahead), len(earlier[variable]))
-            for end in ahead:
-                give = end.least(part)
-                end.table += give[:, None]
-                theta -= give[end.own]
-            np.maximum(theta, 0.0, out=theta)
+    def lean(self) -> None:
+        """Move everything as far as possible to the front of the order.
 
-    def surpluses(self) -> dict[int, Floats]:
-        """Return, per variable, by how much each choice exceeds the bound at least."""
-        found: dict[int, Floats] = {}
-        for variable in self._model.costs:
-            surplus = self.theta[variable].copy()
-            for end in self.ends[variable]:
-                surplus += end.table.min(axis=1)[end.own]
-            found[variable] = surplus
-        return found
+        A search along the order then meets early what a choice will cost later.
+        """
+        for variable in reversed(self._order):
+            ahead = self._backward[variable]
+            self._visit(variable, ahead, len(ahead))
+
+    def _visit(self, variable: int, ahead: list[End], num_parts: int) -> None:
+        """Collect from all links, and hand equal parts to the links ahead."""
+        theta = self.theta[variable]
+        for end in self.ends[variable]:
+            least = end.table.min(axis=1)
+            end.table -= least[:, None]
+            theta += least[end.own]
+        lowest = theta.min()
+        self.bound += float(lowest)
+        theta -= lowest
+        if not ahead:
+            return
+        part = theta / num_parts
+        for end in ahead:
+            give = end.least(part)
+            end.table += give[:, None]
+            theta -= give[end.own]
+        np.maximum(theta, 0.0, out=theta)
 
     def decode(self) -> dict[int, int]:
         """Return an assignment that follows the relaxation, variable by variable."""

@@ -36,16 +36,26 @@ def capture_for(
         BadOptions: when the plan's loss was a function and none is given.
         BadPlan: when the plan is of another model; the message says what differs.
     """
-    loss = loss or plan.loss_function
+    loss = loss_of(plan, loss)
+    spec = spec or to_capture(plan.inputs)
+    captured = capture_spec(model, spec, loss=loss, train=plan.options.train)
+    check_same_model(model, captured.program, plan)
+    return captured
+
+
+def loss_of(plan: Plan, given: LossFunction | None) -> LossFunction | None:
+    """Return the loss function to capture with: the one given, else the plan's own.
+
+    Raises:
+        BadOptions: when the plan's loss was a function and none is given.
+    """
+    loss = given or plan.loss_function
     if plan.options.loss is LossKind.CALLABLE and loss is None:
         raise BadOptions(
             "the plan was made with Options(loss=...), which a plan cannot hold; give "
             "the same function again as loss="
         )
-    spec = spec or to_capture(plan.inputs)
-    captured = capture_spec(model, spec, loss=loss, train=plan.options.train)
-    check_same_model(model, captured.program, plan)
-    return captured
+    return loss
 
 
 def check_same_model(model: torch.nn.Module, program: Program, plan: Plan) -> None:

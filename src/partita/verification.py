@@ -18,7 +18,9 @@ from typing import Any
 import torch
 
 from partita.compiler.capture.capture import Captured
+from partita.compiler.capture.draws import LayoutFreeDraws
 from partita.compiler.capture.inputs import describe, name_leaves
+from partita.compiler.capture.random_numbers import seed_value
 from partita.compiler.capture.scored_model import (
     LossFunction,
     name_outputs,
@@ -32,7 +34,7 @@ from partita.compiler.local_invariants import in_step, local_of_all
 from partita.compiler.plan.plan import Plan
 from partita.compiler.rules.rule import RuleSet
 from partita.compiler.rules.table import default_rules
-from partita.lowering import Lowered, capture_for
+from partita.lowering import Lowered, capture_for, loss_of
 from partita.passes.promote_precision import (
     promote_arguments,
     promote_precision,
@@ -99,11 +101,16 @@ class Reference:
         kwargs: dict[str, Any],
         loss: LossFunction | None,
         train: bool,
+        draws: tuple[str, ...] = (),
     ) -> Reference:
-        """Call a copy of ``model`` as the user does, and differentiate its loss."""
+        """Call a copy of ``model`` as the user does, and differentiate its loss.
+
+        Random numbers are those that a program with these ``draws`` draws for seed 0.
+        """
         model = copy.deepcopy(model)
         before = {n: b.clone() for n, b in model.named_buffers()}
-        with torch.set_grad_enabled(train):
+        drawing = LayoutFreeDraws(torch.tensor(seed_value(0, 0)), draws)
+        with torch.set_grad_enabled(train), drawing:
             returned = model(*args, **kwargs)
         outputs = name_outputs(returned)
         values: Tensors = {}
@@ -191,18 +198,19 @@ class Verifier:
         kwargs: dict[str, Any],
         loss: LossFunction | None = None,
         train: bool = True,
+        draws: tuple[str, ...] = (),
     ) -> Verifier:
-        """Run the user's module in both precisions."""
+        """Run the user's module in both precisions; ``draws`` as in ``Reference``."""
         if any(p.is_meta for p in model.parameters()):
             raise BadOptions(
                 "verify needs the model's values, but it is on the meta device; "
                 "materialize it, or verify a smaller one of the same architecture"
             )
-        own = Reference.of(model, args, kwargs, loss, train)
+        own = Reference.of(model, args, kwargs, loss, train, draws)
         doubled = copy.deepcopy(model).double()
         with double_precision(), promoting_floats(promote_arguments):
             args64, kwargs64 = pytree.tree_map(_promoted, (args, kwargs))
-            double = Reference.of(doubled, args64, kwargs64, loss, train)
+            double = Reference.of(doubled, args64, kwargs64, loss, train, draws)
         return cls(model, args, kwargs, loss, double, own)
 
     def verify(self, plan: Plan, rules: RuleSet = default_rules) -> Report:
@@ -350,7 +358,12 @@ def verify(
         kwargs: keyword inputs.
 
     Raises:
+        BadOptions: when the plan's loss was a function and none is given.
         BadPlan: when the plan is of another model, or of other input shapes.
     """
-    loss = loss or plan.loss_function
-    return Verifier.of(model, args, kwargs, loss, plan.options.train).verify(plan)
+    loss = loss_of(plan, loss)
+    spec = describe(model, args, kwargs)
+    captured = capture_for(model, plan, spec, loss)
+    draws = captured.program.draws
+    verifier = Verifier.of(model, args, kwargs, loss, plan.options.train, draws)
+    return verifier.verify_captured(captured, plan)

@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 
 from partita.compiler.errors import BadOptions, RankFailed
+from partita.compiler.ir.mesh import Mesh
+from partita.runtime.groups import bind
 from partita.runtime.launch import launch
 from partita.runtime.target import find_target
 
@@ -17,7 +19,7 @@ pytestmark = pytest.mark.dist
 
 
 def add_ranks(offset: int) -> list[int]:
-    dist.init_process_group("gloo")
+    bind(Mesh(tp=2), "cpu")
     total = torch.tensor([dist.get_rank() + offset])
     dist.all_reduce(total)
     return [dist.get_rank(), int(total)]

@@ -154,16 +154,18 @@ def test_unused_constants_are_dropped_from_the_inputs() -> None:
     assert len(program.constants) == 2
 
 
-def test_random_ops_are_refused_by_line() -> None:
+def test_unknown_draws_are_refused_by_line() -> None:
     b = Builder()
     x = b.enter("x", "f32[4]")
-    drawn = b.call("rand_like/0", aten.rand_like.default, (x,), "f32[4]")
-    b.leave(OutputKind.OUTPUT, "y", drawn)
+    drawn = b.call("randperm/0", aten.randperm.default, (4,), "i64[4]")
+    b.leave(OutputKind.OUTPUT, "y", x)
+    b.leave(OutputKind.OUTPUT, "z", drawn)
     with pytest.raises(CaptureFailed) as caught:
         canonicalize(b.program())
     assert str(caught.value) == (
-        "model.py:7: aten.rand_like.default in the model itself draws random numbers "
-        "that would depend on the layout; set its dropout to 0 or call model.eval()"
+        "model.py:7: aten.randperm.default in the model itself draws random numbers in "
+        "a way that would depend on the layout; call model.eval(), or draw with "
+        "dropout, bernoulli, rand, randn or randint"
     )
 
 

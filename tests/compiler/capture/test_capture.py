@@ -200,15 +200,13 @@ class Dropping(small.Scale):
         return self.drop(x * self.w).sum()  # HERE
 
 
-def test_dropout_is_refused_by_name() -> None:
-    with pytest.raises(CaptureFailed) as caught:
-        capture(Around(Dropping()), (small.batch(),), {})
-    file, _, line = small.line_of(Dropping).rpartition(":")
-    assert str(caught.value) == (
-        f"tests/compiler/capture/{file.rpartition('/')[2]}:{line}: "
-        "aten.native_dropout.default in module 'inner.drop' draws random numbers that "
-        "would depend on the layout; set its dropout to 0 or call model.eval()"
-    )
+def test_dropout_draws_by_seed_and_element() -> None:
+    program = capture(Around(Dropping()), (small.batch(),), {}).program
+    ops = [op_name(node) for node in program.calls()]
+    assert ops.count("partita.random.default") == 1
+    assert "aten.native_dropout.default" not in ops
+    (draw,) = program.draws
+    assert draw.startswith("inner.drop/native_dropout")
 
 
 def test_dropout_in_eval_mode_is_nothing() -> None:

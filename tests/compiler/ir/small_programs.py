@@ -30,7 +30,7 @@ from partita.compiler.ir.tensor_type import TensorType
 
 
 def signature(text: str) -> Signature:
-    """Read ``S(0), B -> P``, for one axis each; ``S(0) B, B B -> ...`` for two."""
+    """Read ``S(0;2|4), B -> P`` for one axis, ``S(0) B, B B -> P B`` for two."""
     left, right = (
         tuple(_placement(part) for part in side.split(",") if part.strip())
         for side in text.split("->")

@@ -88,6 +88,17 @@ def test_pin_that_fits_is_accepted() -> None:
     assert pin.use == at("(B, S(0))")
 
 
+def test_what_is_stored_is_never_partial() -> None:
+    pin = parse_pin("w", "(S(0), P(sum))")
+    check_pin("w", pin, MATRIX, GRID)
+    with pytest.raises(BadOptions) as caught:
+        check_pin("w", pin, MATRIX, GRID, stored=True)
+    assert str(caught.value) == (
+        "pin 'w' is illegal: (S(0), P(sum)) cannot be stored; want S or B per axis (a "
+        "partial use is 'use=(S(0), P(sum))')"
+    )
+
+
 KNOWN = ("h.0.attn.weight", "h.0.mlp.weight", "h.1.attn.weight", "input_ids")
 
 

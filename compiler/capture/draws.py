@@ -1,0 +1,330 @@
+"""Ops that draw random numbers, rewritten to draws that do not know the layout.
+
+``rewrite_draws`` changes a captured program; ``LayoutFreeDraws`` runs the user's eager
+model with the same numbers, so that the two can be compared. The n-th op that draws in
+one is the n-th in the other: capture traced the very calls that eager mode makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from partita.compiler.capture.random_numbers import draw, stream_of
+from partita.compiler.capture.torch_private import DispatchMode
+from partita.compiler.errors import CaptureFailed
+from partita.compiler.ir.program import (
+    InputKind,
+    InputRole,
+    NodeInfo,
+    Phase,
+    Program,
+    Value,
+    info,
+    op_name,
+    set_info,
+    type_of,
+)
+from partita.compiler.ir.tensor_type import TensorType
+
+aten = torch.ops.aten
+
+SEED_TYPE = TensorType((), torch.int64)
+
+
+def draws_numbers(target: object) -> bool:
+    """Whether an op draws random numbers."""
+    return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
+
+
+class _Writer:
+    """Writes the nodes that take the place of one op that draws."""
+
+    def __init__(self, node: fx.Node, seed: fx.Node) -> None:
+        self.node = node
+        self.seed = seed
+        self.fact = info(node)
+        self.count = 0
+
+    def call(
+        self, op: Any, args: tuple[Any, ...], type_: TensorType, **kwargs: Any
+    ) -> fx.Node:
+        """Add a call whose one result is of ``type_``."""
+        new = self.node.graph.call_function(op, args, kwargs)
+        key = f"{self.fact.key}/draw{self.count}"
+        self.count += 1
+        set_info(new, replace(self.fact, key=key, types=(type_,)))
+        return new
+
+    def numbers(self, shape: Sequence[int], kind: str) -> fx.Node:
+        """Draw numbers of a logical shape."""
+        device = torch.device("cpu")
+        indices = [
+            self.call(
+                aten.arange.default,
+                (size,),
+                TensorType((size,), torch.int64),
+                dtype=torch.int64,
+                device=device,
+            )
+            for size in shape
+        ]
+        dtype = torch.int64 if kind == "bits" else torch.float32
+        stream = stream_of(self.fact.key)
+        args = (self.seed, indices, list(shape), stream, kind)
+        op = torch.ops.partita.random.default
+        return self.call(op, args, TensorType(tuple(shape), dtype))
+
+    def cast(self, value: fx.Node, dtype: torch.dtype) -> fx.Node:
+        """Convert a value to ``dtype``.
+
+        Written even where nothing changes: in a program in double precision this is
+        where the numbers, which are drawn in single, become doubles.
+        """
+        (type_,) = info(value).types
+        assert type_ is not None
+        wanted = TensorType(type_.shape, dtype)
+        return self.call(aten._to_copy.default, (value,), wanted, dtype=dtype)
+
+    def scaled(self, value: fx.Node, factor: float, shift: float) -> fx.Node:
+        """Return value * factor + shift."""
+        (type_,) = info(value).types
+        assert type_ is not None
+        if factor != 1.0:
+            value = self.call(aten.mul.Tensor, (value, factor), type_)
+        if shift != 0.0:
+            value = self.call(aten.add.Tensor, (value, shift), type_)
+        return value
+
+
+def _argument(node: fx.Node, position: int, name: str, default: Any) -> Any:
+    if len(node.args) > position:
+        return node.args[position]
+    return node.kwargs.get(name, default)
+
+
+def _dropout(write: _Writer, node: fx.Node, type_: TensorType) -> fx.Node:
+    """Replace both results; return the kept mask, which stands for none of them."""
+    x, probability, is_training = node.args
+    assert isinstance(probability, float | int)
+    keep = 1.0 - probability if is_training is not False else 1.0
+    mask_type = TensorType(type_.shape, torch.bool)
+    uniform = write.numbers(type_.shape, "uniform")
+    mask = write.call(aten.lt.Scalar, (uniform, keep), mask_type)
+    kept = write.call(aten.mul.Tensor, (x, mask), type_)
+    out = write.scaled(kept, 1.0 / keep if keep else 0.0, 0.0)
+    for user in list(node.users):
+        user.replace_all_uses_with(mask if user.args[1] else out)
+        node.graph.erase_node(user)
+    return mask
+
+
+def _bernoulli(write: _Writer, node: fx.Node, type_: TensorType) -> fx.Node:
+    mask_type = TensorType(type_.shape, torch.bool)
+    uniform = write.numbers(type_.shape, "uniform")
+    if node.target is aten.bernoulli.p:
+        mask = write.call(aten.lt.Scalar, (uniform, node.args[1]), mask_type)
+    else:
+        mask = write.call(aten.lt.Tensor, (uniform, node.args[0]), mask_type)
+    return write.cast(mask, type_.dtype)
+
+
+def _uniform(write: _Writer, node: fx.Node, type_: TensorType) -> fx.Node:
+    low, high = 0.0, 1.0
+    if node.target is aten.uniform.default:
+        low = float(_argument(node, 1, "from", 0.0))
+        high = float(_argument(node, 2, "to", 1.0))
+    uniform = write.cast(write.numbers(type_.shape, "uniform"), type_.dtype)
+    return write.scaled(uniform, high - low, low)
+
+
+def _normal(write: _Writer, node: fx.Node, type_: TensorType) -> fx.Node:
+    mean, std = 0.0, 1.0
+    if node.target is aten.normal_functional.default:
+        mean = float(_argument(node, 1, "mean", 0.0))
+        std = float(_argument(node, 2, "std", 1.0))
+    normal = write.cast(write.numbers(type_.shape, "normal"), type_.dtype)
+    return write.scaled(normal, std, mean)
+
+
+def _integers(write: _Writer, node: fx.Node, type_: TensorType) -> fx.Node:
+    has_low = node.target is aten.randint.low
+    low, high = (node.args[0], node.args[1]) if has_low else (0, node.args[0])
+    assert isinstance(low, int)
+    assert isinstance(high, int)
+    integer = TensorType(type_.shape, torch.int64)
+    bits = write.numbers(type_.shape, "bits")
+    value = write.call(aten.remainder.Scalar, (bits, high - low), integer)
+    if low:
+        value = write.call(aten.add.Tensor, (value, low), integer)
+    return write.cast(value, type_.dtype)
+
+
+_REWRITES: dict[object, Callable[[_Writer, fx.Node, TensorType], fx.Node]] = {
+    aten.native_dropout.default: _dropout,
+    aten.bernoulli.default: _bernoulli,
+    aten.bernoulli.p: _bernoulli,
+    aten.rand.default: _uniform,
+    aten.rand_like.default: _uniform,
+    aten.uniform.default: _uniform,
+    aten.randn.default: _normal,
+    aten.randn_like.default: _normal,
+    aten.normal_functional.default: _normal,
+    aten.randint.default: _integers,
+    aten.randint.low: _integers,
+}
+
+
+def rewrite_draws(program: Program) -> Program:
+    """Return ``program`` with every op that draws replaced, in place on its graph.
+
+    ``draws`` of the result names the nodes that drew, in the order of their calls,
+    those whose numbers nobody uses included.
+
+    Raises:
+        CaptureFailed: for an op that draws in a way that is not known here.
+    """
+    graph = program.graph
+    drawing = [node for node in graph.nodes if draws_numbers(node.target)]
+    if not drawing:
+        return program
+    first = next(node for node in graph.nodes if node.op != "placeholder")
+    with graph.inserting_before(first):
+        seed = graph.placeholder("seed")
+    fact = NodeInfo(f"{InputKind.SEED}:seed", Phase.FORWARD, (SEED_TYPE,))
+    set_info(seed, fact)
+    keys: list[str] = []
+    for node in drawing:
+        rewrite = _REWRITES.get(node.target)
+        fact = info(node)
+        if rewrite is None:
+            raise CaptureFailed(
+                f"{fact.source}: {op_name(node)} in "
+                f"{f'module {fact.module!r}' if fact.module else 'the model itself'} "
+                "draws random numbers in a way that would depend on the layout; call "
+                "model.eval(), or draw with dropout, bernoulli, rand, randn or randint"
+            )
+        keys.append(fact.key)
+        type_ = type_of(Value(node, 0))
+        with graph.inserting_before(node):
+            value = rewrite(_Writer(node, seed), node, type_)
+        node.replace_all_uses_with(value)
+        graph.erase_node(node)
+    inputs = (*program.inputs, InputRole(InputKind.SEED, "seed"))
+    return replace(program, inputs=inputs, draws=tuple(keys))
+
+
+class LayoutFreeDraws(DispatchMode):
+    """Within it eager ops draw what a program draws for the same seed.
+
+    Args:
+        seed: 0-d int64, see ``seed_value``.
+        draws: of the program, see ``rewrite_draws``.
+    """
+
+    def __init__(self, seed: Tensor, draws: Sequence[str]) -> None:
+        super().__init__()
+        self._seed = seed
+        self._left = list(reversed(draws))
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if not draws_numbers(func):
+            return func(*args, **kwargs)
+        eager = _EAGER.get(func)
+        if eager is None or not self._left:
+            raise CaptureFailed(
+                f"the model calls {func}, which its capture does not draw; verify "
+                "cannot give both the same numbers"
+            )
+        stream = stream_of(self._left.pop())
+
+        def numbers(shape: Sequence[int], kind: str) -> Tensor:
+            return draw(self._seed, shape, stream, kind)
+
+        return eager(numbers, func, args, kwargs)
+
+
+Numbers = Callable[[Sequence[int], str], Tensor]
+
+
+def _fill(numbers: Numbers, func: Any, args: tuple[Any, ...], _: Any) -> Tensor:
+    x, low, high = (*args, *(0.0, 1.0)[len(args) - 1 :])
+    drawn = numbers(x.shape, "uniform").to(x.dtype)
+    return x.copy_(drawn * (high - low) + low)
+
+
+def _fill_normal(numbers: Numbers, func: Any, args: tuple[Any, ...], _: Any) -> Tensor:
+    x, mean, std = (*args, *(0.0, 1.0)[len(args) - 1 :])
+    return x.copy_(numbers(x.shape, "normal").to(x.dtype) * std + mean)
+
+
+def _fill_bernoulli(
+    numbers: Numbers, func: Any, args: tuple[Any, ...], kwargs: Any
+) -> Tensor:
+    x = args[0]
+    p = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
+    return x.copy_(numbers(x.shape, "uniform") < p)
+
+
+def _new_bernoulli(
+    numbers: Numbers, func: Any, args: tuple[Any, ...], _: Any
+) -> Tensor:
+    x = args[0]
+    p = args[1] if func is aten.bernoulli.p else x
+    return (numbers(x.shape, "uniform") < p).to(x.dtype)
+
+
+def _new(kind: str) -> Callable[..., Tensor]:
+    def make(numbers: Numbers, func: Any, args: tuple[Any, ...], kwargs: Any) -> Tensor:
+        like = args[0]
+        shape = like.shape if isinstance(like, Tensor) else like
+        default = like.dtype if isinstance(like, Tensor) else torch.get_default_dtype()
+        return numbers(shape, kind).to(kwargs.get("dtype") or default)
+
+    return make
+
+
+def _new_integers(
+    numbers: Numbers, func: Any, args: tuple[Any, ...], kwargs: Any
+) -> Tensor:
+    low, high, shape = args if func is aten.randint.low else (0, *args)
+    drawn = numbers(shape, "bits") % (high - low) + low
+    return drawn.to(kwargs.get("dtype") or torch.int64)
+
+
+def _new_dropout(
+    numbers: Numbers, func: Any, args: tuple[Any, ...], _: Any
+) -> tuple[Tensor, Tensor]:
+    x, probability, is_training = args
+    keep = 1.0 - probability if is_training is not False else 1.0
+    mask = numbers(x.shape, "uniform") < keep
+    return x * mask * (1.0 / keep if keep else 0.0), mask
+
+
+_EAGER: dict[object, Callable[..., Any]] = {
+    aten.bernoulli_.float: _fill_bernoulli,
+    aten.bernoulli.default: _new_bernoulli,
+    aten.bernoulli.p: _new_bernoulli,
+    aten.uniform_.default: _fill,
+    aten.normal_.default: _fill_normal,
+    aten.rand.default: _new("uniform"),
+    aten.rand_like.default: _new("uniform"),
+    aten.randn.default: _new("normal"),
+    aten.randn_like.default: _new("normal"),
+    aten.randint.default: _new_integers,
+    aten.randint.low: _new_integers,
+    aten.native_dropout.default: _new_dropout,
+}
+
+

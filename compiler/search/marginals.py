@@ -1,0 +1,109 @@
+"""What an assignment with a given choice costs at least, by trees of links.
+
+The relaxation leaves ``bound + sum theta + sum tables`` with nothing negative. On a
+tree of links the least of that sum with x_i = a is found exactly for all i and a, by
+messages to the root and back; other links can only add to it. Every spanning tree
+gives another lower bound for every choice, and the largest counts.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+
+from partita.compiler.search.model import Floats
+from partita.compiler.search.relaxation import End, Relaxation
+
+_RANDOM_TREES = 8
+
+
+def surpluses(relaxation: Relaxation) -> dict[int, Floats]:
+    """Return by how much each choice exceeds the bound at least, per variable."""
+    strengths = np.zeros(relaxation.num_links)
+    for ends in relaxation.ends.values():
+        for end in ends:
+            finite = end.table[np.isfinite(end.table)]
+            strengths[end.link] = float(finite.mean())
+    strongest = [int(link) for link in np.argsort(-strengths, kind="stable")]
+    rng = random.Random(0)
+    orders = [strongest]
+    orders += [rng.sample(strongest, len(strongest)) for _ in range(_RANDOM_TREES)]
+    best: dict[int, Floats] = {}
+    for order in orders:
+        for variable, surplus in _on_tree(relaxation, order).items():
+            known = best.get(variable)
+            best[variable] = surplus if known is None else np.maximum(known, surplus)
+    return {variable: surplus for variable, surplus in best.items() if variable >= 0}
+
+
+def _spanning_forest(relaxation: Relaxation, order: Sequence[int]) -> set[int]:
+    """Return the links of a forest, those that come first in ``order`` preferred."""
+    ends_of: dict[int, list[int]] = {}
+    for variable, ends in relaxation.ends.items():
+        for end in ends:
+            ends_of.setdefault(end.link, []).append(variable)
+    root = {variable: variable for variable in relaxation.ends}
+
+    def find(variable: int) -> int:
+        while root[variable] != variable:
+            root[variable] = root[root[variable]]
+            variable = root[variable]
+        return variable
+
+    forest: set[int] = set()
+    for link in order:
+        first, second = (find(variable) for variable in ends_of[link])
+        if first != second:
+            root[first] = second
+            forest.add(link)
+    return forest
+
+
+def _on_tree(relaxation: Relaxation, order: Sequence[int]) -> dict[int, Floats]:
+    forest = _spanning_forest(relaxation, order)
+    branches: dict[int, list[End]] = {}
+    surplus: dict[int, Floats] = {}
+    for variable, ends in relaxation.ends.items():
+        branches[variable] = [end for end in ends if end.link in forest]
+        surplus[variable] = relaxation.theta[variable].copy()
+    # up[v] leads from v toward its root, down[v] back
+    up: dict[int, End | None] = {}
+    down: dict[int, End] = {}
+    sequence: list[int] = []
+    for start in relaxation.ends:
+        if start in up:
+            continue
+        up[start] = None
+        stack = [start]
+        while stack:
+            variable = stack.pop()
+            sequence.append(variable)
+            for end in branches[variable]:
+                if end.other not in up:
+                    down[end.other] = end
+                    stack.append(end.other)
+                    up[end.other] = next(
+                        back for back in branches[end.other] if back.link == end.link
+                    )
+    told: dict[int, Floats] = {}
+    for variable in reversed(sequence):
+        end = up[variable]
+        if end is not None:
+            least = end.least(surplus[variable])
+            told[variable] = (end.table + least[:, None]).min(axis=0)
+            surplus[end.other] += told[variable][end.theirs]
+    for variable in sequence:
+        end = up[variable]
+        if end is not None:
+            back = down[variable]
+            rest = surplus[end.other] - told[variable][back.own]
+            least = back.least(rest)
+            answer = (back.table + least[:, None]).min(axis=0)
+            surplus[variable] += answer[end.own]
+    for variable, ends in relaxation.ends.items():
+        for end in ends:
+            if end.link not in forest:
+                surplus[variable] += end.table.min(axis=1)[end.own]
+    return surplus

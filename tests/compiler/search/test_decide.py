@@ -1,0 +1,193 @@
+"""A plan says all that was decided, and adds up to what the search found."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+import torch
+from tests.compiler.capture import small_models as small
+from tests.compiler.search.hand_made import machine, planner
+from tests.models import zoo
+
+from partita.compiler.capture.fingerprint import fingerprint
+from partita.compiler.hardware.profile import Hardware
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.program import InputKind, info
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.plan.document import Ref
+from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.uses import find_uses, produced
+from partita.compiler.rules.rule import RuleSet
+from partita.compiler.rules.table import default_rules
+from partita.compiler.search.problem import cost_of
+from partita.compiler.search.solver import solve
+from partita.options import Options
+from partita.planning import Planner
+
+GRID, TP = Mesh(dp=2, tp=2), Mesh(tp=2)
+at = Placement.parse
+
+
+def mlp(mesh: Mesh = GRID, pins: dict[str, str] | None = None) -> Planner:
+    model, args, _ = zoo.mlp()
+    return planner(model, *args, mesh=mesh, pins=pins)
+
+
+def test_prediction_is_the_cost_of_the_choices() -> None:
+    found = mlp()
+    problem = found.posed.problem
+    plan = found.search()
+    seconds = cost_of(problem, solve(problem, 30.0).choices)
+    assert plan.predicted.seconds == pytest.approx(seconds, rel=1e-12)
+    parts = sum(plan.predicted.seconds_by_part.values())
+    assert parts == pytest.approx(seconds, rel=1e-12)
+    computing = sum(n.seconds for n in plan.nodes.values() if n.role is None)
+    assert plan.predicted.seconds_by_part["compute"] == pytest.approx(computing)
+    assert plan.search.status == "optimal"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_plans_hold_together(seed: int) -> None:
+    plan = mlp().random(seed)
+    plan.validate()
+    assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
+
+
+def test_plan_names_its_model_and_machine() -> None:
+    found = mlp()
+    plan = found.search()
+    assert plan.model.class_name == "Perceptron"
+    assert plan.model.fingerprint == fingerprint(found.captured.program)
+    assert plan.mesh == GRID
+    assert Hardware.from_dict(plan.hardware) == machine()
+    (stage,) = plan.stages
+    assert (stage.mesh, stage.ranks) == (GRID, (0, 1, 2, 3))
+    assert set(stage.nodes) == set(plan.order) == set(plan.nodes)
+
+
+def test_nodes_stand_as_in_the_program() -> None:
+    found = mlp()
+    plan = found.search()
+    keys = [info(node).key for node in found.captured.program.nodes()]
+    assert sorted(plan.nodes) == sorted(keys)
+    gelu = plan.nodes["gelu/0"]
+    assert gelu.op == "aten.gelu.default"
+    assert gelu.operands == (Ref("up/addmm/0"),)
+    assert gelu.source.startswith("tests/models/zoo.py:")
+    product = plan.nodes["up/addmm/0"]
+    assert product.flops == 2 * 8 * 32 * 64
+    assert plan.nodes["sum.dim_IntList/0"].constants == ("1=[0, 1]",)
+    target = plan.nodes["input:target"]
+    assert target.role is not None
+    assert (target.role.kind, target.role.name) == (InputKind.INPUT, "target")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_boxing_per_tensor_and_wanted_placement(seed: int) -> None:
+    plan = mlp().random(seed)
+    wanted: dict[tuple[Ref, Placement], set[str]] = {}
+    for use in find_uses(plan):
+        if produced(plan, use.ref) != use.wanted:
+            wanted.setdefault((use.ref, use.wanted), set()).add(use.consumer)
+    boxings = {(b.ref, b.target): set(b.consumers) for b in plan.boxings}
+    assert len(boxings) == len(plan.boxings)
+    assert boxings == wanted
+
+
+def test_a_shared_boxing_says_for_whom_it_is() -> None:
+    pins = {
+        "up/addmm/0": "S(1)",
+        "gelu/0": "S(0)",
+        "gelu/0~grad/gelu_backward/0": "S(0)",
+    }
+    plan = mlp(TP, pins).search()
+    (shared,) = [b for b in plan.boxings if b.producer == "up/addmm/0"]
+    assert shared.consumers == ("gelu/0", "gelu/0~grad/gelu_backward/0")
+    assert shared.why == "made as (S(1),), wanted as (S(0),) by gelu/0 and 1 more"
+
+
+def test_lowerings_lead_from_source_to_target() -> None:
+    plan = mlp().random(5)
+    assert plan.boxings
+    for boxing in plan.boxings:
+        assert boxing.lowering[-1].after == boxing.target
+        assert boxing.source == produced(plan, boxing.ref)
+
+
+def test_collectives_are_counted() -> None:
+    plan = mlp().random(5)
+    counts: Counter[tuple[str, str]] = Counter()
+    payloads: Counter[tuple[str, str]] = Counter()
+    for boxing in plan.boxings:
+        for step in boxing.lowering:
+            if step.bytes:
+                counts[step.kind, step.axis] += 1
+                payloads[step.kind, step.axis] += step.payload
+    assert {(c.kind, c.axis): (c.count, c.bytes) for c in plan.collectives} == {
+        key: (counts[key], payloads[key]) for key in counts
+    }
+
+
+def test_parameters_have_their_placements() -> None:
+    plan = mlp(TP, {"up.weight": "S(0) use=B", "down.weight": "S(1)"}).search()
+    up = plan.parameters["up.weight"]
+    assert up.shape == (64, 32)
+    assert up.placements.storage == at("S(0)")
+    assert up.placements.use == at("B")
+    assert up.placements.gradient == up.placements.optimizer == at("S(0)")
+    assert plan.parameters["down.weight"].placements.storage == at("S(1)")
+
+
+def test_what_is_not_trained_has_no_gradient() -> None:
+    plan = planner(small.Normed(), small.batch(), mesh=TP).search()
+    frozen = plan.parameters["frozen"].placements
+    assert (frozen.gradient, frozen.optimizer) == (None, None)
+    assert plan.parameters["unused.weight"].placements.gradient is None
+    assert plan.parameters["lin.weight"].placements.gradient is not None
+
+
+def test_buffers_and_aliases() -> None:
+    plan = planner(small.Normed(), small.batch(), mesh=TP).search()
+    assert plan.buffers["bn.running_mean"].mutated
+    assert not plan.buffers["shift"].mutated
+    ids = torch.zeros(2, 3, dtype=torch.int64)
+    tied = planner(small.Tied(), ids, mesh=TP).search()
+    assert tied.parameters["table.weight"].aliases == ("head.weight",)
+    assert tied.buffers["scale"].aliases == ("same_scale",)
+
+
+def test_alternatives_are_few_and_dearer_than_what_was_chosen() -> None:
+    plan = mlp(TP).search()
+    for node in plan.nodes.values():
+        seconds = [other.seconds for other in node.alternatives]
+        assert seconds == sorted(seconds)
+        assert len(seconds) <= 6
+        assert node.signature not in [other.signature for other in node.alternatives]
+    product = plan.nodes["up/addmm/0"]
+    assert product.alternatives
+    assert product.alternatives[0].seconds >= 0
+
+
+def test_unknown_op_is_reported() -> None:
+    model, args, _ = zoo.mlp()
+    few = RuleSet.of(tuple(r for r in default_rules.rows if "gelu" not in r.op))
+    options = Options(rules=few, hardware=machine())
+    plan = Planner.of(model, args, {}, TP, options).search()
+    assert [(r.op, r.nodes) for r in plan.reported] == [
+        ("aten.gelu.default", ("gelu/0",)),
+        ("aten.gelu_backward.default", ("gelu/0~grad/gelu_backward/0",)),
+    ]
+    assert plan.nodes["gelu/0"].signature.operands == (at("B"),)
+    assert mlp(TP).search().reported == ()
+
+
+def test_memory_is_that_of_the_placements() -> None:
+    whole = mlp(TP, {n: "B use=B" for n in ("up.weight", "down.weight")}).search()
+    split = mlp(TP, {n: "S(0) use=B" for n in ("up.weight", "down.weight")}).search()
+    before, after = whole.predicted.bytes_by_part, split.predicted.bytes_by_part
+    saved = 2 * 64 * 32 * 4 // 2
+    assert before["gradients"] - after["gradients"] >= saved
+    assert before["optimizer"] - after["optimizer"] >= 2 * saved
+    assert whole.predicted.bytes == sum(before.values())

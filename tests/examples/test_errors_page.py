@@ -1,0 +1,92 @@
+"""Every program of docs/errors.md, run: the wrong ones and the mended ones."""
+
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.examples.documented import ROOT, Block, assert_prints, blocks
+
+from partita.compiler import errors
+
+FIRST, *REST = blocks(ROOT / "docs" / "errors.md")
+SECTIONS = {
+    block.section: [b for b in REST if b.section == block.section] for block in REST
+}
+STARTS_RANKS = {"BadMesh", "RankFailed"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Work in a folder of one's own; leave the one-rank group that a block joined."""
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+def test_page_names_every_error_class() -> None:
+    page = (ROOT / "docs" / "errors.md").read_text("utf-8")
+    found = {name for name, _ in inspect.getmembers(errors, inspect.isclass)}
+
+    assert found - {"PartitaError"} == {
+        line[3:] for line in page.splitlines() if line.startswith("## ")
+    }
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        pytest.param(name, marks=(pytest.mark.dist,) if name in STARTS_RANKS else ())
+        for name in SECTIONS
+    ],
+)
+def test_wrong_programs_say_so_and_mended_ones_run(section: str, folder: Path) -> None:
+    known: dict[str, Any] = {}
+    torch.manual_seed(0)
+    exec(FIRST.text, known)
+    wrong = list(zip(SECTIONS[section], [*SECTIONS[section][1:], None], strict=True))
+
+    for block, below in wrong:
+        promised = below if below is not None and below.language == "text" else None
+        if block.language == "text":
+            continue
+        if block.language == "console":
+            assert run(block.text.split(), folder).returncode == 0
+        elif block.text.startswith("# "):
+            fails_as_script(block, promised, folder)
+        elif promised is None:
+            exec(compile(block.text, f"errors.md:{block.line}", "exec"), known)
+        else:
+            with pytest.raises(getattr(errors, section)) as caught:
+                exec(compile(block.text, f"errors.md:{block.line}", "exec"), known)
+            assert type(caught.value).__name__ == section
+            assert_prints(promised.text, str(caught.value))
+
+
+def fails_as_script(block: Block, promised: Block | None, folder: Path) -> None:
+    assert promised is not None
+    name = block.text.split()[1]
+    (folder / name).write_text(block.text, "utf-8")
+    ran = run(["python", name], folder)
+    assert ran.returncode == 1
+    error = f"partita.compiler.errors.{block.section}: "
+    assert_prints(f"...{error}{promised.text}", ran.stderr)
+
+
+def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    programs = {
+        "python": [sys.executable],
+        "torchrun": [sys.executable, "-m", "torch.distributed.run"],
+    }
+    return subprocess.run(
+        [*programs[command[0]], *command[1:]],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )

@@ -1,0 +1,102 @@
+"""README.md: its programs and commands run, its output is what they print."""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.examples.documented import ROOT, assert_prints, blocks
+
+from partita.cli.main import COMMANDS, main
+
+PAGE = ROOT / "README.md"
+EXAMPLE, OUTPUT, TRAINING = (
+    b.text for b in blocks(PAGE) if b.section == "Twenty lines"
+)
+MAKE, COMMAND_LINES = (b.text for b in blocks(PAGE) if b.language == "console")
+
+
+def run_example(capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], str]:
+    known: dict[str, Any] = {}
+    exec(EXAMPLE, known)
+    return known, capsys.readouterr().out
+
+
+def test_example_prints_what_the_page_shows(capsys: pytest.CaptureFixture[str]) -> None:
+    _, printed = run_example(capsys)
+
+    assert len([line for line in EXAMPLE.splitlines() if line]) <= 20
+    assert_prints(OUTPUT, printed)
+
+
+def test_example_is_the_quickstart() -> None:
+    quickstart = (ROOT / "examples" / "quickstart.py").read_text("utf-8")
+    body = quickstart.partition('"""\n\n')[2].splitlines()
+
+    without_docstrings = [line for line in body if '"""' not in line]
+    assert [line for line in without_docstrings if line] == [
+        line for line in EXAMPLE.splitlines() if line
+    ]
+
+
+@pytest.mark.dist
+def test_training_loop_trains_on_two_ranks(tmp_path: Path) -> None:
+    script = f"{EXAMPLE}{TRAINING}print('last loss', loss.item())\n"
+    (tmp_path / "train.py").write_text(script)
+
+    ran = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        + ["--nproc-per-node=2", "train.py"],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    last = [line for line in ran.stdout.splitlines() if line.startswith("last loss")]
+    assert len(last) == 2
+    assert last[0] == last[1]
+
+
+def test_make_targets_are_there() -> None:
+    targets = [line.split()[1] for line in MAKE.splitlines()]
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+
+    assert targets == ["demo", "test"]
+    assert all(f"\n{target}: " in makefile for target in targets)
+
+
+@pytest.mark.dist
+@pytest.mark.slow
+def test_command_lines_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+
+    for line in COMMAND_LINES.splitlines():
+        program, *words = shlex.split(line)
+        assert program == "partita"
+        assert main(words) == 0, line
+
+    assert {path.name for path in tmp_path.glob("llama*")} == {
+        "llama.plan.json",
+        "llama.html",
+    }
+
+
+def test_every_command_is_shown() -> None:
+    shown = [line.split()[1] for line in COMMAND_LINES.splitlines()]
+
+    assert sorted(shown) == sorted(command.name for command in COMMANDS)
+
+
+def test_links_lead_somewhere() -> None:
+    text = PAGE.read_text("utf-8")
+    targets = [part.partition(")")[0] for part in text.split("](")[1:]]
+
+    assert targets
+    assert [target for target in targets if not (ROOT / target).exists()] == []
