@@ -77,7 +77,7 @@ class _Propagation:
                 case "output":
                     self._check_outputs(node)
                 case _:
-                    raise InvariantViolation(f"{node.op} {node.name} in a local program")
+                    raise InvariantViolation(f"{node.op} {node.name} has no place here")
         return tuple(self.issued)
 
     def _feeds(self) -> list[Any]:
@@ -232,7 +232,7 @@ def _agree(first: Issued, other: Issued) -> bool:
 
 
 def _frozen(value: Any) -> object:
-    return tuple(value) if isinstance(value, list) else value  # type: ignore[arg-type]
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _key(node: fx.Node) -> str:

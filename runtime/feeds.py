@@ -18,7 +18,9 @@ Feeds = Mapping[FeedKey, torch.Tensor | int]
 def own_feeds(
     local: LocalProgram, device: torch.device | None = None
 ) -> dict[FeedKey, torch.Tensor | int]:
-    """Return what a program brings itself: coordinates, constants, a loss scale of 1, seed 0.
+    """Return what a program brings itself.
+
+    These are coordinates, constants, a loss scale of 1 and the seed 0.
 
     Without a ``device`` the constants stay where they are.
     """

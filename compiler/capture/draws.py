@@ -258,14 +258,19 @@ class LayoutFreeDraws(DispatchMode):
 Numbers = Callable[[Sequence[int], str], Tensor]
 
 
+def _filled(args: tuple[Any, ...], defaults: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return a tensor and its parameters, those that were left out by default."""
+    return (*args, *defaults[len(args) - 1 :])
+
+
 def _fill(numbers: Numbers, func: Any, args: tuple[Any, ...], _: Any) -> Tensor:
-    x, low, high = (*args, *(0.0, 1.0)[len(args) - 1 :])
+    x, low, high = _filled(args, (0.0, 1.0))
     drawn = numbers(x.shape, "uniform").to(x.dtype)
     return x.copy_(drawn * (high - low) + low)
 
 
 def _fill_normal(numbers: Numbers, func: Any, args: tuple[Any, ...], _: Any) -> Tensor:
-    x, mean, std = (*args, *(0.0, 1.0)[len(args) - 1 :])
+    x, mean, std = _filled(args, (0.0, 1.0))
     return x.copy_(numbers(x.shape, "normal").to(x.dtype) * std + mean)
 
 
@@ -326,5 +331,3 @@ _EAGER: dict[object, Callable[..., Any]] = {
     aten.randint.low: _new_integers,
     aten.native_dropout.default: _new_dropout,
 }
-
-

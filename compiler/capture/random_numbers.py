@@ -70,7 +70,8 @@ def philox(counter: Words, key: tuple[Tensor, Tensor]) -> Words:
     return c0, c1, c2, c3
 
 
-def _element(indices: Sequence[Tensor], sizes: Sequence[int], device: torch.device
+def _element(
+    indices: Sequence[Tensor], sizes: Sequence[int], device: torch.device
 ) -> Tensor:
     position = torch.zeros((1,) * len(sizes), dtype=torch.int64, device=device)
     for dim, index in enumerate(indices):
@@ -83,7 +84,11 @@ def _element(indices: Sequence[Tensor], sizes: Sequence[int], device: torch.devi
 
 @torch.library.custom_op("partita::random", mutates_args=())
 def random(
-    seed: Tensor, indices: Sequence[Tensor], sizes: Sequence[int], stream: int, kind: str
+    seed: Tensor,
+    indices: Sequence[Tensor],
+    sizes: Sequence[int],
+    stream: int,
+    kind: str,
 ) -> Tensor:
     """Draw one number per element.
 
@@ -117,7 +122,11 @@ def random(
 
 @random.register_fake
 def _random_type(
-    seed: Tensor, indices: Sequence[Tensor], sizes: Sequence[int], stream: int, kind: str
+    seed: Tensor,
+    indices: Sequence[Tensor],
+    sizes: Sequence[int],
+    stream: int,
+    kind: str,
 ) -> Tensor:
     shape = [index.shape[0] for index in indices]
     dtype = torch.int64 if kind == "bits" else torch.float32

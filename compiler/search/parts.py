@@ -24,7 +24,7 @@ OPTIMAL_GAP = 1e-6  # and so close a bound is called optimal
 _MOST_SWEEPS = 200
 _SWEEPS_BETWEEN_LOOKS = 10
 _STALLED = 0.03  # of the gap, gained between two looks
-_STATES = (300, 3_000, 30_000, 200_000)  # of one pass after another
+_STATES = (300, 3_000, 30_000, 200_000, 600_000)  # of one pass after another
 _GRACE_S = 10.0  # to find any assignment at all, once the time is over
 _WORTH_A_NEW_ROUND = 0.6  # of the choices are left
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.models.zoo import ZOO, Built, tensor_parallel_pins
 
 import partita as pt
 from partita.compiler.capture.torch_private import promoting_floats
@@ -20,7 +21,6 @@ from partita.passes.promote_precision import promote_arguments, promote_dtype
 from partita.runtime.launch import launch
 from partita.runtime.measure import count_collectives
 from partita.verification import double_precision
-from tests.models.zoo import ZOO, Built, tensor_parallel_pins
 
 pytestmark = pytest.mark.dist
 

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 _FIGURE = re.compile(
     r"[+-]?\d[\d.]*(e[+-]?\d+)?%?\s(ns|us|ms|s|B|KiB|MiB|GiB)\b"
     r"|[+-]?\d+(\.\d+)+(e[+-]?\d+)?%?"
+    r"|[+-]?\d+e[+-]?\d+"
 )
 _RULE = re.compile(r"-{2,}")  # below a table's head, as wide as its column
 _PARTS = re.compile(r"\([^()\n]* #[^()\n]*\)")  # of a sum, the largest first
@@ -75,4 +76,4 @@ def _plain(text: str) -> str:
 
 
 def _in_order(text: str, separator: str) -> str:
-    return separator.join(sorted(text.strip().split(separator)))
+    return separator.join(sorted(text.strip("\n").split(separator)))

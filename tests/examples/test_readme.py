@@ -47,9 +47,9 @@ def test_training_loop_trains_on_two_ranks(tmp_path: Path) -> None:
     script = f"{EXAMPLE}{TRAINING}print('last loss', loss.item())\n"
     (tmp_path / "train.py").write_text(script)
 
+    torchrun = "-m torch.distributed.run --standalone --nproc-per-node=2"
     ran = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-        + ["--nproc-per-node=2", "train.py"],
+        [sys.executable, *torchrun.split(), "train.py"],
         cwd=tmp_path,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,

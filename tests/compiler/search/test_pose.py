@@ -141,9 +141,17 @@ def test_tied_parameter_is_pinned_by_either_name() -> None:
         assert made(posed, "parameter:table.weight") == {"(S(1),)"}
 
 
-def test_pinned_input_is_used_as_pinned() -> None:
+def test_what_a_pinned_input_splits_stays_split() -> None:
     posed = mlp(GRID, {"x": "(S(0), B)", "target": "(S(0), B)"})
     assert made(posed, "input:x") == {"(S(0), B)"}
+    carriers = [("up/addmm/0", 1), ("gelu/0", 0), ("sub.Tensor/0", 1)]
+    for key, operand in carriers:
+        assert all(p.startswith("(S(0), ") for p in wanted(posed, key, operand))
+    assert "(S(0), S(1))" in wanted(posed, "up/addmm/0", 1)  # sliced, for nothing
+
+
+def test_input_pinned_in_its_use_is_used_so() -> None:
+    posed = mlp(GRID, {"x": "(S(0), B) use=(S(0), B)"})
     assert wanted(posed, "up/addmm/0", 1) == {"(S(0), B)"}
 
 

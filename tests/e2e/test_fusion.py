@@ -1,0 +1,86 @@
+"""Plans with fused small ops compute what the model computes, with fewer ops."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from tests.models.zoo import ZOO
+from torch import fx
+
+import partita as pt
+from partita.compiler.capture.capture import Captured, capture
+from partita.compiler.ir.local_program import LocalProgram
+from partita.lowering import Lowered
+from partita.planning import Planner
+from partita.runtime.launch import launch
+from partita.verification import Verifier
+
+NUM_STEPS = 2
+
+
+def slow_memory() -> pt.Hardware:
+    """Return a machine on which nearly every group pays, small as the models are."""
+    known = pt.load_hardware("cpu-gloo")
+    return replace(known, device=replace(known.device, memory_bytes_per_s=1e7))
+
+
+def planned(name: str, mesh: str) -> tuple[Captured, pt.Plan]:
+    model, args, kwargs = ZOO[name]()
+    captured = capture(model, args, kwargs)
+    options = pt.Options(hardware=slow_memory(), fuse=True, time_limit=20.0)
+    plan = Planner.on(captured, name, pt.Mesh.parse(mesh), options).search()
+    return captured, plan
+
+
+def num_ops(local: LocalProgram) -> int:
+    """Return how many calls of a step do something on the device."""
+    graph = local.graph_module.graph
+    ops = [n for n in graph.nodes if isinstance(n.target, torch._ops.OpOverload)]
+    return len(ops) + len([n for n in graph.nodes if n.op == "call_module"])
+
+
+@pytest.mark.parametrize("mesh", ["tp=2", "tp=3"])
+@pytest.mark.parametrize("name", ["mlp", "gpt2"])
+def test_fused_plans_compute_what_the_model_computes(name: str, mesh: str) -> None:
+    captured, plan = planned(name, mesh)
+    plan = pt.Plan.from_dict(plan.to_dict())
+    assert plan.fusion
+    report = Verifier.of(*ZOO[name]()).verify_captured(captured, plan)
+    assert report.ok, str(report)
+    fused, unfused = (
+        Lowered.of(captured, p, pt.default_rules).at((0,))
+        for p in (plan, replace(plan, fusion=()))
+    )
+    saved = sum(len(group) - 1 for group in plan.fusion)
+    assert num_ops(fused) == num_ops(unfused) - saved
+    regions = [n for n in fused.graph_module.graph.nodes if n.op == "call_module"]
+    assert len(regions) == len(plan.fusion)
+    assert all(isinstance(m, fx.GraphModule) for m in fused.graph_module.children())
+
+
+def train(documents: list[dict[str, Any]]) -> list[list[torch.Tensor]]:
+    """Return, per plan, the losses and then the parameters of a short training."""
+    results: list[list[torch.Tensor]] = []
+    for document in documents:
+        model, args, kwargs = ZOO["mlp"]()
+        program = pt.compile(model, pt.Plan.from_dict(document), device="cpu")
+        optimizer = torch.optim.SGD(program.parameters(), lr=0.1)
+        losses: list[torch.Tensor] = []
+        for _ in range(NUM_STEPS):
+            losses.append(program.step(*args, **kwargs))
+            optimizer.step()
+            optimizer.zero_grad()
+        results.append([*losses, *(p.detach() for p in program.parameters())])
+    return results
+
+
+@pytest.mark.dist
+def test_compiled_regions_train_as_single_ops_do() -> None:
+    _, plan = planned("mlp", "tp=2")
+    plans = [plan, replace(plan, fusion=())]
+    for fused, unfused in launch(train, 2, ([p.to_dict() for p in plans],)):
+        for a, b in zip(fused, unfused, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
