@@ -3,12 +3,13 @@
     python benchmarks/bench_fusion.py --ranks 2 --hidden 256
 
 GPT-2 from transformers, random weights. The three take turns in the same processes,
-so that whatever else the machine does slows all of them alike; medians over rounds.
+so that whatever else the machine does slows all of them alike.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -23,6 +24,8 @@ from partita.runtime.launch import launch
 
 Batch = dict[str, Any]
 Step = Callable[[], object]
+
+WARM_UP = 2  # rounds that do not count
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,8 @@ def seconds_of(step: Step) -> float:
     return time.perf_counter() - start
 
 
-def measure(sizes: dict[str, int], document: dict[str, Any]) -> dict[str, float]:
-    """Return this rank's median seconds of each kind of step, and of compiling."""
+def measure(sizes: dict[str, int], document: dict[str, Any]) -> dict[str, list[float]]:
+    """Return this rank's seconds of each kind of step, of every round."""
     case = Case(**sizes)
     model, batch = case.build()
     plan = pt.Plan.from_dict(document)
@@ -79,18 +82,22 @@ def measure(sizes: dict[str, int], document: dict[str, Any]) -> dict[str, float]
         "eager": eager,
     }
     found: dict[str, list[float]] = {name: [] for name in steps}
-    first_s = seconds_of(steps["fused"])
-    for _ in range(case.rounds):
-        for name, step in steps.items():
+    found["first fused"] = [seconds_of(steps["fused"])]
+    order = list(steps)
+    shuffle = random.Random(0).shuffle  # who comes after whom matters, so all do
+    for number in range(-WARM_UP, case.rounds):
+        shuffle(order)
+        for name in order:
+            torch.distributed.barrier()
             if name != "eager" or torch.distributed.get_rank() == 0:
-                torch.distributed.barrier() if name != "eager" else None
-                found[name].append(seconds_of(step))
-    medians = {name: median(times[2:]) for name, times in found.items() if times}
-    return medians | {"first fused step": first_s}
+                seconds = seconds_of(steps[name])
+                if number >= 0:
+                    found[name].append(seconds)
+    return found
 
 
 def main() -> None:
-    """Print the medians."""
+    """Print what each kind of step takes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--layers", type=int, default=2)
@@ -114,7 +121,8 @@ def main() -> None:
     print(f"{case}, {options.ranks} ranks: {num_ops} ops in {len(plan.fusion)} groups")
     found = launch(measure, options.ranks, (asdict(case), plan.to_dict()))[0]
     for name, seconds in found.items():
-        print(f"  {name:<17}{seconds * 1e3:10.1f} ms")
+        middle, least = median(seconds) * 1e3, min(seconds) * 1e3
+        print(f"  {name:<12} median {middle:9.1f} ms, least {least:9.1f} ms")
 
 
 if __name__ == "__main__":

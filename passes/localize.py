@@ -15,6 +15,7 @@ Not here  choosing how a boxing is lowered (the plan did)
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -50,7 +51,7 @@ def localize(
     program: Program,
     coordinates: tuple[int, ...],
     rules: RuleSet,
-    lowerings: dict[str, tuple[Step, ...]],
+    lowerings: Mapping[str, tuple[Step, ...]],
 ) -> LocalProgram:
     """Return what the rank at ``coordinates`` runs.
 
@@ -69,7 +70,7 @@ class _Localizer:
         program: Program,
         coordinates: tuple[int, ...],
         rules: RuleSet,
-        lowerings: dict[str, tuple[Step, ...]],
+        lowerings: Mapping[str, tuple[Step, ...]],
     ) -> None:
         assert program.mesh is not None
         self.program = program

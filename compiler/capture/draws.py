@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, fx
 
 from partita.compiler.capture.random_numbers import draw, stream_of
-from partita.compiler.capture.torch_private import DispatchMode
+from partita.compiler.capture.torch_private import DispatchMode, argument_names
 from partita.compiler.errors import CaptureFailed
 from partita.compiler.ir.program import (
     InputKind,
@@ -39,6 +39,13 @@ SEED_TYPE = TensorType((), torch.int64)
 def draws_numbers(target: object) -> bool:
     """Whether an op draws random numbers."""
     return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
+
+
+def _drops_nothing(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an attention kernel, which may drop at random, is told not to."""
+    given = dict(zip(argument_names(func), args, strict=False)) | kwargs
+    is_attention = "dropout_p" in argument_names(func)
+    return is_attention and given.get("dropout_p", 0.0) == 0.0
 
 
 class _Writer:
@@ -239,7 +246,7 @@ class LayoutFreeDraws(DispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if not draws_numbers(func):
+        if not draws_numbers(func) or _drops_nothing(func, args, kwargs):
             return func(*args, **kwargs)
         eager = _EAGER.get(func)
         if eager is None or not self._left:

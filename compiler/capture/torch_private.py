@@ -173,6 +173,12 @@ def writes_in_place(target: object) -> bool:
     return schema is not None and schema.is_mutable
 
 
+def argument_names(target: object) -> tuple[str, ...]:
+    """Return the names of an op's arguments, in order."""
+    schema = getattr(target, "_schema", None)
+    return () if schema is None else tuple(a.name for a in schema.arguments)
+
+
 def makes_tensors(target: object) -> bool:
     """Whether ``target`` is an op that makes tensors, on a device, out of none."""
     schema = getattr(target, "_schema", None)

@@ -180,11 +180,14 @@ def solve_ilp(
     highs = _configure(time_limit_s, threads)
     highs.passModel(program.to_highs(num_integer, scale))
     _warm_start(highs, x, start)
-    highs.run()
+    status = highs.run()
+    assert status != highspy.HighsStatus.kError, "HiGHS refused the program"
     return _outcome(highs, x, scale, model.constant)
 
 
 def _configure(time_limit_s: float, threads: int) -> highspy.Highs:
+    # The threads are the process's; without this their number could not change.
+    highspy.Highs.resetGlobalScheduler(True)
     highs = highspy.Highs()
     for option, value in (
         ("output_flag", False),

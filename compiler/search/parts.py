@@ -24,7 +24,7 @@ OPTIMAL_GAP = 1e-6  # and so close a bound is called optimal
 _MOST_SWEEPS = 200
 _SWEEPS_BETWEEN_LOOKS = 10
 _STALLED = 0.03  # of the gap, gained between two looks
-_STATES = (300, 3_000, 30_000, 200_000, 600_000)  # of one pass after another
+STATES = (300, 3_000, 30_000, 200_000, 600_000)  # of one pass after another
 _GRACE_S = 10.0  # to find any assignment at all, once the time is over
 _WORTH_A_NEW_ROUND = 0.6  # of the choices are left
 
@@ -77,6 +77,7 @@ class PartSearch:
     model: Model
     clock: Clock
     threads: int
+    states: tuple[int, ...] = STATES
     assignment: dict[int, int] | None = None
     cost: float = inf
     bound: float = -inf
@@ -124,7 +125,7 @@ class PartSearch:
         relaxation = Relaxation(model)
         self._sweep(relaxation)
         order: list[int] = []
-        for most in _STATES:
+        for most in self.states:
             if self._is_done():
                 break
             self._prune(relaxation)
@@ -180,12 +181,7 @@ class PartSearch:
     def _prune(self, relaxation: Relaxation) -> None:
         """Drop the choices that are too dear."""
         gap = self.cost * (1 - _NO_GAIN) - relaxation.bound
-        keeps = {v: s <= gap for v, s in surpluses(relaxation).items()}
-        for variable, keep in keeps.items():
-            if not keep.any():
-                raise DeadEnd(variable)
-        if not all(keep.all() for keep in keeps.values()):
-            relaxation.restrict(keeps)
+        relaxation.restrict({v: s <= gap for v, s in surpluses(relaxation).items()})
 
     def _known_positions(self, relaxation: Relaxation) -> dict[int, int]:
         """Return the best assignment known, or another if it was pruned away."""

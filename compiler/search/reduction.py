@@ -55,7 +55,7 @@ def reduce_model(model: Model) -> None:
 
 def _shrink(model: Model, variable: int) -> set[int]:
     """Drop impossible and dominated choices; return the variables this concerns."""
-    possible = _possible(model, variable)
+    possible = possible_choices(model, variable)
     if not possible.any():
         raise DeadEnd(variable)
     before = len(possible)
@@ -70,7 +70,8 @@ def _shrink(model: Model, variable: int) -> set[int]:
     return {variable, *model.neighbours(variable)}
 
 
-def _possible(model: Model, variable: int) -> Bools:
+def possible_choices(model: Model, variable: int) -> Bools:
+    """Return which choices no edge or star makes impossible."""
     possible = model.costs[variable] < inf
     for edge in model.edges[variable].values():
         table, own, _ = edge.seen_from(variable)

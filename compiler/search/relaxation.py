@@ -26,12 +26,14 @@ import numpy as np
 from partita.compiler.search.model import (
     NOBODY,
     Bools,
+    DeadEnd,
     Floats,
     Ints,
     Model,
     Star,
     price_of_sets,
 )
+from partita.compiler.search.reduction import possible_choices
 
 
 @dataclass(slots=True)
@@ -173,7 +175,23 @@ class Relaxation:
         self.ends[second].append(End(number, first, table.T, theirs, own))
 
     def restrict(self, keeps: Mapping[int, Bools]) -> None:
-        """Take choices away from the model, and what was moved about stays."""
+        """Take choices away from the model, and what that makes impossible.
+
+        What was moved about stays, so that the bound does not fall.
+
+        Raises:
+            DeadEnd: when a variable keeps no choice.
+        """
+        while not all(keep.all() for keep in keeps.values()):
+            for variable, keep in keeps.items():
+                if not keep.any():
+                    raise DeadEnd(variable)
+            self._restrict(keeps)
+            keeps = {v: possible_choices(self._model, v) for v in self._model.costs}
+        self._connect()
+        self.follow([v for v in self._order if v >= 0])
+
+    def _restrict(self, keeps: Mapping[int, Bools]) -> None:
         model = self._model
         for (first, second), table in self.tables.items():
             edge = model.edges[first][second]
@@ -194,8 +212,6 @@ class Relaxation:
             self.theta[variable] = self.theta[variable][keep]
             if not keep.all():
                 model.restrict(variable, keep)
-        self._connect()
-        self.follow([v for v in self._order if v >= 0])
 
     def follow(self, order: Sequence[int]) -> None:
         """Sweep in this order from now on; those without a say come first."""

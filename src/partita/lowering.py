@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -10,13 +11,14 @@ from partita.compiler.capture.capture import Captured, capture_spec
 from partita.compiler.capture.fingerprint import fingerprint
 from partita.compiler.capture.inputs import InputSpec
 from partita.compiler.capture.scored_model import LossFunction
-from partita.compiler.cost.step import Step, StepKind
+from partita.compiler.cost.step import Step, find_step
 from partita.compiler.errors import BadOptions, BadPlan
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.program import Program, info
-from partita.compiler.plan.document import Document, LossKind
+from partita.compiler.plan.document import Boxing, Document, LossKind
 from partita.compiler.plan.inputs import to_capture
 from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.uses import type_of
 from partita.compiler.rules.rule import RuleSet
 from partita.passes.base import run_sequence
 from partita.passes.fuse_small_ops import fuse_small_ops
@@ -66,19 +68,21 @@ def check_same_model(model: torch.nn.Module, program: Program, plan: Plan) -> No
     """
     if fingerprint(program) == plan.model.fingerprint:
         return
-    found = {info(node).key: node for node in program.nodes()}
-    difference = "their constant arguments differ"
-    for key in (*plan.nodes, *found):
-        if key not in found or key not in plan.nodes:
-            where = "the plan" if key in plan.nodes else "the model"
-            difference = f"only {where} has {key!r}"
-            break
-        planned, types = plan.nodes[key], info(found[key]).types
-        if planned.types != types:
-            wanted = ", ".join(str(t) for t in planned.types)
-            got = ", ".join(str(t) for t in types)
-            difference = f"{key!r} is {got}, in the plan {wanted}"
-            break
+    found = {info(node).key: info(node).types for node in program.nodes()}
+    planned = {key: node.types for key, node in plan.nodes.items()}
+    alone = [("the plan", key) for key in planned if key not in found]
+    alone += [("the model", key) for key in found if key not in planned]
+    unlike = [key for key in planned if key in found and planned[key] != found[key]]
+    if alone:
+        where, key = alone[0]
+        difference = f"only {where} has {key!r}"
+    elif unlike:
+        wanted, got = (
+            ", ".join(str(t) for t in types[unlike[0]]) for types in (planned, found)
+        )
+        difference = f"{unlike[0]!r} is {got}, in the plan {wanted}"
+    else:
+        difference = "their constant arguments differ"
     raise BadPlan(
         f"the plan was made for another model ({plan.model.class_name}, fingerprint "
         f"{plan.model.fingerprint[:12]}) than this {type(model).__name__} "
@@ -87,19 +91,27 @@ def check_same_model(model: torch.nn.Module, program: Program, plan: Plan) -> No
 
 
 def lowerings_of(plan: Document) -> dict[str, tuple[Step, ...]]:
-    """Return the steps of every boxing of ``plan``, by its key."""
-    found: dict[str, tuple[Step, ...]] = {}
-    for boxing in plan.boxings:
-        at, steps = boxing.source, list[Step]()
-        for step in boxing.lowering:
-            kinds = {str(kind) for kind in StepKind}
-            if step.kind not in kinds:
-                raise BadPlan(f"boxings: {boxing.key!r} has a step {step.kind!r}")
-            axis = plan.mesh.axis(step.axis)
-            steps.append(Step(StepKind(step.kind), axis, at, step.after))
-            at = step.after
-        found[boxing.key] = tuple(steps)
-    return found
+    """Return the steps of every boxing of ``plan``, by its key.
+
+    Raises:
+        BadPlan: for a step that does not do what it says.
+    """
+    return {boxing.key: tuple(_steps(boxing, plan)) for boxing in plan.boxings}
+
+
+def _steps(boxing: Boxing, plan: Document) -> Iterator[Step]:
+    at, type_ = boxing.source, type_of(plan, boxing.ref)
+    for stated in boxing.lowering:
+        axis = plan.mesh.axis(stated.axis)
+        step = find_step(type_.shape, at, stated.after, axis, plan.mesh)
+        if step is None or str(step.kind) != stated.kind:
+            known = "there is no such step" if step is None else f"that is {step.kind}"
+            raise BadPlan(
+                f"boxings: {boxing.key!r} goes from {at} to {stated.after} on "
+                f"{stated.axis} by {stated.kind}; {known}"
+            )
+        yield step
+        at = stated.after
 
 
 @dataclass(frozen=True)
@@ -109,15 +121,20 @@ class Lowered:
     program: Program
     plan: Plan
     rules: RuleSet
+    steps: Mapping[str, tuple[Step, ...]]
 
     @classmethod
     def of(cls, captured: Captured, plan: Plan, rules: RuleSet) -> Lowered:
-        """Run the sequence of passes on a captured program."""
+        """Run the sequence of passes on a captured program.
+
+        Raises:
+            BadPlan: when the plan contradicts itself, the program or the rules.
+        """
+        plan.validate()
         program = run_sequence(captured.program, sequence(plan, rules))
-        return cls(program, plan, rules)
+        return cls(program, plan, rules, lowerings_of(plan))
 
     def at(self, coordinates: tuple[int, ...]) -> LocalProgram:
         """Return what the rank at ``coordinates`` runs."""
-        steps = lowerings_of(self.plan)
-        local = localize(self.program, coordinates, self.rules, steps)
+        local = localize(self.program, coordinates, self.rules, self.steps)
         return fuse_small_ops(local, self.plan.fusion)

@@ -27,6 +27,10 @@ class Options:
             is refused where its prediction exceeds it.
         optimizer: what ``predicted`` reckons with: ``"sgd"``, ``"adam"``, ``"adamw"``.
         train: plan the backward too; otherwise the model is for inference.
+        microbatches: into how many parts a batch is cut in time; 1 is what this version
+            does, and what ``"auto"`` chooses.
+        schedule: the order of the stages' work; with one stage there is one,
+            ``"sequential"``, which ``"auto"`` chooses.
         pins: placements fixed beforehand, by the name of a parameter, buffer, input
             or node: ``"(S(0), B)"``, for a parameter's use ``"use=(B, B)"``.
         fuse: let small ops become one kernel where that is predicted to pay; the
@@ -43,6 +47,8 @@ class Options:
     memory: str | int | None = None
     optimizer: str = "adamw"
     train: bool = True
+    microbatches: int | str = "auto"
+    schedule: str = "auto"
     pins: Mapping[str, str] = field(default_factory=dict[str, str])
     fuse: bool = False
     time_limit: float = 60.0
@@ -56,3 +62,13 @@ class Options:
             raise BadOptions(f"time_limit is {self.time_limit}; want seconds above 0")
         if self.memory is not None:
             parse_bytes(self.memory)
+        if self.microbatches not in ("auto", 1):
+            raise BadOptions(
+                f"microbatches is {self.microbatches!r}; this version runs a batch in "
+                "one piece: want 1 or 'auto'"
+            )
+        if self.schedule not in ("auto", "sequential"):
+            raise BadOptions(
+                f"schedule is {self.schedule!r}; this version has no pipeline stages: "
+                "want 'sequential' or 'auto'"
+            )

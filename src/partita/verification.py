@@ -27,7 +27,7 @@ from partita.compiler.capture.scored_model import (
     pick_loss,
 )
 from partita.compiler.capture.torch_private import promoting_floats, pytree
-from partita.compiler.errors import BadOptions, BadPlan, InvariantViolation
+from partita.compiler.errors import BadOptions, InvariantViolation, PartitaError
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.program import InputKind, OutputKind
 from partita.compiler.local_invariants import in_step, local_of_all
@@ -71,6 +71,12 @@ class Report:
     tolerances: Mapping[str, float]
     failure: str = ""
 
+    @classmethod
+    def of_failure(cls, error: Exception) -> Report:
+        """Return the report of a plan that cannot be carried out."""
+        reason = f"{type(error).__name__}: {error}".splitlines()
+        return cls(False, float("inf"), {}, {}, {}, reason[0])
+
     def __str__(self) -> str:
         if self.failure:
             return f"verify: FAILED: {self.failure}"
@@ -88,10 +94,14 @@ class Report:
 
 @dataclass(frozen=True)
 class Reference:
-    """What the user's module computes: values by name, in one precision."""
+    """What the user's module computes: values by name, in one precision.
+
+    ``kept_buffers`` have after the step the value that they had before.
+    """
 
     values: Tensors
     largest_gradient: float
+    kept_buffers: Tensors
 
     @classmethod
     def of(
@@ -109,7 +119,8 @@ class Reference:
         """
         model = copy.deepcopy(model)
         before = {n: b.clone() for n, b in model.named_buffers()}
-        drawing = LayoutFreeDraws(torch.tensor(seed_value(0, 0)), draws)
+        seed = torch.tensor(seed_value(0, 0), device=_device_of(model))
+        drawing = LayoutFreeDraws(seed, draws)
         with torch.set_grad_enabled(train), drawing:
             returned = model(*args, **kwargs)
         outputs = name_outputs(returned)
@@ -128,11 +139,12 @@ class Reference:
             for name, parameter in model.named_parameters()
             if parameter.grad is not None
         }
+        kept: Tensors = {}
         for name, buffer in model.named_buffers():
-            if not torch.equal(buffer, before[name]):
-                values[f"buffer:{name}"] = buffer.detach()
+            same = torch.equal(buffer, before[name])
+            (kept if same else values)[f"buffer:{name}"] = buffer.detach()
         largest = max((float(g.abs().max()) for g in gradients.values()), default=0.0)
-        return cls(values | gradients, largest)
+        return cls(values | gradients, largest, kept)
 
     def scale(self, name: str, value: torch.Tensor) -> float:
         """Return what an error of a tensor is relative to.
@@ -230,14 +242,20 @@ class Verifier:
         try:
             lowered = Lowered.of(captured, plan, rules)
             ranks = [lowered.at(c) for c in plan.mesh.all_coordinates()]
-            in_step(plan.mesh, local_of_all(ranks))
+        except (InvariantViolation, PartitaError) as error:
+            return Report.of_failure(error)
+        return self.verify_ranks(ranks)
+
+    def verify_ranks(self, ranks: list[LocalProgram]) -> Report:
+        """Run the programs of all ranks, in their order, and compare."""
+        try:
+            in_step(ranks[0].mesh, local_of_all(ranks))
             own = self._run(ranks, double=False)
             with double_precision():
                 promoted = [promote_precision(local) for local in ranks]
                 double = self._run(promoted, double=True)
-        except (InvariantViolation, BadPlan, RuntimeError, ValueError) as error:
-            reason = f"{type(error).__name__}: {error}".splitlines()
-            return Report(False, float("inf"), {}, {}, {}, reason[0])
+        except (InvariantViolation, RuntimeError, ValueError) as error:
+            return Report.of_failure(error)
         errors = double.errors(self.double)
         own_errors = own.errors(self.own)
         distance = self.double.distance(self.own)
@@ -265,8 +283,14 @@ class Verifier:
             values = {key: promote_tensor(value) for key, value in values.items()}
         feeds = [_shards(local, values) for local in ranks]
         with torch.no_grad():
-            outputs = run_all(ranks, feeds)
+            outputs = run_all(ranks, feeds, device=_device_of(self.model))
         return _Found(ranks, outputs)
+
+
+def _device_of(model: torch.nn.Module) -> torch.device:
+    """Return where the model is, and so its inputs and all of the verification."""
+    tensors = (*model.parameters(), *model.buffers())
+    return tensors[0].device if tensors else torch.device("cpu")
 
 
 def _promoted(leaf: Any) -> Any:
@@ -311,11 +335,9 @@ class _Found:
                 assert placement is not None
                 assert type_ is not None
                 seen.add(name)
-                whole = reference.values.get(name)
+                whole = reference.values.get(name, reference.kept_buffers.get(name))
                 if whole is None and role.kind is OutputKind.GRADIENT:
-                    whole = torch.zeros(type_.shape, dtype=type_.dtype)
-                if whole is None and role.kind is OutputKind.MUTATED_BUFFER:
-                    continue  # written back with the value it had
+                    whole = found.new_zeros(type_.shape)
                 if whole is None:
                     worst[name] = float("inf")
                     continue

@@ -156,7 +156,8 @@ def test_weights_in_pieces_are_gathered_and_gradients_scattered() -> None:
     model, args, _ = zoo.mlp()
     pins = {name: "S(0) use=B" for name in ("up.weight", "down.weight")}
     pins |= {"x": "S(0)", "target": "S(0)"}
-    plan = make_plan(model, *args, mesh=Mesh(dp=2), options=Options(pins=pins))
+    options = Options(pins=pins, hardware=machine())
+    plan = make_plan(model, *args, mesh=Mesh(dp=2), options=options)
     for name in ("up", "down"):
         key = f"parameter:{name}.weight"
         (gathered,) = [b for b in plan.boxings if b.producer == key]

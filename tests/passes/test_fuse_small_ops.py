@@ -44,9 +44,7 @@ def gated(num_layers: int = 1) -> LocalProgram:
         half = b.call(f"{i}/half", aten.mul.Tensor, (x, 0.5), "f32[4, 8]", "B -> B")
         tanh = b.call(f"{i}/tanh", aten.tanh.default, (x,), "f32[4, 8]", "B -> B")
         total = b.call(f"{i}/sum", aten.sum.default, (tanh,), "f32[]", "B -> B")
-        x = b.call(
-            f"{i}/mul", aten.mul.Tensor, (half, tanh), "f32[4, 8]", "B, B -> B"
-        )
+        x = b.call(f"{i}/mul", aten.mul.Tensor, (half, tanh), "f32[4, 8]", "B, B -> B")
         b.leave(OutputKind.OUTPUT, f"sum{i}", total)
     b.leave(OutputKind.OUTPUT, "y", x)
     return localize(b.program(), (0,), default_rules, {})

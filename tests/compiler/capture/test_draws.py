@@ -103,6 +103,14 @@ def test_a_draw_that_depends_on_the_layout_is_refused() -> None:
         capture(Shuffled(), (torch.randn(4, 4),), {})
 
 
+def test_attention_that_drops_nothing_draws_nothing() -> None:
+    query, key, value = torch.randn(3, 2, 4, 8, 16)
+    alone = nn.functional.scaled_dot_product_attention(query, key, value)
+    with LayoutFreeDraws(torch.tensor(0), ()):
+        found = nn.functional.scaled_dot_product_attention(query, key, value)
+    assert torch.equal(found, alone)
+
+
 def test_a_model_that_draws_otherwise_than_its_capture_is_told_apart() -> None:
     model, kwargs = noisy()
     draws = capture(model, (), kwargs).program.draws

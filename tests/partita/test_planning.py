@@ -1,0 +1,122 @@
+"""``plan``: from a model to a plan, or a message that says what to change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tests.compiler.capture import small_models as small
+from tests.compiler.search.hand_made import machine
+from tests.models import zoo
+from torch import Tensor, nn
+
+from partita import Mesh, Options, Plan, plan
+from partita.compiler.errors import BadMesh, BadOptions, CaptureFailed, NoSolution
+from partita.compiler.plan.document import LossKind
+from partita.planning import Planner
+
+
+def test_mesh_may_be_text_or_a_number_of_devices() -> None:
+    model, args, _ = zoo.mlp()
+    assert plan(model, *args, mesh="dp=2,tp=2").mesh == Mesh(dp=2, tp=2)
+    assert plan(model, *args, mesh=Mesh(tp=2)).mesh == Mesh(tp=2)
+    assert plan(model, *args, devices=2).mesh.size == 2
+
+
+@pytest.mark.parametrize("given", [{}, {"mesh": Mesh(tp=2), "devices": 2}])
+def test_one_of_mesh_and_devices_is_needed(given: dict[str, Any]) -> None:
+    model, args, _ = zoo.mlp()
+    with pytest.raises(BadMesh) as caught:
+        plan(model, *args, **given)
+    assert str(caught.value) == "give either mesh=Mesh(dp=2, ...) or devices=N"
+
+
+def test_model_on_meta_is_planned_like_a_real_one() -> None:
+    model, args, _ = zoo.mlp()
+    with torch.device("meta"):
+        meta, meta_args, _ = zoo.mlp()
+    real = plan(model, *args, mesh=Mesh(tp=2)).to_dict()
+    planned = plan(meta, *meta_args, mesh=Mesh(tp=2)).to_dict()
+    for document in (real, planned):
+        del document["search"]
+    assert planned == real
+
+
+def test_plans_are_the_same_every_time() -> None:
+    model, args, _ = zoo.mlp()
+    first, second = (plan(model, *args, mesh=Mesh(dp=2, tp=2)) for _ in range(2))
+    assert first.nodes == second.nodes
+    assert first.boxings == second.boxings
+    assert first.predicted == second.predicted
+
+
+def test_memory_limit_refuses_what_does_not_fit() -> None:
+    model, args, _ = zoo.mlp()
+    needed = plan(model, *args, mesh=Mesh(tp=2)).predicted.bytes
+    options = Options(memory=needed)
+    assert (
+        plan(model, *args, mesh=Mesh(tp=2), options=options).options.memory_bytes
+        == needed
+    )
+    with pytest.raises(NoSolution) as caught:
+        plan(model, *args, mesh=Mesh(tp=2), options=Options(memory=needed - 1))
+    assert str(caught.value).startswith("memory: the fastest plan is predicted to need")
+    assert str(caught.value).endswith("use a larger mesh or pin parameters to a split")
+
+
+def total(outputs: Tensor) -> Tensor:
+    return outputs.sum()
+
+
+def test_what_was_asked_for_stands_in_the_plan() -> None:
+    model = nn.Linear(4, 4)
+    pins = {"weight": "S(0)"}
+    options = Options(loss=total, optimizer="sgd", pins=pins)
+    made = plan(model, small.batch(), mesh=Mesh(tp=2), options=options)
+    assert made.options.loss is LossKind.CALLABLE
+    assert made.options.optimizer == "sgd"
+    assert made.options.pins == pins
+    assert made.loss_function is total
+    assert Plan.from_dict(made.to_dict()).loss_function is None
+    inference = Options(train=False)
+    made = plan(model, small.batch(), mesh=Mesh(tp=2), options=inference)
+    assert not made.options.train
+    assert [str(output) for output in made.outputs] == ["output:output"]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (Options(pins={"wieght": "B"}), BadOptions, "did you mean 'weight'?"),
+        (Options(pins={"weight": "S(2)"}), BadOptions, "names dim 2, but shape [4, 4]"),
+        (Options(hardware="abacus"), BadOptions, "hardware 'abacus' is neither a file"),
+        (Options(), CaptureFailed, "the loss is no scalar"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(
+    options: Options, error: type[Exception], message: str
+) -> None:
+    if error is BadOptions:
+        options = Options(loss=total, pins=options.pins, hardware=options.hardware)
+    with pytest.raises(error) as caught:
+        plan(nn.Linear(4, 4), small.batch(), mesh=Mesh(tp=2), options=options)
+    assert message in str(caught.value)
+
+
+def test_time_limit_is_kept_and_told() -> None:
+    model, args, _ = zoo.mlp()
+    options = Options(time_limit=30.0, hardware=machine())
+    found = Planner.of(model, args, {}, Mesh(dp=2, tp=2), options).search()
+    assert found.search.seconds < 30.0
+    assert found.search.status == "optimal"
+    assert found.search.gap is not None
+    assert found.search.gap <= 1e-7
+
+
+def test_random_plans_differ_by_seed() -> None:
+    model, args, _ = zoo.mlp()
+    planner = Planner.of(model, args, {}, Mesh(tp=2), Options())
+    assert planner.random(1).nodes == planner.random(1).nodes
+    assert planner.random(1).nodes != planner.random(2).nodes
+    assert planner.random(1).search.solver == "random"
