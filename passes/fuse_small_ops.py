@@ -43,7 +43,8 @@ def fuse_small_ops(local: LocalProgram, groups: Groups) -> LocalProgram:
     """Return ``local`` with one call in place of each group of node keys.
 
     Raises:
-        BadPlan: for an unknown key, or groups that have to wait for themselves.
+        BadPlan: for a key that is unknown or in two groups, or groups that have to wait
+            for themselves.
     """
     return _Fuser(local, groups).run() if groups else local
 
@@ -72,7 +73,14 @@ class _Fuser:
 
     def _find_members(self) -> dict[fx.Node, int]:
         """Return the group of each member; a choice among results goes along."""
-        keys = {key: i for i, group in enumerate(self.groups) for key in group}
+        keys: dict[str, int] = {}
+        for i, group in enumerate(self.groups):
+            for key in group:
+                if key in keys:
+                    raise BadPlan(
+                        f"fusion[{i}]: {key!r} is in fusion[{keys[key]}] already"
+                    )
+                keys[key] = i
         found: dict[fx.Node, int] = {}
         for node in self.nodes:
             if node.op == "call_function" and has_info(node) and info(node).key in keys:

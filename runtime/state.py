@@ -93,5 +93,8 @@ def write(
     shard: torch.Tensor, value: torch.Tensor, placement: Placement, groups: Groups
 ) -> None:
     """Write this rank's part of a logical ``value`` into ``shard``."""
+    found = to_shard(value, placement, groups)
+    if found.untyped_storage().data_ptr() == shard.untyped_storage().data_ptr():
+        found = found.clone()  # torch refuses to copy memory to itself by other strides
     with torch.no_grad():
-        shard.copy_(to_shard(value, placement, groups))
+        shard.copy_(found)

@@ -26,6 +26,8 @@ from partita.compiler.capture.torch_private import (
     export_joint,
     fake_copy,
     output_names,
+    quiet_failure,
+    without_mkldnn,
 )
 from partita.compiler.errors import CaptureFailed
 from partita.compiler.ir.program import OutputKind, Program
@@ -71,15 +73,16 @@ def capture_spec(
     train: bool = True,
 ) -> Captured:
     """Capture ``model`` for inputs of the types in ``spec``; see ``capture``."""
-    devices = [tensor.device for tensor in (*model.parameters(), *model.buffers())]
-    device, making = (*devices, torch.device("cpu"))[0], nullcontext()
-    if torch.device("meta") in devices:
-        device, (model, making) = torch.device("cpu"), fake_copy(model)
+    tensors_of_model = (*model.parameters(), *model.buffers())
+    making = nullcontext()
+    if any(tensor.device.type != "cpu" for tensor in tensors_of_model):
+        model, making = fake_copy(model)
     with making:
-        tensors = tuple(spec.example(device).values())
+        tensors = tuple(spec.example(torch.device("cpu")).values())
     scored = ScoredModel(model, spec, loss, train)
     try:
-        exported = torch.export.export(scored, tensors, strict=False)
+        with without_mkldnn(), quiet_failure():
+            exported = torch.export.export(scored, tensors, strict=False)
         module = exported.module()
     except CaptureFailed:
         raise
@@ -87,7 +90,7 @@ def capture_spec(
         raise CaptureFailed(_explain(model, error)) from error
     unify_attention(module)
     try:
-        with torch.set_grad_enabled(train):
+        with torch.set_grad_enabled(train), without_mkldnn():
             joint = export_joint(module, tensors, FROM_TORCH, OWN)
     except Exception as error:
         raise CaptureFailed(_explain(model, error)) from error

@@ -24,6 +24,7 @@ from partita.compiler.capture.torch_private import (
     PlainAOTOutput,
     TangentAOTInput,
 )
+from partita.compiler.errors import CaptureFailed
 from partita.compiler.ir.program import (
     InputKind,
     InputRole,
@@ -177,7 +178,14 @@ class _RoleReader:
             return self.plain[desc.idx]
         if isinstance(desc, InputMutationAOTOutput):
             role = self._input_role(desc.mutated_input)
-            return OutputRole(OutputKind.MUTATED_BUFFER, role.name)
+            if role.kind is InputKind.PARAMETER:
+                raise CaptureFailed(
+                    f"the model writes to its parameter {role.name!r} in place; only "
+                    "buffers may change in a step, parameters are the optimizer's"
+                )
+            if role.kind is InputKind.BUFFER:
+                return OutputRole(OutputKind.MUTATED_BUFFER, role.name)
+            return None  # what was written to an input stays in the step
         if isinstance(desc, GradAOTOutput) and isinstance(desc.grad_of, ParamAOTInput):
             role = self._input_role(desc.grad_of)
             return OutputRole(OutputKind.GRADIENT, role.name)

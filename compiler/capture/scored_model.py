@@ -90,7 +90,9 @@ class ScoredModel(torch.nn.Module):
         args, kwargs = self._spec.rebuild(
             dict(zip(self._spec.tensors, tensors, strict=True))
         )
+        before = _owned_buffers(self.model)
         returned = self.model(*args, **kwargs)
+        _write_back(before)
         outputs = name_outputs(returned)
         if not self._train:
             return {}, outputs
@@ -98,3 +100,33 @@ class ScoredModel(torch.nn.Module):
         if self._loss is None:  # the loss has a role of its own
             outputs = {n: t for n, t in outputs.items() if n not in ("loss", "output")}
         return {"loss": loss}, {n: tensor.detach() for n, tensor in outputs.items()}
+
+
+def _owned_buffers(
+    model: torch.nn.Module,
+) -> list[tuple[torch.nn.Module, str, Tensor]]:
+    return [
+        (module, name, buffer)
+        for module in model.modules()
+        for name, buffer in module.named_buffers(recurse=False)
+    ]
+
+
+def _write_back(before: list[tuple[torch.nn.Module, str, Tensor]]) -> None:
+    """Turn ``self.buffer = new`` into a copy, which export sees: it loses the other.
+
+    Raises:
+        CaptureFailed: when a buffer would change its shape or dtype.
+    """
+    for module, name, buffer in before:
+        after = getattr(module, name)
+        if after is buffer or not isinstance(after, Tensor):
+            continue
+        if after.shape != buffer.shape or after.dtype != buffer.dtype:
+            raise CaptureFailed(
+                f"buffer {name!r} of {type(module).__name__} becomes {after.dtype} of "
+                f"shape {list(after.shape)}, it was {buffer.dtype} of shape "
+                f"{list(buffer.shape)}; a step may change only its values"
+            )
+        buffer.copy_(after.detach())
+        setattr(module, name, buffer)

@@ -7,14 +7,26 @@ function or name says in one line what it stands for.
 from __future__ import annotations
 
 import copy
+import io
 import json
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+import logging
+import sys
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    redirect_stderr,
+)
 from typing import Any
 
 import torch
 from torch import fx
-from torch._C import _distributed_c10d
+from torch._C import (
+    _distributed_c10d,
+    _get_mkldnn_enabled,  # pyright: ignore[reportPrivateUsage]
+    _set_mkldnn_enabled,  # pyright: ignore[reportPrivateUsage]
+)
 from torch._C._distributed_c10d import HashStore, Store, TCPStore
 from torch._decomp import get_decompositions
 from torch._functorch._aot_autograd.descriptors import (
@@ -66,13 +78,49 @@ def export_joint(
         return joint.graph_module
 
 
+@contextmanager
+def without_mkldnn() -> Generator[None]:
+    """Within it recurrent layers are ordinary ops, not one op that only CPUs have."""
+    enabled = _get_mkldnn_enabled()
+    _set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        _set_mkldnn_enabled(enabled)
+
+
+_TALKS = ("torch.export", "torch._export", "torch.fx.experimental.symbolic_shapes")
+
+
+@contextmanager
+def quiet_failure() -> Generator[None]:
+    """Within it a failing export says nothing but its exception.
+
+    Torch logs, and prints the graph so far. What else is written to standard error
+    comes out where all goes well.
+    """
+    loggers = [logging.getLogger(name) for name in _TALKS]
+    were = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            yield
+        sys.stderr.write(said.getvalue())
+    finally:
+        for logger, was in zip(loggers, were, strict=True):
+            logger.disabled = was
+
+
 def fake_copy(
     module: torch.nn.Module,
 ) -> tuple[torch.nn.Module, AbstractContextManager[Any]]:
     """Return ``module`` around CPU tensors without values, and the mode to make such.
 
-    Traced on meta itself, a constant of the model's code would lose its value, and
-    some ops take other ways than on a real device.
+    What is traced then is the same wherever the module is. Traced on meta itself, a
+    constant of the model's code would lose its value; on another device some ops take
+    other ways. Tensors that are neither parameter nor buffer keep their values.
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     memo: dict[int, Any] = {}
@@ -82,6 +130,10 @@ def fake_copy(
             if isinstance(tensor, torch.nn.Parameter):
                 fake = torch.nn.Parameter(fake, requires_grad=tensor.requires_grad)
             memo[id(tensor)] = fake
+    for child in module.modules():
+        for value in vars(child).values():
+            if isinstance(value, torch.Tensor) and not value.is_meta:
+                memo.setdefault(id(value), value.detach().cpu())
     return copy.deepcopy(module, memo), mode
 
 

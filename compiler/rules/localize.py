@@ -44,7 +44,17 @@ def localize_args(
             stated = [shape[dim] for shape in results if shape is not None]
         case _:
             stated = _groups(at, bool(args[at - 2]), operands, results)
+            args = _with_bias_sizes(args, at, results)
     return (*args[:at], stated, *args[at + 1 :])
+
+
+def _with_bias_sizes(
+    args: tuple[Any, ...], at: int, results: Sequence[Shape | None]
+) -> tuple[Any, ...]:
+    """Return a convolution's arguments; its backward (groups at 9) states a bias."""
+    if at == 8 or args[3] is None or results[2] is None:
+        return args
+    return (*args[:3], list(results[2]), *args[4:])
 
 
 def _groups(

@@ -21,12 +21,13 @@ from partita.compiler.search.relaxation import Relaxation
 # What gains no more than this part of the known cost is not searched for.
 _NO_GAIN = 1e-9
 OPTIMAL_GAP = 1e-6  # and so close a bound is called optimal
-_MOST_SWEEPS = 200
+_MOST_SWEEPS = 30
 _SWEEPS_BETWEEN_LOOKS = 10
 _STALLED = 0.03  # of the gap, gained between two looks
 STATES = (300, 3_000, 30_000, 200_000, 600_000)  # of one pass after another
 _GRACE_S = 10.0  # to find any assignment at all, once the time is over
-_WORTH_A_NEW_ROUND = 0.6  # of the choices are left
+_WORTH_A_NEW_ROUND = 0.75  # of the choices are left; or once all else failed:
+_WORTH_A_LAST_ROUND = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,10 @@ class PartSearch:
                 break
             relaxation.lean()
             self._pass(FrontierSearch(model, relaxation, order), relaxation, most)
+        if not self._is_done():
+            self._prune(relaxation)
+            if model.num_choices < _WORTH_A_LAST_ROUND * num_choices:
+                return True
         if not self._is_done() or self.assignment is None:
             self._search_ilp(relaxation)
         return False

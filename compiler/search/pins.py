@@ -29,13 +29,13 @@ class Pin:
     use: Placement | None = None
 
 
-def parse_pin(name: str, text: str) -> Pin:
-    """Read one pin.
+def parse_pin(name: str, text: object) -> Pin:
+    """Read one pin: text, or a placement, which prints as its text.
 
     Raises:
         BadOptions: naming the pin when it does not parse.
     """
-    own, marker, use = text.partition("use=")
+    own, marker, use = str(text).partition("use=")
     try:
         placement = Placement.parse(own) if own.strip() else None
         return Pin(placement, Placement.parse(use) if marker else None)

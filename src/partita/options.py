@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from partita.compiler.capture.scored_model import LossFunction
 from partita.compiler.errors import BadOptions
@@ -58,8 +59,11 @@ class Options:
         if self.optimizer not in UPDATE_PASSES:
             known = ", ".join(sorted(UPDATE_PASSES))
             raise BadOptions(f"optimizer {self.optimizer!r} is not one of {known}")
-        if self.time_limit <= 0:
-            raise BadOptions(f"time_limit is {self.time_limit}; want seconds above 0")
+        limit = cast(object, self.time_limit)  # callers may be untyped
+        if not isinstance(limit, int | float) or not limit > 0:
+            raise BadOptions(f"time_limit is {limit!r}; want seconds above 0")
+        if self.loss is not None and not callable(self.loss):
+            raise BadOptions(f"loss is {self.loss!r}; want a function of the outputs")
         if self.memory is not None:
             parse_bytes(self.memory)
         if self.microbatches not in ("auto", 1):

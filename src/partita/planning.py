@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -100,7 +100,7 @@ class Planner:
                 train=options.train,
                 optimizer=options.optimizer,
                 memory_bytes=limit,
-                pins=dict(options.pins),
+                pins={name: str(pin) for name, pin in options.pins.items()},
             ),
         )
         if limit is not None and plan.predicted.bytes > limit:
@@ -142,6 +142,8 @@ def plan(
         raise BadMesh("give either mesh=Mesh(dp=2, ...) or devices=N")
     if isinstance(mesh, str):
         mesh = Mesh.parse(mesh)
+    if mesh is not None and not isinstance(cast(object, mesh), Mesh):
+        raise BadMesh(f"mesh is {mesh!r}; want Mesh(dp=2, ...) or text like 'dp=2'")
     if mesh is not None and "pp" in mesh.names:
         raise BadMesh(
             f"mesh {mesh}: axis 'pp' carries pipeline stages, which this version does "

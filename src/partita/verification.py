@@ -10,8 +10,8 @@ off from double precision (DESIGN, decision 15).
 from __future__ import annotations
 
 import copy
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,12 +40,12 @@ from partita.passes.promote_precision import (
     promote_precision,
     promote_tensor,
 )
+from partita.precision import SingleEpsilons, double_precision, own_tolerance
 from partita.runtime.feeds import FeedKey
 from partita.runtime.shards import take_shard
 from partita.runtime.virtual import run_all
 
 DOUBLE_TOLERANCE = 1e-9
-OWN_TOLERANCE = 1e-5
 
 Tensors = dict[str, torch.Tensor]
 
@@ -118,6 +118,7 @@ class Reference:
         Random numbers are those that a program with these ``draws`` draws for seed 0.
         """
         model = copy.deepcopy(model)
+        args, kwargs = pytree.tree_map(_copied, (args, kwargs))
         before = {n: b.clone() for n, b in model.named_buffers()}
         seed = torch.tensor(seed_value(0, 0), device=_device_of(model))
         drawing = LayoutFreeDraws(seed, draws)
@@ -165,8 +166,12 @@ class Reference:
 
 
 def _largest(value: torch.Tensor) -> float:
-    finite = value[value.isfinite()].abs()
+    finite = _widest(value[value.isfinite()]).abs()
     return float(finite.max()) if finite.numel() else 0.0
+
+
+def _widest(value: torch.Tensor) -> torch.Tensor:
+    return value.to(torch.complex128 if value.is_complex() else torch.float64)
 
 
 def relative_error(found: torch.Tensor, wanted: torch.Tensor, scale: float) -> float:
@@ -175,20 +180,9 @@ def relative_error(found: torch.Tensor, wanted: torch.Tensor, scale: float) -> f
         return float("inf")
     if not wanted.numel():
         return 0.0
-    a, b = found.double(), wanted.double()
+    a, b = _widest(found), _widest(wanted)
     worst = float(torch.where(a == b, 0.0, (a - b).abs()).max())
     return worst / scale if worst == worst else float("inf")
-
-
-@contextmanager
-def double_precision() -> Generator[None, None, None]:
-    """Within it floats that ops make without being told a dtype are doubles."""
-    default = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(default)
 
 
 @dataclass(frozen=True)
@@ -220,7 +214,9 @@ class Verifier:
             )
         own = Reference.of(model, args, kwargs, loss, train, draws)
         doubled = copy.deepcopy(model).double()
-        with double_precision(), promoting_floats(promote_arguments):
+        is_double = any(p.dtype == torch.float64 for p in model.parameters())
+        epsilons = nullcontext() if is_double else SingleEpsilons()
+        with double_precision(), promoting_floats(promote_arguments), epsilons:
             args64, kwargs64 = pytree.tree_map(_promoted, (args, kwargs))
             double = Reference.of(doubled, args64, kwargs64, loss, train, draws)
         return cls(model, args, kwargs, loss, double, own)
@@ -260,7 +256,7 @@ class Verifier:
         own_errors = own.errors(self.own)
         distance = self.double.distance(self.own)
         allowed = {
-            name: max(OWN_TOLERANCE, 4.0 * distance.get(name, 0.0))
+            name: max(own_tolerance(ranks[0]), 4.0 * distance.get(name, 0.0))
             for name in own_errors
         }
         largest = max(errors.values(), default=0.0)
@@ -291,6 +287,11 @@ def _device_of(model: torch.nn.Module) -> torch.device:
     """Return where the model is, and so its inputs and all of the verification."""
     tensors = (*model.parameters(), *model.buffers())
     return tensors[0].device if tensors else torch.device("cpu")
+
+
+def _copied(leaf: Any) -> Any:
+    """Return a leaf that the model may write to, with no history."""
+    return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
 
 
 def _promoted(leaf: Any) -> Any:

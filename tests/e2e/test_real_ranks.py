@@ -18,9 +18,9 @@ from partita.compiler.cost.step import payload_bytes_at
 from partita.compiler.ir.tensor_type import TensorType
 from partita.lowering import lowerings_of
 from partita.passes.promote_precision import promote_arguments, promote_dtype
+from partita.precision import double_precision
 from partita.runtime.launch import launch
 from partita.runtime.measure import count_collectives
-from partita.verification import double_precision
 
 pytestmark = pytest.mark.dist
 

@@ -31,6 +31,8 @@ def test_defaults() -> None:
             "optimizer 'adamv' is not one of adam, adamw, sgd",
         ),
         ({"time_limit": 0}, "time_limit is 0; want seconds above 0"),
+        ({"time_limit": "1m"}, "time_limit is '1m'; want seconds above 0"),
+        ({"loss": 3}, "loss is 3; want a function of the outputs"),
         ({"time_limit": -1.5}, "time_limit is -1.5; want seconds above 0"),
     ],
 )

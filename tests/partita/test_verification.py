@@ -276,6 +276,25 @@ def test_buffer_that_keeps_its_value_is_compared_too() -> None:
     assert verifier.verify_ranks(ranks).errors["buffer:count"] == 2.0
 
 
+class Masking(small.Scale):
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        mask = x > 0
+        x[:2] = 0.0
+        return {"loss": (x * self.w).square().sum(), "mask": mask, "x": x.to(COMPLEX)}
+
+
+COMPLEX = torch.complex64
+
+
+def test_inputs_that_the_model_writes_to_and_outputs_of_any_dtype() -> None:
+    model, x = Masking(), small.batch()
+    plan = pt.plan(model, x, mesh=TP)
+    report = verify(model, x, plan=plan)
+    assert report.ok, str(report)
+    assert sorted(report.errors) == ["loss", "output:mask", "output:x", "w"]
+    assert torch.equal(x, small.batch())
+
+
 def random_corruption(plan: pt.Plan, rng: random.Random) -> pt.Plan:
     """Return the plan with one placement in it replaced by another that it holds."""
     pool = sorted(
@@ -353,3 +372,39 @@ def test_own_precision_may_be_off_as_far_as_the_original() -> None:
     assert report.ok, str(report)
     assert max(report.tolerances.values()) > 1e-4
     assert report.tolerances["loss"] >= 1e-5
+
+
+class Normed(nn.Module):
+    """A norm whose epsilon follows from its dtype."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.out = nn.RMSNorm(8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return a mean over ``x`` ``[batch, 8]``."""
+        return self.out(self.norm(1e-3 * x)).square().mean()
+
+
+def test_an_epsilon_that_follows_from_the_dtype_agrees() -> None:
+    torch.manual_seed(0)
+    model, x = Normed(), torch.randn(4, 8)
+    assert verify(model, x, plan=pt.plan(model, x, mesh=TP)).ok
+
+
+def test_an_input_that_wants_a_gradient_is_an_input() -> None:
+    model, x = Normed(), torch.randn(4, 8, requires_grad=True)
+    assert verify(model, x, plan=pt.plan(model, x, mesh=TP)).ok
+    assert x.grad is None
+
+
+def test_bfloat16_is_allowed_roundings_of_its_own() -> None:
+    torch.manual_seed(0)
+    model, (x, target), _ = zoo.mlp()
+    model, batch = model.bfloat16(), (x.bfloat16(), target.bfloat16())
+    planner = Planner.of(model, batch, {}, GRID, pt.Options())
+    verifier = Verifier.of(model, batch, {})
+    for seed in range(4):
+        report = verifier.verify_captured(planner.captured, planner.random(seed))
+        assert report.ok, str(report)
+        assert min(report.tolerances.values()) == 4 * torch.finfo(torch.bfloat16).eps

@@ -183,6 +183,12 @@ def test_an_unknown_key_is_refused() -> None:
     assert str(raised.value) == "fusion[1]: 'nobody' is no op of the program"
 
 
+def test_a_key_in_two_groups_is_refused() -> None:
+    with pytest.raises(BadPlan) as raised:
+        fuse_small_ops(gated(), [group(0), ("0/sum", "0/tanh")])
+    assert str(raised.value) == "fusion[1]: '0/tanh' is in fusion[0] already"
+
+
 def test_without_groups_nothing_changes() -> None:
     local = gated()
     assert fuse_small_ops(local, ()) is local

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -121,6 +122,96 @@ def test_own_loss_is_differentiated() -> None:
     torch.testing.assert_close(found["gradient:w"], small.batch().square().sum(0))
 
 
+class Assigning(small.Scale):
+    count: Tensor
+
+    def __init__(self, width: int = 4) -> None:
+        super().__init__()
+        self.width = width
+        self.register_buffer("count", torch.ones(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.count = self.count[: self.width] * 0.9 + x.mean(0)[: self.width]
+        return (x[:, : self.width] * self.w[: self.width] * self.count).sum()
+
+
+def test_assigned_buffers_are_written_back() -> None:
+    model = Around(Assigning())
+    program = capture(model, (small.batch(),), {})
+    found = small.run_captured(program, model, small.batch())
+    _, wanted = small.run_eager(model, small.batch())
+    assert "mutated-buffer:inner.count" in found
+    for key, tensor in found.items():
+        if key in wanted:
+            torch.testing.assert_close(tensor, wanted[key])
+
+
+def test_buffer_that_changes_its_shape_is_refused() -> None:
+    with pytest.raises(CaptureFailed) as caught:
+        capture(Assigning(3), (small.batch(),), {})
+    assert str(caught.value) == (
+        "buffer 'count' of Assigning becomes torch.float32 of shape [3], it was "
+        "torch.float32 of shape [4]; a step may change only its values"
+    )
+
+
+class Decaying(small.Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.w.mul_(0.5)
+        return (x * self.w).sum()
+
+
+def test_writing_to_a_parameter_is_refused() -> None:
+    with pytest.raises(CaptureFailed) as caught:
+        capture(Decaying(), (small.batch(),), {})
+    assert str(caught.value) == (
+        "the model writes to its parameter 'w' in place; only buffers may change in a "
+        "step, parameters are the optimizer's"
+    )
+
+
+class Masking(small.Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        x[:2] = 0.0
+        return (x * self.w).square().sum()
+
+
+def test_what_is_written_to_an_input_stays_in_the_step() -> None:
+    model, x = Masking(), small.batch()
+    program = capture(model, (x,), {})
+    assert [role.name for role in program.program.outputs] == ["loss", "w"]
+    found = small.run_captured(program, model, x)
+    assert torch.equal(x, small.batch())
+    loss, _ = small.run_eager(model, x.clone())
+    torch.testing.assert_close(found["loss:loss"], loss)
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind: Callable[[int, int], nn.Module]) -> None:
+        super().__init__()
+        self.cell = kind(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.cell(x)[0].square().mean()
+
+
+@pytest.mark.filterwarnings("ignore:The tensor attributes:UserWarning")
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers_are_ordinary_ops(
+    kind: Callable[[int, int], nn.Module],
+) -> None:
+    model, x = Recurrent(kind), torch.randn(3, 2, 4)
+    program = capture(model, (x,), {})
+    assert not any("rnn" in op_name(node) for node in program.program.calls())
+    assert torch.backends.mkldnn.enabled
+    found = small.run_captured(program, model, x)
+    loss, wanted = small.run_eager(model, x)
+    torch.testing.assert_close(found["loss:loss"], loss)
+    for key, tensor in wanted.items():
+        torch.testing.assert_close(found[key], tensor)
+
+
 class Branching(small.Scale):
     def forward(self, x: Tensor) -> Tensor:
         y = (x * self.w).sum()
@@ -155,6 +246,14 @@ class Around(nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         return self.inner(x)
+
+
+def test_a_failure_says_nothing_but_its_error(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(CaptureFailed):
+        capture(Branching(), (torch.ones(2, 4),), {})
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("kind", [Branching, Counting, Finding, Mistaken])

@@ -178,6 +178,9 @@ def creation() -> Iterator[Sample]:
     for name in ("new_empty", "new_ones", "new_zeros"):
         yield call(name, x(4), [4, 6])
     yield call("new_full", x(4), [4, 6], 2.0)
+    for kind in ("uniform", "normal", "bits"):
+        indices = [torch.arange(4), torch.arange(6)]
+        yield call("partita.random", torch.tensor(7), indices, [4, 6], 5, kind)
 
 
 def along_a_dim() -> Iterator[Sample]:

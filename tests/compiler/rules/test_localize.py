@@ -55,6 +55,17 @@ def test_groups_follow_from_the_channels(
     assert backward[9] == groups
 
 
+def test_sizes_of_a_bias_become_those_of_its_shard() -> None:
+    args = ("dy", "x", "w", [8], [1], [0], [1], False, [0], 1, [True, True, True])
+    y, x, w = (2, 4, 6), (2, 3, 6), (4, 3, 1)
+
+    found = localized(
+        "aten.convolution_backward.default", args, [y, x, w], [x, w, (4,)]
+    )
+
+    assert found[3] == [4]
+
+
 def test_call_that_states_no_size_stays_as_it_is() -> None:
     args = ("x", 2.0)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import pairwise, product
 from math import inf
 
 import pytest
@@ -60,12 +60,8 @@ def test_the_bound_rises_and_stays_below_the_best(seed: int) -> None:
         bounds.append(relaxation.bound)
     relaxation.lean()
     bounds.append(relaxation.bound)
-    assert all(after >= before - ROUNDING for before, after in pairs(bounds))
+    assert all(after >= before - ROUNDING for before, after in pairwise(bounds))
     assert bounds[-1] <= best + ROUNDING
-
-
-def pairs(values: list[float]) -> list[tuple[float, float]]:
-    return list(zip(values, values[1:], strict=False))
 
 
 @settings(max_examples=60)

@@ -30,6 +30,10 @@ def test_pins_are_storage_and_use(text: str, pin: Pin) -> None:
     assert parse_pin("w", text) == pin
 
 
+def test_a_placement_pins_as_its_text_does() -> None:
+    assert parse_pin("w", at("(S(0), B)")) == parse_pin("w", "(S(0), B)")
+
+
 @given(any_placements(), any_placements())
 def test_any_placement_may_be_pinned(storage: Placement, use: Placement) -> None:
     assert parse_pin("w", f"{storage} use={use}") == Pin(storage, use)

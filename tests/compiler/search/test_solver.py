@@ -99,7 +99,9 @@ def test_ties_that_contradict_each_other() -> None:
     ties = (Tie(0, 2), Tie(2, 3), Tie(0, 4), Tie(4, 3))
     with pytest.raises(NoSolution) as error:
         solve(problem(*nodes, same, ties=ties), 1.0)
-    assert str(error.value) == "the pins and ties contradict each other; pin fewer nodes"
+    assert (
+        str(error.value) == "the pins and ties contradict each other; pin fewer nodes"
+    )
 
 
 def test_a_boxing_that_does_not_exist() -> None:
