@@ -228,6 +228,8 @@ _REWRITES: dict[object, Callable[[fx.Node], None]] = {
     aten.expand.default: _state_expand,
     aten.split.Tensor: _state_split,
     aten.split_with_sizes.default: _state_split,
+    aten.unsafe_split.Tensor: _state_split,
+    aten.unsafe_split_with_sizes.default: _state_split,
     aten.slice.Tensor: _state_slice,
     aten.cat.default: _drop_empty_operands,
     aten.full_like.default: _to_full,

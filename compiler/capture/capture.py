@@ -12,7 +12,7 @@ import traceback
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -21,7 +21,7 @@ from partita.compiler.capture.decompositions import FROM_TORCH, OWN
 from partita.compiler.capture.inputs import InputSpec, describe
 from partita.compiler.capture.keys import find_frames, user_frames
 from partita.compiler.capture.roles import read_roles
-from partita.compiler.capture.scored_model import LossFunction, ScoredModel
+from partita.compiler.capture.scored_model import LossFunction, OutputForm, ScoredModel
 from partita.compiler.capture.torch_private import (
     export_joint,
     fake_copy,
@@ -35,10 +35,11 @@ from partita.compiler.ir.program import OutputKind, Program
 
 @dataclass(frozen=True)
 class Captured:
-    """A program and the spec of the inputs it was captured with."""
+    """A program, the spec of its inputs, and the form of what the model returns."""
 
     program: Program
     inputs: InputSpec
+    outputs: OutputForm
 
 
 def capture(
@@ -61,6 +62,8 @@ def capture(
     Raises:
         CaptureFailed: naming the line of the user's model that stands in the way.
     """
+    if not isinstance(cast(object, model), torch.nn.Module):
+        raise CaptureFailed(f"the model is a {type(model).__name__}; want an nn.Module")
     spec = describe(model, args, kwargs)
     return capture_spec(model, spec, loss=loss, train=train)
 
@@ -79,7 +82,8 @@ def capture_spec(
         model, making = fake_copy(model)
     with making:
         tensors = tuple(spec.example(torch.device("cpu")).values())
-    scored = ScoredModel(model, spec, loss, train)
+    form = OutputForm()
+    scored = ScoredModel(model, spec, loss, train, form)
     try:
         with without_mkldnn(), quiet_failure():
             exported = torch.export.export(scored, tensors, strict=False)
@@ -101,7 +105,7 @@ def capture_spec(
             f"{type(model).__name__}: the loss depends on no parameter that requires a "
             "gradient; train one, or give Options(train=False) for inference"
         )
-    return Captured(canonicalize(program), spec)
+    return Captured(canonicalize(program), spec, form)
 
 
 def _explain(model: torch.nn.Module, error: BaseException) -> str:

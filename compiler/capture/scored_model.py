@@ -8,7 +8,7 @@ torch cannot look into (a key-value cache) are left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -68,6 +68,30 @@ def name_outputs(outputs: Any) -> dict[str, Tensor]:
     return found
 
 
+class OutputForm:
+    """The structure of what a model returns, learned while it is traced.
+
+    A model that returns its loss alone names it ``output``, programs ``loss``. Leaves
+    that are no tensors come back as ``None``.
+    """
+
+    def __init__(self) -> None:
+        self._spec: Any = None
+        self._names: list[str | None] = []
+
+    def learn(self, returned: Any) -> None:
+        """Take the structure of ``returned``."""
+        names = {id(tensor): name for name, tensor in name_outputs(returned).items()}
+        leaves, self._spec = pytree.tree_flatten(returned)
+        self._names = [names.get(id(leaf)) for leaf in leaves]
+
+    def restore(self, outputs: Mapping[str, Tensor]) -> Any:
+        """Return a program's outputs as the model returns them."""
+        found = {"output": outputs.get("loss"), **outputs}
+        leaves = [None if name is None else found.get(name) for name in self._names]
+        return pytree.tree_unflatten(leaves, self._spec)
+
+
 class ScoredModel(torch.nn.Module):
     """Calls the user's model on a flat list of tensors; returns loss and outputs."""
 
@@ -77,8 +101,10 @@ class ScoredModel(torch.nn.Module):
         spec: InputSpec,
         loss: LossFunction | None,
         train: bool,
+        form: OutputForm,
     ) -> None:
         super().__init__()
+        self._form = form
         self.model = model
         self._spec = spec
         self._loss = loss
@@ -93,6 +119,7 @@ class ScoredModel(torch.nn.Module):
         before = _owned_buffers(self.model)
         returned = self.model(*args, **kwargs)
         _write_back(before)
+        self._form.learn(returned)
         outputs = name_outputs(returned)
         if not self._train:
             return {}, outputs

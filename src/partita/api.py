@@ -59,7 +59,7 @@ def compile(
     _check_in_step(plan.mesh, check_local(local))
     spec = to_capture(plan.inputs)
     batch = BatchSpec(partial(name_leaves, model), spec.leaves)
-    return ParallelProgram(local, model, groups, batch, init, _single_output)
+    return ParallelProgram(local, model, groups, batch, init, captured.outputs.restore)
 
 
 def _check_in_step(mesh: Mesh, issued: tuple[Issued, ...]) -> None:
@@ -73,11 +73,6 @@ def _check_in_step(mesh: Mesh, issued: tuple[Issued, ...]) -> None:
         for ranks in mesh.groups(axis):
             if len({told[rank].get(f"stage0/{axis}") for rank in ranks}) > 1:
                 in_step(mesh, everyone_tells(issued))
-
-
-def _single_output(outputs: dict[str, torch.Tensor]) -> Any:
-    """Return the tensor of a model that returns one; else all by name."""
-    return outputs["output"] if list(outputs) == ["output"] else outputs
 
 
 def parallelize(

@@ -13,7 +13,7 @@ import copy
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -384,6 +384,10 @@ def verify(
         BadOptions: when the plan's loss was a function and none is given.
         BadPlan: when the plan is of another model, or of other input shapes.
     """
+    if not isinstance(cast(object, plan), Plan):
+        raise BadOptions(
+            f"plan is {plan!r}; want what pt.plan or pt.Plan.load returned"
+        )
     loss = loss_of(plan, loss)
     spec = describe(model, args, kwargs)
     captured = capture_for(model, plan, spec, loss)

@@ -120,3 +120,9 @@ def test_random_plans_differ_by_seed() -> None:
     assert planner.random(1).nodes == planner.random(1).nodes
     assert planner.random(1).nodes != planner.random(2).nodes
     assert planner.random(1).search.solver == "random"
+
+
+def test_a_mesh_of_another_type_is_refused() -> None:
+    mesh: Any = (2, 2)
+    with pytest.raises(BadMesh, match=r"mesh is \(2, 2\); want Mesh"):
+        plan(nn.Linear(2, 2), torch.ones(2, 2), mesh=mesh)

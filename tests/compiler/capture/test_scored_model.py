@@ -13,6 +13,7 @@ from torch import nn
 from partita.compiler.capture.inputs import describe
 from partita.compiler.capture.scored_model import (
     LossFunction,
+    OutputForm,
     ScoredModel,
     name_outputs,
     pick_loss,
@@ -98,7 +99,7 @@ def test_outputs_are_named_by_path() -> None:
 
 def scored(model: nn.Module, loss: LossFunction | None, train: bool) -> Any:
     spec = describe(model, (batch(),), {})
-    return ScoredModel(model, spec, loss, train)(batch())
+    return ScoredModel(model, spec, loss, train, OutputForm())(batch())
 
 
 def test_loss_is_parted_from_the_other_outputs() -> None:
@@ -124,5 +125,5 @@ def test_modes_of_the_users_modules_are_left_alone() -> None:
     model = Normed().train()
     model.bn.eval()
     spec = describe(model, (batch(),), {})
-    assert ScoredModel(model, spec, None, True).training
+    assert ScoredModel(model, spec, None, True, OutputForm()).training
     assert [model.training, model.bn.training] == [True, False]
