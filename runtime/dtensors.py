@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
-from torch.distributed.tensor import placement_types as dtensor_types
+from torch.distributed.tensor import DTensor
 
-from partita.compiler.ir import sbp
+from partita.compiler.errors import BadPlacement
+from partita.compiler.ir import dtensor
 from partita.compiler.ir.sbp import Placement
 from partita.runtime.groups import Groups
 from partita.runtime.reshard import plain, reshard
@@ -21,11 +21,12 @@ def to_dtensor(
     It shares the shard's memory, but where a split is segmented: DTensor knows no
     such split, so the shard is first exchanged for one of a plain split.
     """
-    shard = reshard(shard.detach(), shape, placement, plain(placement), groups)
+    target = plain(placement)
+    shard = reshard(shard.detach(), shape, placement, target, groups)
     return DTensor.from_local(
         shard,
         groups.device_mesh,
-        [_to_dtensor_placement(sharding) for sharding in placement.shardings],
+        dtensor.to_dtensor(target),
         run_check=False,
         shape=torch.Size(shape),
         stride=torch.empty(shape, device="meta").stride(),
@@ -35,32 +36,23 @@ def to_dtensor(
 def to_shard(value: torch.Tensor, placement: Placement, groups: Groups) -> torch.Tensor:
     """Return this rank's shard of ``value``: a whole tensor, or a DTensor of any mesh.
 
-    A DTensor on the mesh of ``groups`` is never made whole.
+    A DTensor on the mesh of ``groups`` is never made whole, unless its placement is one
+    that Partita does not have.
     """
     if isinstance(value, DTensor):
-        if value.device_mesh == groups.device_mesh:
-            source = Placement(tuple(map(_from_dtensor_placement, value.placements)))
+        source = _placement_on(value, groups)
+        if source is not None:
             local = value.to_local().detach()
             return reshard(local, tuple(value.shape), source, placement, groups)
         value = value.full_tensor()
     return take_shard(value.detach(), placement, groups.mesh, groups.coordinates)
 
 
-def _to_dtensor_placement(sharding: sbp.Sharding) -> dtensor_types.Placement:
-    match sharding:
-        case sbp.Split(dim):
-            return Shard(dim)
-        case sbp.Partial(reduction):
-            return Partial(str(reduction))
-        case sbp.Broadcast():
-            return Replicate()
-
-
-def _from_dtensor_placement(placement: dtensor_types.Placement) -> sbp.Sharding:
-    match placement:
-        case Shard(dim=dim):
-            return sbp.Split(dim)
-        case Partial(reduce_op=reduction):
-            return sbp.Partial(sbp.Reduction(reduction))
-        case _:
-            return sbp.Broadcast()
+def _placement_on(value: DTensor, groups: Groups) -> Placement | None:
+    """Return the placement of ``value`` on the mesh of ``groups``, if it has one."""
+    if value.device_mesh != groups.device_mesh:
+        return None
+    try:
+        return dtensor.from_dtensor(value.placements)
+    except BadPlacement:  # a strided split, a mean
+        return None
