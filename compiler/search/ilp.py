@@ -24,9 +24,9 @@ import numpy as np
 from partita.compiler.search.model import NOBODY, Bools, Floats, Ints, Model, Star
 from partita.compiler.search.relaxation import Relaxation
 
-NAME = "HiGHS"
 _OBJECTIVE = 1e4  # what the known cost is scaled to: HiGHS has absolute tolerances
 
+_MOST_COLUMNS = 500_000  # more would take HiGHS gigabytes, and not end
 _SAME = 1e-9  # the start may cost this much more by rounding, and must stay possible
 
 
@@ -175,6 +175,8 @@ def solve_ilp(
         )
     for name, star in model.stars.items():
         _add_star(program, star, relaxation.stars[name].tables, gap, x)
+    if program.num_columns > _MOST_COLUMNS and known_cost < inf:
+        return Outcome(None, -inf)
     usual = known_cost if known_cost < inf else model.most_cost()
     scale = _OBJECTIVE / max(usual - model.constant, 1e-30)
     highs = _configure(time_limit_s, threads)

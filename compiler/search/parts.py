@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 from math import inf
 
 import numpy as np
@@ -21,13 +22,24 @@ from partita.compiler.search.relaxation import Relaxation
 # What gains no more than this part of the known cost is not searched for.
 _NO_GAIN = 1e-9
 OPTIMAL_GAP = 1e-6  # and so close a bound is called optimal
-_MOST_SWEEPS = 30
+
+# How long to raise the bound. Parts of the gap are what ten sweeps gained.
 _SWEEPS_BETWEEN_LOOKS = 10
-_STALLED = 0.03  # of the gap, gained between two looks
-STATES = (300, 3_000, 30_000, 200_000, 600_000)  # of one pass after another
+_MOST_SWEEPS = 30
+_SLOW = 0.03
+_STALLED = 0.002  # ends it even if there is time
+
+# How many states one pass after another may have. Chosen, like the other numbers
+# here, on joint graphs of two-layer transformers and ResNets on 1-D and 2-D meshes.
+STATES = (300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 600_000)
+
+# When to begin anew: so small a part of the choices is left, unless the last pass
+# ruled out so much of the gap that more room will do.
+_WORTH_A_NEW_ROUND = 0.75
+_NEARLY = 0.6
+_WORTH_A_LAST_ROUND = 0.95  # once all passes failed
+
 _GRACE_S = 10.0  # to find any assignment at all, once the time is over
-_WORTH_A_NEW_ROUND = 0.75  # of the choices are left; or once all else failed:
-_WORTH_A_LAST_ROUND = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,20 +138,25 @@ class PartSearch:
         relaxation = Relaxation(model)
         self._sweep(relaxation)
         order: list[int] = []
+        pass_s = ruled_out = 0.0
         for most in self.states:
             if self._is_done():
                 break
             self._prune(relaxation)
-            if model.num_choices < _WORTH_A_NEW_ROUND * num_choices:
+            is_smaller = model.num_choices < _WORTH_A_NEW_ROUND * num_choices
+            if is_smaller and ruled_out < _NEARLY:
                 return True
             if not order:
                 order = frontier_order(model)
                 relaxation.follow(order)
-            self._sweep(relaxation)
+            self._sweep(relaxation, pass_s)
             if self._is_done():
                 break
             relaxation.lean()
-            self._pass(FrontierSearch(model, relaxation, order), relaxation, most)
+            started = time.perf_counter()
+            search = FrontierSearch(model, relaxation, order)
+            ruled_out = self._pass(search, relaxation, most)
+            pass_s = time.perf_counter() - started
         if not self._is_done():
             self._prune(relaxation)
             if model.num_choices < _WORTH_A_LAST_ROUND * num_choices:
@@ -153,12 +170,14 @@ class PartSearch:
         is_closed = self.bound >= self.cost * (1 - 2 * _NO_GAIN)
         return is_closed or self.clock.left_s <= 0
 
-    def _pass(self, search: FrontierSearch, relaxation: Relaxation, most: int) -> None:
+    def _pass(self, search: FrontierSearch, relaxation: Relaxation, most: int) -> float:
+        """Search along the frontier; return which part of the gap that ruled out."""
         limit = self.cost * (1 - _NO_GAIN) - relaxation.bound
         passed = search.run(limit, most, self._is_late)
         if passed.positions is not None:
             self._descend(passed.positions)
         self._raise_bound(relaxation.bound + passed.least_open)
+        return passed.least_open / max(self.cost - relaxation.bound, 1e-300)
 
     def _descend(self, start: Mapping[int, int]) -> None:
         """Note the local optimum that ``start`` leads to."""
@@ -168,18 +187,29 @@ class PartSearch:
     def _is_late(self) -> bool:
         return self.clock.left_s <= 0
 
-    def _sweep(self, relaxation: Relaxation) -> None:
-        """Raise the bound until little more is gained; try assignments on the way."""
+    def _sweep(self, relaxation: Relaxation, worth_s: float = 0.0) -> None:
+        """Raise the bound until little more is gained; try assignments on the way.
+
+        Args:
+            relaxation: of the present model.
+            worth_s: how long to go on even if it is slow, unless it has stalled.
+        """
         search = LocalSearch(self.model)
         before = relaxation.bound
-        for sweep in range(1, _MOST_SWEEPS + 1):
+        started = time.perf_counter()
+        for sweep in count(1):
             relaxation.sweep()
             if sweep % _SWEEPS_BETWEEN_LOOKS and not self._is_late():
                 continue
             self._offer(*search.improve(relaxation.decode()))
             self._raise_bound(relaxation.bound)
             gained = relaxation.bound - before
-            if self._is_done() or gained < _STALLED * (self.cost - relaxation.bound):
+            gap = self.cost - relaxation.bound
+            is_slow = sweep >= _MOST_SWEEPS or gained < _SLOW * gap
+            is_worth_it = time.perf_counter() - started < worth_s
+            if self._is_done() or gained < _STALLED * gap:
+                return
+            if is_slow and not is_worth_it:
                 return
             before = relaxation.bound
 

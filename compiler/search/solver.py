@@ -38,7 +38,8 @@ class Solution:
     Attributes:
         choices: one choice index per node.
         seconds: ``cost_of`` the choices.
-        status: "optimal" when no assignment is cheaper by more than 1e-6 of the cost.
+        status: "optimal" when no assignment is cheaper by more than 1e-6 of the cost,
+            "time-limit" when that could not be shown.
         gap: (seconds - bound_s) / seconds.
         bound_s: no assignment costs less.
         solver: what it took: "bounds alone" (steps 1 to 4), or "HiGHS 1.15.1" too.
