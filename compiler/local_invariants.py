@@ -156,7 +156,7 @@ class _Propagation:
 
 
 def local_of_all(programs: Sequence[LocalProgram]) -> list[tuple[Issued, ...]]:
-    """Check ``local`` for every rank; ranks with equal programs are checked once."""
+    """Check ``local`` for every rank; ranks that share a graph are checked once."""
     checked: dict[object, tuple[Issued, ...]] = {}
     found: list[tuple[Issued, ...]] = []
     for program in programs:
@@ -167,8 +167,7 @@ def local_of_all(programs: Sequence[LocalProgram]) -> list[tuple[Issued, ...]]:
             )
             if type_ is not None and placement is not None
         )
-        modules = program.graph_module.modules()  # itself, then its fused regions
-        same = (*(m.code for m in modules if isinstance(m, fx.GraphModule)), shapes)
+        same = (program.graph_module, shapes)
         if same not in checked:
             checked[same] = local(program)
         found.append(checked[same])

@@ -21,6 +21,7 @@ from dataclasses import replace
 import torch
 from torch import fx
 
+from partita.compiler.capture.torch_private import uncompiled
 from partita.compiler.cost.boxing import Step
 from partita.compiler.errors import BadPlan
 from partita.compiler.ir.boxing import is_box
@@ -110,7 +111,7 @@ class _Localizer:
         self.graph.output(tuple(self.copies[node] for node, _ in results))
         self.graph.lint()
         return LocalProgram(
-            fx.GraphModule(torch.nn.Module(), self.graph),
+            uncompiled(torch.nn.Module(), self.graph),
             tuple(inputs),
             tuple(role for _, role in results),
             tuple(types),

@@ -10,6 +10,7 @@ Not here  promoting what is fed (the caller feeds doubles)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ import torch
 from torch import fx
 from torch.fx.node import map_aggregate
 
+from partita.compiler.capture.torch_private import uncompiled
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.program import has_info, info, set_info
 from partita.compiler.ir.tensor_type import TensorType
@@ -47,15 +49,22 @@ def promote_arguments(arguments: Any) -> Any:
     return map_aggregate(arguments, promoted)
 
 
-def promote_precision(local: LocalProgram) -> LocalProgram:
-    """Return ``local`` in double precision."""
-    return replace(
-        local,
-        graph_module=_promote_module(local.graph_module),
-        input_types=tuple(_promote_type(t) for t in local.input_types),
-        output_types=tuple(_promote_type(t) for t in local.output_types),
-        constants={n: promote_tensor(t) for n, t in local.constants.items()},
-    )
+def promote_precision(ranks: Sequence[LocalProgram]) -> list[LocalProgram]:
+    """Return the programs of ``ranks`` in double precision; shared graphs stay so."""
+    modules: dict[fx.GraphModule, fx.GraphModule] = {}
+    for local in ranks:
+        if local.graph_module not in modules:
+            modules[local.graph_module] = _promote_module(local.graph_module)
+    return [
+        replace(
+            local,
+            graph_module=modules[local.graph_module],
+            input_types=tuple(_promote_type(t) for t in local.input_types),
+            output_types=tuple(_promote_type(t) for t in local.output_types),
+            constants={n: promote_tensor(t) for n, t in local.constants.items()},
+        )
+        for local in ranks
+    ]
 
 
 def _promote_module(module: fx.GraphModule) -> fx.GraphModule:
@@ -70,7 +79,7 @@ def _promote_module(module: fx.GraphModule) -> fx.GraphModule:
         if has_info(node):
             types = tuple(_promote_type(t) for t in info(node).types)
             set_info(copy, replace(info(node), types=types))
-    promoted = fx.GraphModule(module, graph)
+    promoted = uncompiled(module, graph)
     for name, region in module.named_children():
         assert isinstance(region, fx.GraphModule)
         promoted.add_module(name, _promote_module(region))

@@ -6,7 +6,7 @@ import torch
 from torch import fx
 from torch.fx.node import map_aggregate
 
-from partita.compiler.capture.torch_private import makes_tensors
+from partita.compiler.capture.torch_private import makes_tensors, uncompiled
 
 
 def on_device(module: fx.GraphModule, device: torch.device) -> fx.GraphModule:
@@ -24,7 +24,7 @@ def on_device(module: fx.GraphModule, device: torch.device) -> fx.GraphModule:
         )
         if makes_tensors(node.target):
             node.kwargs = {**node.kwargs, "device": device}
-    copy = fx.GraphModule(module, graph)
+    copy = uncompiled(module, graph)
     for name, child in module.named_children():
         if isinstance(child, fx.GraphModule):
             copy.add_module(name, on_device(child, device))

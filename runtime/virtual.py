@@ -57,10 +57,11 @@ def run_all(
     """
     lockstep = _Lockstep(programs, stages or [0] * len(programs))
     runs: list[_Run] = []
+    modules = {program.graph_module: program.graph_module for program in programs}
+    if device is not None and device != torch.get_default_device():
+        modules = {module: on_device(module, device) for module in modules}
     for rank, (program, fed) in enumerate(zip(programs, feeds, strict=True)):
-        module, own = program.graph_module, own_feeds(program, device)
-        if device is not None:
-            module = on_device(module, device)
+        module, own = modules[program.graph_module], own_feeds(program, device)
         runs.append(lockstep.interpret(rank, module, arguments(program, fed, own)))
     return lockstep.drive(runs)
 

@@ -40,6 +40,9 @@ from torch._functorch._aot_autograd.descriptors import (
 )
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx._lazy_graph_module import (
+    _LazyGraphModule,  # pyright: ignore[reportPrivateUsage]
+)
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -76,6 +79,11 @@ def export_joint(
             stack, module, inputs, decompositions=table
         )
         return joint.graph_module
+
+
+def uncompiled(root: torch.nn.Module, graph: fx.Graph) -> fx.GraphModule:
+    """Return a module of ``graph`` whose Python code is made when it is asked for."""
+    return _LazyGraphModule(root, graph)
 
 
 @contextmanager

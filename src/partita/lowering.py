@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
+from torch import fx
 
 from partita.compiler.capture.capture import Captured, capture_spec
 from partita.compiler.capture.fingerprint import fingerprint
 from partita.compiler.capture.inputs import InputSpec
 from partita.compiler.capture.scored_model import LossFunction
-from partita.compiler.cost.step import Step, find_step
+from partita.compiler.cost.step import Step, find_step, is_exchange_of_segments
 from partita.compiler.errors import BadOptions, BadPlan
+from partita.compiler.ir.layout import shard_shape
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.program import Program, info
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.document import Boxing, Document, LossKind
 from partita.compiler.plan.inputs import to_capture
 from partita.compiler.plan.plan import Plan
@@ -138,3 +142,62 @@ class Lowered:
         """Return what the rank at ``coordinates`` runs."""
         local = localize(self.program, coordinates, self.rules, self.steps)
         return fuse_small_ops(local, self.plan.fusion)
+
+    def of_all(self) -> list[LocalProgram]:
+        """Return what every rank runs; ranks with equal programs share one graph."""
+        apart = self._axes_apart()
+        known: dict[tuple[int, ...], LocalProgram] = {}
+        by_code: dict[str, LocalProgram] = {}
+        found: list[LocalProgram] = []
+        for coordinates in self.plan.mesh.all_coordinates():
+            kind = tuple(coordinates[axis] for axis in apart)
+            if kind not in known:
+                local = self.at(coordinates)
+                known[kind] = by_code.setdefault(_code(local), local)
+            found.append(replace(known[kind], coordinates=coordinates))
+        return found
+
+    def _axes_apart(self) -> tuple[int, ...]:
+        """Return the mesh axes along which ranks run different programs.
+
+        They do where shards are uneven and where segments are exchanged: what goes
+        where then differs from rank to rank.
+        """
+        mesh = self.plan.mesh
+        placed = {
+            (type_.shape, placement)
+            for node in self.program.nodes()
+            for type_, placement in _results(node)
+        }
+        apart: set[int] = set()
+        for boxing in self.plan.boxings:
+            shape = type_of(self.plan, boxing.ref).shape
+            for step in self.steps[boxing.key]:
+                placed.add((shape, step.after))
+                if is_exchange_of_segments(step):
+                    apart.add(step.axis)
+        ranks = mesh.all_coordinates()
+        for axis in set(range(mesh.ndim)) - apart:
+            firsts = [(*c[:axis], 0, *c[axis + 1 :]) for c in ranks]
+            if any(
+                shard_shape(shape, placement, mesh, rank)
+                != shard_shape(shape, placement, mesh, first)
+                for shape, placement in placed
+                for rank, first in zip(ranks, firsts, strict=True)
+            ):
+                apart.add(axis)
+        return tuple(sorted(apart))
+
+
+def _code(local: LocalProgram) -> str:
+    """Return the Python code of a program and of the fused regions that it calls."""
+    modules = local.graph_module.modules()
+    return "\n".join(m.code for m in modules if isinstance(m, fx.GraphModule))
+
+
+def _results(node: fx.Node) -> Iterator[tuple[TensorType, Placement]]:
+    fact = info(node)
+    assert fact.signature is not None
+    for type_, placement in zip(fact.types, fact.signature.results, strict=True):
+        if type_ is not None and placement is not None:
+            yield type_, placement

@@ -237,7 +237,7 @@ class Verifier:
         """As ``verify``, for a program that has been captured already."""
         try:
             lowered = Lowered.of(captured, plan, rules)
-            ranks = [lowered.at(c) for c in plan.mesh.all_coordinates()]
+            ranks = lowered.of_all()
         except (InvariantViolation, PartitaError) as error:
             return Report.of_failure(error)
         return self.verify_ranks(ranks)
@@ -248,7 +248,7 @@ class Verifier:
             in_step(ranks[0].mesh, local_of_all(ranks))
             own = self._run(ranks, double=False)
             with double_precision():
-                promoted = [promote_precision(local) for local in ranks]
+                promoted = promote_precision(ranks)
                 double = self._run(promoted, double=True)
         except (InvariantViolation, RuntimeError, ValueError) as error:
             return Report.of_failure(error)

@@ -112,7 +112,7 @@ def test_double_precision_reaches_into_regions() -> None:
     y = b.call("neg", aten.neg.default, (low,), "bf16[4]", "B -> B")
     b.leave(OutputKind.OUTPUT, "y", y)
     local = localize(b.program(), (0,), default_rules, {})
-    promoted = promote_precision(fuse_small_ops(local, [("to", "neg")]))
+    (promoted,) = promote_precision([fuse_small_ops(local, [("to", "neg")])])
     value = torch.tensor(1.0 + 2.0**-20, dtype=torch.float64)
     ((found,),) = run_all([promoted], [{(InputKind.INPUT, "x"): value}])
     assert found is not None

@@ -41,7 +41,7 @@ def casting() -> LocalProgram:
 
 def test_before_and_after() -> None:
     local = casting()
-    promoted = promote_precision(local)
+    (promoted,) = promote_precision([local])
     dtypes = [
         [node.kwargs["dtype"] for node in p.graph_module.graph.nodes if node.kwargs]
         for p in (local, promoted)
@@ -65,7 +65,7 @@ def test_before_and_after() -> None:
 def test_nothing_is_rounded_any_more() -> None:
     x = torch.full((4,), 1.0 + 2.0**-20)
     (low,) = run_all([casting()], [{(InputKind.INPUT, "x"): x}])
-    promoted = promote_precision(casting())
+    (promoted,) = promote_precision([casting()])
     ((high, _),) = run_all([promoted], [{(InputKind.INPUT, "x"): x.double()}])
     assert low[0] is not None
     assert high is not None
