@@ -20,7 +20,7 @@ from partita.compiler.ir.program import Program, info, op_name, update_info
 from partita.compiler.plan.document import Document
 from partita.compiler.rules.calls import call_of, rule_and_factors
 from partita.compiler.rules.rule import RuleSet
-from partita.compiler.rules.segments import find_segmentations
+from partita.compiler.rules.segments import segments_in
 from partita.compiler.rules.signatures import axis_options, is_legal
 
 
@@ -51,17 +51,11 @@ class AnnotatePlacements:
 
     def _check_rules(self, program: Program) -> None:
         """Check that the table allows every signature; a plan may be hand-made."""
-        calls = {node: call_of(node) for node in program.calls()}
-        read = {
-            node: rule_and_factors(self.rules, call) for node, call in calls.items()
-        }
-        factors = {node: found for node, (_, found) in read.items()}
-        segmentations = find_segmentations(program, factors)
-        for node, (rule, found) in read.items():
-            segments = segmentations.of_factor.get(node, {})
-            options = axis_options(rule, found, segments)
+        for node in program.calls():
+            rule, found = rule_and_factors(self.rules, call_of(node))
             signature = info(node).signature
             assert signature is not None
+            options = axis_options(rule, found, segments_in(signature, found))
             if not is_legal(signature, found, options, self.plan.mesh):
                 raise BadPlan(
                     f"nodes.{info(node).key}.signature: no rule of {op_name(node)} "

@@ -37,6 +37,8 @@ from partita.compiler.ir.tensor_type import TensorType
 Price = tuple[float, int, int]
 """Seconds, wire bytes per rank, number of steps that do something."""
 
+_Edge = tuple[Step, Price]
+
 Universe = tuple[tuple[Sharding, ...], ...]
 """Per mesh axis, the shardings that a placement on the way may have there."""
 
@@ -73,7 +75,7 @@ def cheapest_steps(
     check_placement(type.shape, source, mesh)
     check_placement(type.shape, target, mesh)
     universe = _universe(type.shape, source, target, mesh)
-    return _router(type, mesh, hardware, universe).route(source, target)
+    return _router(_edges(type, mesh, hardware), universe).route(source, target)
 
 
 def step_seconds(type: TensorType, step: Step, mesh: Mesh, hardware: Hardware) -> float:
@@ -146,23 +148,51 @@ def _universe(
 
 
 @lru_cache(maxsize=1 << 12)
-def _router(
-    type: TensorType, mesh: Mesh, hardware: Hardware, universe: Universe
-) -> _Router:
-    return _Router(type, mesh, hardware, universe)
+def _edges(type: TensorType, mesh: Mesh, hardware: Hardware) -> _Edges:
+    return _Edges(type, mesh, hardware)
+
+
+class _Edges:
+    """The steps between one tensor's placements, each priced once."""
+
+    def __init__(self, type: TensorType, mesh: Mesh, hardware: Hardware) -> None:
+        self.type = type
+        self.mesh = mesh
+        self.hardware = hardware
+        self._known: dict[tuple[Placement, int, Sharding], _Edge | None] = {}
+
+    def get(self, before: Placement, axis: int, sharding: Sharding) -> _Edge | None:
+        """Return the step that gives ``axis`` another sharding, if there is one."""
+        key = (before, axis, sharding)
+        if key not in self._known:
+            self._known[key] = self._priced(before, axis, sharding)
+        return self._known[key]
+
+    def _priced(self, before: Placement, axis: int, sharding: Sharding) -> _Edge | None:
+        try:
+            after = before.with_axis(axis, sharding)
+        except BadPlacement:
+            return None  # this axis would cut across another axis's segments
+        step = find_step(self.type.shape, before, after, axis, self.mesh)
+        if step is None:
+            return None
+        seconds = step_seconds(self.type, step, self.mesh, self.hardware)
+        num_bytes = step_wire_bytes(self.type, step, self.mesh)
+        return step, (seconds, num_bytes, 1)
+
+
+@lru_cache(maxsize=1 << 14)
+def _router(edges: _Edges, universe: Universe) -> _Router:
+    return _Router(edges, universe)
 
 
 class _Router:
     """The graph of one tensor's placements; edges and searches are made on demand."""
 
-    def __init__(
-        self, type: TensorType, mesh: Mesh, hardware: Hardware, universe: Universe
-    ) -> None:
-        self.type = type
-        self.mesh = mesh
-        self.hardware = hardware
+    def __init__(self, edges: _Edges, universe: Universe) -> None:
         self.universe = universe
-        self._edges: dict[Placement, list[tuple[Step, Price]]] = {}
+        self._all_edges = edges
+        self._edges: dict[Placement, list[_Edge]] = {}
         self._searches: dict[Placement, _Search] = {}
 
     def route(self, source: Placement, target: Placement) -> Steps:
@@ -172,32 +202,18 @@ class _Router:
         (seconds, num_bytes, _), steps = search.reach(target)
         return Steps(steps, seconds, num_bytes)
 
-    def edges(self, before: Placement) -> list[tuple[Step, Price]]:
+    def edges(self, before: Placement) -> list[_Edge]:
         """Return the steps that leave ``before``, with their prices."""
         found = self._edges.get(before)
         if found is None:
-            found = self._edges[before] = list(self._priced(before))
+            edges = (
+                self._all_edges.get(before, axis, sharding)
+                for axis, options in enumerate(self.universe)
+                for sharding in options
+                if sharding != before.shardings[axis]
+            )
+            found = self._edges[before] = [edge for edge in edges if edge is not None]
         return found
-
-    def _priced(self, before: Placement) -> list[tuple[Step, Price]]:
-        edges: list[tuple[Step, Price]] = []
-        for axis, options in enumerate(self.universe):
-            for sharding in options:
-                if sharding == before.shardings[axis]:
-                    continue
-                try:
-                    after = before.with_axis(axis, sharding)
-                except BadPlacement:
-                    continue  # this axis would cut across another axis's segments
-                step = find_step(self.type.shape, before, after, axis, self.mesh)
-                if step is not None:
-                    edges.append((step, self._price(step)))
-        return edges
-
-    def _price(self, step: Step) -> Price:
-        seconds = step_seconds(self.type, step, self.mesh, self.hardware)
-        num_bytes = step_wire_bytes(self.type, step, self.mesh)
-        return seconds, num_bytes, 1
 
 
 class _Search:

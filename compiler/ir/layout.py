@@ -63,6 +63,7 @@ def shard_runs(
     return tuple(dims)
 
 
+@lru_cache(maxsize=1 << 16)
 def shard_shape(
     shape: tuple[int, ...], placement: Placement, mesh: Mesh, coords: tuple[int, ...]
 ) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ What prints parses: ``Placement.parse(str(p)) == p``.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import accumulate, groupby
 
@@ -145,8 +145,11 @@ class Placement:
     """
 
     shardings: tuple[Sharding, ...]
+    _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        # The search keys its tables by placements: their hash is asked for often.
+        object.__setattr__(self, "_hash", hash(self.shardings))
         seen: dict[int, Split] = {}
         for sharding in self.shardings:
             if isinstance(sharding, Split):
@@ -157,6 +160,9 @@ class Placement:
                         "later axis may only split the same segments or finer ones"
                     )
                 seen[sharding.dim] = sharding
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @classmethod
     def broadcast(cls, ndim: int) -> Placement:

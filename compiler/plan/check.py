@@ -265,8 +265,12 @@ def _check_groups(document: Document) -> None:
         "recompute": document.recompute,
         **{f"fusion[{i}]": group for i, group in enumerate(document.fusion)},
         **{f"reported[{i}]": item.nodes for i, item in enumerate(document.reported)},
+        **{f"expanded.{key}": item.nodes for key, item in document.expanded.items()},
     }
     for path, keys in lists.items():
         for key in keys:
             if key not in document.nodes:
                 raise BadPlan(f"{path}: found {key!r}, wanted the key of a node")
+    for key in document.expanded:
+        if key in document.nodes:
+            raise BadPlan(f"expanded.{key}: a node has that key; want its parts alone")

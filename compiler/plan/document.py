@@ -220,6 +220,20 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class Expanded:
+    """An op of the model that is taken apart, because its split asks for it.
+
+    ``nodes`` are the keys of its parts; ``signature`` and ``alternatives`` are those of
+    the whole op.
+    """
+
+    op: str
+    signature: Signature
+    nodes: tuple[str, ...]
+    alternatives: tuple[Alternative, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class LoweringStep:
     """One step of a boxing: it changes the placement on one axis.
 
@@ -359,6 +373,7 @@ class Document:
         mesh: the default mesh; each stage names its own.
         hardware: the profile, whole, as compiler/hardware writes it.
         nodes: by key, inputs of the graph included.
+        expanded: the ops of the model whose parts stand among the nodes, by key.
         recompute: keys of the nodes whose results are computed again for backward.
         fusion: groups of node keys that become one kernel.
         order: every node key, in the order of the program.
@@ -375,6 +390,7 @@ class Document:
     parameters: Mapping[str, Parameter]
     buffers: Mapping[str, Buffer]
     nodes: Mapping[str, Node]
+    expanded: Mapping[str, Expanded] = field(default_factory=dict[str, Expanded])
     boxings: tuple[Boxing, ...]
     schedule: Schedule = Schedule()
     microbatches: int = 1

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.program import InputKind
 from partita.compiler.ir.signature import Signature
-from partita.compiler.plan.document import Boxing, Document, Node
+from partita.compiler.plan.document import Alternative, Boxing, Document, Node
 from partita.compiler.plan.table import format_table
 from partita.compiler.plan.units import format_bytes, format_seconds, printable
 from partita.compiler.plan.uses import boxings_by_target, find_uses, produced
@@ -21,6 +21,8 @@ def explain(document: Document, name: str) -> str:
         BadOptions: for an unknown name, with those closest to it.
     """
     key = find_key(document, name)
+    if key in document.expanded:
+        return printable_lines(list(_parts(document, key)))
     node = document.nodes.get(key)
     if node is None:
         parts = [f"{name}: not used by the program", *_held(document, name)]
@@ -29,7 +31,7 @@ def explain(document: Document, name: str) -> str:
         *_head(document, name, key, node),
         *_held(document, node.role.name if node.role else ""),
         *_reason(document, name, node),
-        *_costs(node),
+        *_costs(node.signature, node.alternatives, node.seconds),
         *_moves(document, key),
     ]
     return printable_lines(parts)
@@ -69,7 +71,7 @@ def _names(document: Document) -> dict[str, str]:
     names |= roles
     names |= {str(o): o.value.key for o in document.outputs if o.value is not None}
     names |= {boxing.key: boxing.producer for boxing in document.boxings}
-    return names | {key: key for key in document.nodes}
+    return names | {key: key for key in (*document.nodes, *document.expanded)}
 
 
 def _close_names(document: Document, name: str) -> list[str]:
@@ -125,11 +127,35 @@ def _reason(document: Document, name: str, node: Node) -> Iterator[str]:
         )
 
 
-def _costs(node: Node) -> Iterator[str]:
-    chosen = (_print_signature(node.signature), "chosen", format_seconds(node.seconds))
+def _parts(document: Document, key: str) -> Iterator[str]:
+    """Tell of an op that is taken apart: its own placement, then its parts."""
+    item = document.expanded[key]
+    parts = [(part, document.nodes[part]) for part in item.nodes]
+    yield f"{key}: {item.op}, taken apart"
+    yield f"  placement  {_print_signature(item.signature)} on {document.mesh}"
+    yield "  why        what it reduces or indexes is split; its parts allow that"
+    seconds = sum(part.seconds for _, part in parts)
+    yield from _costs(item.signature, item.alternatives, seconds)
+    yield ""
+    rows = [
+        (name, _print_signature(part.signature), format_seconds(part.seconds))
+        for name, part in parts
+    ]
+    yield format_table(("part", "placement", "time"), rows)
+    boxed = [b for b in document.boxings if b.producer in item.nodes]
+    if boxed:
+        yield ""
+        moves = [(b.producer, f"{b.source} -> {b.target}", *_price(b)) for b in boxed]
+        yield format_table(("re-placed", "placement", "by", "bytes", "time"), moves)
+
+
+def _costs(
+    signature: Signature, alternatives: tuple[Alternative, ...], seconds: float
+) -> Iterator[str]:
+    chosen = (_print_signature(signature), "chosen", format_seconds(seconds))
     others = [
         (_print_signature(other.signature), f"{_signed(other.seconds)} a step", "")
-        for other in node.alternatives
+        for other in alternatives
     ]
     yield ""
     yield format_table(("placement", "cost", "of which this op"), [chosen, *others])

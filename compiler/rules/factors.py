@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
+import torch
+
 from partita.compiler.errors import BadRule
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.rules.rule import Call, Rule
@@ -40,6 +42,8 @@ class Factors:
         linear: how the results depend on the operands, as ``Rule.linear``.
         partial: the operands that may be ``P(sum)``: floating ones, if results are.
         same: per result, the factors whose every part gives this same result.
+        expanded: the factors that can be split only where the op is taken apart.
+        joinable: whether results can be partial; truth values cannot.
     """
 
     operands: tuple[tuple[Part, ...], ...]
@@ -49,10 +53,12 @@ class Factors:
     linear: str = ""
     partial: frozenset[int] = frozenset()
     same: tuple[frozenset[str], ...] = ()
+    expanded: frozenset[str] = frozenset()
+    joinable: bool = True
 
 
 _TERM = re.compile(
-    r"(?P<name>[A-Za-z_][A-Za-z_0-9]*|\*\d+)(?P<whole>\^)?(?::(?P<size>\d+))?"
+    r"(?P<name>[A-Za-z_][A-Za-z_0-9]*|\*\d+)(?P<mark>[\^!])?(?::(?P<size>\d+))?"
     r"(?:\{(?P<pieces>[\d|]+)\})?"
 )
 _DIM = re.compile(r"\(([^()]*)\)|(\S+)")
@@ -87,7 +93,7 @@ def _dims(text: str, ndim: int, rule: str) -> list[str]:
 @dataclass(frozen=True, slots=True)
 class _Term:
     name: str
-    whole: bool
+    mark: str | None
     size: int | None
     pieces: tuple[int, ...]
 
@@ -101,7 +107,7 @@ def _terms(dim: str, rule: str) -> list[_Term]:
         if match is not None:
             pieces = tuple(int(p) for p in (match["pieces"] or "").split("|") if p)
             size = int(match["size"]) if match["size"] else None
-            terms.append(_Term(match["name"], bool(match["whole"]), size, pieces))
+            terms.append(_Term(match["name"], match["mark"], size, pieces))
     return terms
 
 
@@ -112,13 +118,16 @@ class _Sizes:
         self.rule = rule
         self.known: dict[str, int] = {}
         self.whole: set[str] = set()
+        self.expanded: set[str] = set()
 
     def learn(self, terms: list[_Term], size: int) -> None:
         for term in terms:
             if term.size is not None:
                 self.known[term.name] = term.size
-            if term.whole:
+            if term.mark == "^":
                 self.whole.add(term.name)
+            elif term.mark == "!":
+                self.expanded.add(term.name)
         if len(terms) == 1 and not terms[0].pieces:
             name = terms[0].name
             if self.known.setdefault(name, size) == 1:
@@ -172,6 +181,8 @@ def read(rule: Rule, call: Call) -> Factors:
         linear=rule.linear_of(call),
         partial=_may_be_partial(call),
         same=tuple(frozenset(_SAME.findall(words)) for words in right),
+        expanded=frozenset(sizes.expanded - sizes.whole),
+        joinable=all(r is None or r.dtype != torch.bool for r in call.results),
     )
 
 

@@ -30,15 +30,16 @@ def _normalized(call: Call, position: int) -> tuple[str, str, str]:
     """Return the dims of the input, of its statistics, and of a weight."""
     count = len(ints(call.args[position]))
     leading = dim_names(call.operands[0].ndim - count)
+    inner = [f"n{dim}!" for dim in range(count)]
     return (
-        " ".join([*leading, *["?"] * count]),
+        " ".join([*leading, *inner]),
         " ".join([*leading, *["1"] * count]),
-        "?",
+        " ".join(inner),
     )
 
 
 def layer_norm(call: Call) -> str:
-    """Return leading dims; weight and bias are whole."""
+    """Return leading dims, and those that are normalized."""
     x, statistics, weight = _normalized(call, 1)
     weights = [weight] * (len(call.operands) - 1)
     return arrow([x, *weights], [x, *[statistics] * (len(call.results) - 1)])
@@ -54,22 +55,34 @@ def layer_norm_backward(call: Call) -> str:
 
 
 def batch_norm(call: Call) -> str:
-    """Return the channel; the batch too where statistics are given, not taken."""
+    """Return the channel; the others too where statistics are given, not taken.
+
+    Where they are taken, of the whole batch, the op is taken apart for that.
+    """
     functional = len(call.results) == 5
     training = functional and bool(call.args[5])
-    ndim = call.operands[0].ndim
-    x = " ".join(["?" if training else "b", "c", *["?"] * (ndim - 2)])
+    x = " ".join(_normalized_per_channel(call.operands[0].ndim, training))
     results = [
-        "? =b =c" if t is not None and t.shape == (0,) else "c =b"
-        for t in call.results[1:]
+        "? =c" if t is not None and t.shape == (0,) else "c" for t in call.results[1:]
     ]
+    others = "" if training else "".join(f" ={name}" for name in _OTHERS)
+    results = [f"{result}{others}" for result in results]
     return arrow([x, *["c"] * (len(call.operands) - 1)], [x, *results])
 
 
+_OTHERS = ("b", "x0", "x1", "x2")
+
+
+def _normalized_per_channel(ndim: int, training: bool) -> list[str]:
+    mark = "!" if training else ""
+    names = [f"{name}{mark}" for name in _OTHERS[: ndim - 1]]
+    return [names[0], "c", *names[1:]]
+
+
 def batch_norm_backward(call: Call) -> str:
-    """Return the channel; the batch too where statistics were given, not taken."""
+    """Return the channel; the others too, as in ``batch_norm``."""
     ndim = call.operands[0].ndim
-    x = " ".join(["?" if call.args[7] else "b", "c", *["?"] * (ndim - 2)])
+    x = " ".join(_normalized_per_channel(ndim, bool(call.args[7])))
     statistics = ["c" if t.shape != (0,) else "?" for t in call.operands[2:]]
     return arrow([x, x, *statistics], [x, "c", "c"])
 
@@ -134,7 +147,7 @@ def _attended(call: Call, position: int) -> tuple[str, str, str, list[str]]:
         sizes = zip(dims, mask.shape, strict=True)
         masks = [" ".join("1" if size == 1 else dim for dim, size in sizes) or "?"]
     causal = bool(call.args[-2])
-    rows = "s^" if causal else "s"
+    rows = "s!" if causal and mask is None else "s^" if causal else "s"
     return f"b {heads} {rows}", "b g t^ d^", "b g t^ e^", masks
 
 
@@ -157,8 +170,9 @@ def attention_backward(call: Call) -> str:
 def embedding_backward(call: Call) -> str:
     """Return batch dims, over which rows add up unless scaled by how many there are."""
     ndim = call.operands[1].ndim
-    ids = " ".join(["?"] * ndim if call.args[4] else dim_names(ndim)) or "?"
-    return f"{ids if ndim else ''} e, {ids} -> ? e"
+    scaled = bool(call.args[4])  # by how often an id occurs, all told
+    ids = " ".join(["?"] * ndim if scaled else dim_names(ndim)) or "?"
+    return f"{ids if ndim else ''} e, {ids} -> {'?' if scaled else 'v!'} e"
 
 
 # Random numbers

@@ -7,6 +7,7 @@ einsum, nnScaler and Shardy. Every legal signature follows from that (signatures
 ``m k, k n -> m n``   same name, same factor; one on the left alone is reduced
 ``*``           all dims that are not named, aligned at the right (broadcasting)
 ``n^``          a factor nobody may split
+``n!``          a factor that may be split if the op is taken apart (``expand``)
 ``(b s)``       a dim that is a product of factors, outermost first
 ``n{4|4|2}``    a dim that is a concatenation: the factor in pieces of these sizes
 ``b:8``         the size, where the shapes alone do not tell it
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from partita.compiler.ir.sbp import Reduction
 from partita.compiler.ir.tensor_type import TensorType
@@ -50,6 +52,9 @@ class Call:
 Text = str | Callable[[Call], str]
 """A column of a row: text, or the function of a call that returns it."""
 
+Expand = Callable[..., tuple[Any, ...]]
+"""A function of a call and its operands that computes the results by other ops."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -70,6 +75,8 @@ class Rule:
             ``shape@1`` (the shape of the result), ``pieces@1`` (the sizes of a
             split), ``groups@8`` (a convolution's groups).
         free: only metadata changes; no memory is read or written.
+        expand: computes the same by ops that have rows of their own, called with the
+            call and its operands; what the factors marked ``!`` are split by.
     """
 
     op: str
@@ -79,6 +86,7 @@ class Rule:
     flops: str = ""
     localize: str = ""
     free: bool = False
+    expand: Expand | None = None
 
     def dims_of(self, call: Call) -> str:
         """Return the factors of one call, as text."""

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from torch import fx
 
 from partita.compiler.ir.program import Program, Value, operands
+from partita.compiler.ir.sbp import Split
+from partita.compiler.ir.signature import Signature
 from partita.compiler.rules.factors import Factors, Part
 from partita.compiler.rules.signatures import Segments, split_of
 
@@ -47,6 +49,25 @@ def _seen_through(part: Part, found: set[Segments]) -> set[Segments]:
         for segments in found
         if all(size % part.inner == 0 for size in segments)
     }
+
+
+def segments_in(
+    signature: Signature, factors: Factors
+) -> dict[str, frozenset[Segments]]:
+    """Return the segmentations of each factor that a signature's splits are of."""
+    found: dict[str, set[Segments]] = {}
+    placed = [
+        *zip(factors.operands, signature.operands, strict=True),
+        *zip(factors.results, signature.results, strict=True),
+    ]
+    for parts, placement in placed:
+        for sharding in placement.shardings if placement is not None else ():
+            if isinstance(sharding, Split) and sharding.segments:
+                for part in parts or ():
+                    if part.dim == sharding.dim and part.factor in factors.sizes:
+                        seen = _seen_through(part, {sharding.segments})
+                        found.setdefault(part.factor, set()).update(seen)
+    return {factor: frozenset(segments) for factor, segments in found.items()}
 
 
 def find_segmentations(

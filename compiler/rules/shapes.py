@@ -73,15 +73,18 @@ def linear_where(call: Call) -> str:
 # One dim apart from the others
 
 
-def along(position: int, default: int = -1) -> Text:
-    """Keep whole the dims that argument ``position`` names, in every tensor."""
+def along(position: int, default: int = -1, *, expanded: bool = False) -> Text:
+    """Keep whole the dims that argument ``position`` names, in every tensor.
+
+    With ``expanded`` they can be split where the op is taken apart.
+    """
 
     def dims(call: Call) -> str:
         names = dim_names(call.operands[0].ndim)
         stated = dict(call.kwargs).get("dim", call.arg(position, default))
         for dim in ints(stated):
             if names:
-                names[dim] = "?"
+                names[dim] = f"{names[dim]}!" if expanded else "?"
         text = " ".join(names)
         return arrow([text or "?"] * len(call.operands), [text] * len(call.results))
 
@@ -111,7 +114,7 @@ def select(call: Call) -> str:
     """Return dims without the one that is selected from."""
     names, out = dim_names(call.operands[0].ndim), dim_names(call.operands[0].ndim)
     for dim in ints(call.args[1]):
-        names[dim] = "?"
+        names[dim] = f"{names[dim]}!"
         del out[dim]
     return arrow([" ".join(names)], [" ".join(out)])
 
@@ -122,15 +125,37 @@ def select_backward(call: Call) -> str:
     names, out = dim_names(ndim), dim_names(ndim)
     for dim in ints(call.args[2]):
         del names[dim]
-        out[dim] = "?"
+        out[dim] = f"{out[dim]}!"
     return arrow([" ".join(names) or "?"], [" ".join(out)])
 
 
-def same_sizes(call: Call) -> str:
-    """Share the dims that keep their size, as a slice does where it keeps all."""
+def slice_(call: Call) -> str:
+    """Share the dims that keep their size; one that is cut is looked up by row."""
     (result,) = call.results
     assert result is not None
-    return _filled(call, result.shape)
+    names, out = _cut(call.operands[0].shape, result.shape)
+    return arrow([names], [out])
+
+
+def slice_backward(call: Call) -> str:
+    """Share the dims that keep their size; into a longer one rows are put."""
+    (result,) = call.results
+    assert result is not None
+    names, out = _cut(result.shape, call.operands[0].shape)
+    return arrow([out], [names])
+
+
+def _cut(whole: Sequence[int], part: Sequence[int]) -> tuple[str, str]:
+    """Name the dims of a tensor, and those of a slice of it."""
+    names = dim_names(len(whole))
+    cut = [
+        name if a == b else f"{name}!"
+        for name, a, b in zip(names, whole, part, strict=True)
+    ]
+    out = [
+        name if a == b else "?" for name, a, b in zip(names, whole, part, strict=True)
+    ]
+    return " ".join(cut), " ".join(out)
 
 
 def slice_scatter(call: Call) -> str:
@@ -297,17 +322,19 @@ def gather(call: Call) -> str:
         return _whole(call)
     (dim,) = ints(call.args[1])
     source, index = _sharing(call, dim), _sharing(call, dim)
-    index[dim] = "i"
+    source[dim], index[dim] = "n!", "i"
     return arrow([" ".join(source), " ".join(index)], [" ".join(index)])
 
 
 def scatter(call: Call) -> str:
-    """Return dims of which the scattered one is whole."""
+    """Return dims of which the scattered one is put into row by row."""
     if not call.operands[0].ndim:
         return _whole(call)
     (dim,) = ints(call.args[1])
-    text = " ".join(_sharing(call, dim))
-    return arrow([text] * len(call.operands), [text])
+    names, found = _sharing(call, dim), _sharing(call, dim)
+    names[dim] = "n!"
+    texts = [" ".join(names), *[" ".join(found)] * (len(call.operands) - 1)]
+    return arrow(texts, [" ".join(names)])
 
 
 def scatter_add(call: Call) -> str:
@@ -317,6 +344,7 @@ def scatter_add(call: Call) -> str:
         return _whole(call)
     (dim,) = ints(call.args[1])
     names, found = _sharing(call, dim), _sharing(call, dim)
+    names[dim] = "n!"
     found[dim] = "i" if index.shape[dim] == source.shape[dim] else "?"
     return arrow([" ".join(names), *[" ".join(found)] * 2], [" ".join(names)])
 
@@ -325,7 +353,7 @@ def index_select(call: Call) -> str:
     """Return dims of which one is replaced by that of the index."""
     names, out = dim_names(call.operands[0].ndim), dim_names(call.operands[0].ndim)
     for dim in ints(call.args[1]) if names else ():
-        names[dim], out[dim] = "?", "i"
+        names[dim], out[dim] = "n!", "i"
     index = "i" if call.operands[1].ndim and names else "?"
     return arrow([" ".join(names) or "?", index], [" ".join(out)])
 
@@ -348,7 +376,7 @@ def _indexing(call: Call, at: Any) -> tuple[list[str], list[str], list[str]] | N
     others = [name for dim, name in enumerate(names) if dim not in where]
     found = [*others[:first], *ids, *others[first:]]
     for dim in where:
-        names[dim] = "?"
+        names[dim] = f"{names[dim]}!"
     texts = [" ".join(ids[ndim - index.ndim :]) or "?" for index in indices]
     return names, texts, found
 
@@ -390,3 +418,69 @@ def _broadcasts_along_indices(
 def index_put_sum(call: Call) -> str:
     """Return the source plus the values, whatever stands between them."""
     return f"0+{len(call.operands) - 1}"
+
+
+# Rows by position
+
+
+def _positioned(call: Call) -> tuple[list[str], list[str], list[str], list[str]]:
+    """Name the dims of a source, its positions, the indices, and what they index."""
+    dims = ints(call.args[2])
+    at: list[Any] = [None] * call.operands[0].ndim
+    indices = call.operands[1 + len(dims) : 1 + 2 * len(dims)]
+    for dim, index in zip(dims, indices, strict=True):
+        at[dim] = index
+    named = _indexing(call, at)
+    assert named is not None
+    names, texts, found = named
+    names = [name.rstrip("!") for name in names]
+    return names, [names[dim] for dim in dims], texts, found
+
+
+def index_rows(call: Call) -> str:
+    """Return dims of which the indexed ones add up: a row is on one rank alone."""
+    names, rows, indices, found = _positioned(call)
+    return arrow([" ".join(names), *rows, *indices], [" ".join(found)])
+
+
+def index_put_rows(call: Call) -> str:
+    """Return dims of which the indexed ones keep their rows."""
+    names, rows, indices, found = _positioned(call)
+    if not call.args[6]:
+        indices = ["?"] * len(indices)
+        found = ["?" if name.startswith("i") else name for name in found]
+    values = call.operands[-1]
+    stated = found[len(found) - values.ndim :]
+    if _broadcasts_along_indices(found, stated, values):
+        indices = ["?"] * len(indices)
+        stated = ["?" if name.startswith("i") else name for name in stated]
+    operands = [" ".join(names), *rows, *indices, " ".join(stated) or "?"]
+    return arrow(operands, [" ".join(names)])
+
+
+def index_put_rows_sum(call: Call) -> str:
+    """Return the source plus the values, if they are added."""
+    return f"0+{len(call.operands) - 1}" if call.args[6] else ""
+
+
+def gather_rows(call: Call) -> str:
+    """Return the dims of ``gather``, whose gathered one adds up over its rows."""
+    (dim,) = ints(call.args[2])
+    x, _, index = call.operands
+    names = dim_names(x.ndim)
+    sizes = zip(names, x.shape, index.shape, strict=True)
+    names = [name if a == b else "?" for name, a, b in sizes]
+    source, found = list(names), list(names)
+    source[dim], found[dim] = "n", "i"
+    return arrow([" ".join(source), "n", " ".join(found)], [" ".join(found)])
+
+
+def scatter_rows(call: Call) -> str:
+    """Return the dims of ``scatter``, whose scattered one keeps its rows."""
+    (dim,) = ints(call.args[2])
+    x, _, index, source = call.operands
+    sizes = zip(dim_names(x.ndim), x.shape, index.shape, source.shape, strict=True)
+    names = [name if len({a, b, c}) == 1 else "?" for name, a, b, c in sizes]
+    found = list(names)
+    names[dim], found[dim] = "n", "?"
+    return arrow([" ".join(names), "n", *[" ".join(found)] * 2], [" ".join(names)])

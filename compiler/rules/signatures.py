@@ -80,7 +80,7 @@ def _split_options(
             results.append(split_of(part, segments))
         elif factor in factors.same[index]:
             results.append(Broadcast())
-        elif rule.reduce is None:
+        elif rule.reduce is None or not factors.joinable:
             return
         else:
             reduced = True
@@ -133,7 +133,7 @@ def axis_options(
     )
     options = [Option(everything), *_partial_options(rule, factors)]
     for factor, size in factors.sizes.items():
-        if size > 1:
+        if size > 1 and factor not in factors.expanded:
             for tried in ((), *sorted(segments.get(factor, ()))):
                 options += _split_options(rule, factors, factor, tried)
     return tuple(options)
@@ -155,7 +155,8 @@ def _is_divisible(part: Part, segments: Segments, ways: tuple[int, ...]) -> bool
     return True
 
 
-def _fits(factors: Factors, options: tuple[Option, ...], mesh: Mesh) -> bool:
+def fits(factors: Factors, options: tuple[Option, ...], mesh: Mesh) -> bool:
+    """Whether the factors that the axes' ``options`` split divide as they ask."""
     ways: dict[tuple[str, Segments], list[int]] = {}
     for option, size in zip(options, mesh.sizes, strict=True):
         if option.factor is not None:
@@ -174,10 +175,23 @@ def _fits(factors: Factors, options: tuple[Option, ...], mesh: Mesh) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """One legal choice on the whole mesh, and how many ways each factor is split."""
+    """One legal choice on the whole mesh, and how many ways each factor is split.
+
+    ``parts`` are the signatures of the op's parts where it is taken apart.
+    """
 
     signature: Signature
     ways: tuple[tuple[str, int], ...]
+    parts: tuple[Signature, ...] = ()
+
+
+def ways_of(options: tuple[Option, ...], mesh: Mesh) -> tuple[tuple[str, int], ...]:
+    """Return how many ways each factor is split by the axes' options."""
+    ways: dict[str, int] = {}
+    for option, size in zip(options, mesh.sizes, strict=True):
+        if option.factor is not None:
+            ways[option.factor] = ways.get(option.factor, 1) * size
+    return tuple(ways.items())
 
 
 def combinations(
@@ -189,17 +203,13 @@ def combinations(
     """
     per_axis = [options if size > 1 else options[:1] for size in mesh.sizes]
     for chosen in product(*per_axis):
-        if not _fits(factors, chosen, mesh):
+        if not fits(factors, chosen, mesh):
             continue
         try:
             signature = compose(tuple(option.signature for option in chosen))
         except BadPlacement:
             continue  # two axes would cut one dim across each other's segments
-        ways: dict[str, int] = {}
-        for option, size in zip(chosen, mesh.sizes, strict=True):
-            if option.factor is not None:
-                ways[option.factor] = ways.get(option.factor, 1) * size
-        yield Combination(signature, tuple(ways.items()))
+        yield Combination(signature, ways_of(chosen, mesh))
 
 
 def is_legal(
@@ -214,4 +224,4 @@ def is_legal(
         )
         offered = options if size > 1 else options[:1]
         per_axis.append([o for o in offered if o.signature == here])
-    return any(_fits(factors, chosen, mesh) for chosen in product(*per_axis))
+    return any(fits(factors, chosen, mesh) for chosen in product(*per_axis))

@@ -14,6 +14,7 @@ from math import prod
 
 from torch import fx
 
+from partita.compiler.cost.boxing import cheapest_steps
 from partita.compiler.cost.compute import op_seconds
 from partita.compiler.errors import BadPlacement
 from partita.compiler.hardware.profile import Hardware
@@ -24,10 +25,17 @@ from partita.compiler.ir.sbp import Broadcast, Placement, Sharding, Split
 from partita.compiler.ir.signature import Signature
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.rules.calls import call_of, rule_and_factors
+from partita.compiler.rules.expansion import Expansion
 from partita.compiler.rules.factors import Factors
 from partita.compiler.rules.rule import Call, Rule, RuleSet
 from partita.compiler.rules.segments import find_segmentations
-from partita.compiler.rules.signatures import Segments, axis_options, combinations
+from partita.compiler.rules.signatures import (
+    Combination,
+    Segments,
+    axis_options,
+    combinations,
+)
+from partita.compiler.rules.walks import expanded_combinations
 from partita.compiler.search.problem import Choice
 
 SegmentsByFactor = Mapping[str, frozenset[Segments]]
@@ -46,6 +54,27 @@ def flops_of(rule: Rule, factors: Factors, ways: Mapping[str, int]) -> float:
     return total
 
 
+def ways_in(factors: Factors, signature: Signature, mesh: Mesh) -> dict[str, int]:
+    """Return how many ways ``signature`` splits each factor."""
+    ways: dict[str, int] = {}
+    placed = [
+        *zip(factors.operands, signature.operands, strict=True),
+        *zip(factors.results, signature.results, strict=True),
+    ]
+    for axis, size in enumerate(mesh.sizes):
+        split = {
+            part.factor
+            for parts, placement in placed
+            for part in parts or ()
+            if placement is not None
+            and isinstance(sharding := placement.shardings[axis], Split)
+            and sharding.dim == part.dim
+        }
+        for factor in split if len(split) == 1 else ():
+            ways[factor] = ways.get(factor, 1) * size
+    return ways
+
+
 def bytes_of(call: Call, signature: Signature, mesh: Mesh) -> int:
     """Return the bytes of operands and results that the largest rank touches."""
     tensors = [
@@ -61,11 +90,15 @@ def bytes_of(call: Call, signature: Signature, mesh: Mesh) -> int:
 
 @dataclass(frozen=True)
 class Priced:
-    """One signature with its time on one rank and how many ways its work is split."""
+    """One signature with its time on one rank and how many ways its work is split.
+
+    ``parts`` are the signatures of the op's parts where it is taken apart for this.
+    """
 
     choice: Choice
     flops: float
     ways: int
+    parts: tuple[Signature, ...] = ()
 
 
 class Candidates:
@@ -89,6 +122,7 @@ class Candidates:
                 memo[call] = rule_and_factors(rules, call)
             self.read[node] = memo[call]
         self._priced: dict[tuple[Call, object], tuple[Priced, ...]] = {}
+        self._expansions: dict[Call, Expansion] = {}
 
     @cached_property
     def segmentations(self):
@@ -107,33 +141,85 @@ class Candidates:
 
     def of_call(self, node: fx.Node) -> tuple[Priced, ...]:
         """Return what a call may take, all-``B`` first, each signature once."""
-        call = self.calls[node]
-        rule, factors = self.read[node]
         segments = self.segmentations.of_factor.get(node, {})
-        key = (call, tuple(sorted(segments.items())))
+        key = (self.calls[node], tuple(sorted(segments.items())))
         if key not in self._priced:
-            self._priced[key] = self._price(call, rule, factors, segments)
+            self._priced[key] = self._price(node, segments)
         return self._priced[key]
 
-    def _price(
-        self, call: Call, rule: Rule, factors: Factors, segments: SegmentsByFactor
-    ) -> tuple[Priced, ...]:
+    def expansion_of(self, node: fx.Node) -> Expansion:
+        """Return the parts of a call whose row has an ``expand``."""
+        call = self.calls[node]
+        if call not in self._expansions:
+            rule, _ = self.read[node]
+            self._expansions[call] = Expansion.of(self.rules, rule, call)
+        return self._expansions[call]
+
+    def _price(self, node: fx.Node, segments: SegmentsByFactor) -> tuple[Priced, ...]:
+        call, (rule, factors) = self.calls[node], self.read[node]
         options = axis_options(rule, factors, segments)
-        dtypes = [t.dtype for t in (*call.results, *call.operands) if t is not None]
+        found: list[tuple[Combination, float]] = [
+            (c, self._seconds(call, rule, factors, c))
+            for c in combinations(factors, options, self.mesh)
+        ]
+        if rule.expand is not None and factors.expanded:
+            expansion = self.expansion_of(node)
+            found += [
+                (c, self._expanded_seconds(expansion, c))
+                for c in expanded_combinations(
+                    expansion, factors, options, segments, self.mesh
+                )
+            ]
         best: dict[Signature, Priced] = {}
-        for combination in combinations(factors, options, self.mesh):
+        for combination, seconds in found:
             signature, ways = combination.signature, dict(combination.ways)
-            flops = flops_of(rule, factors, ways)
-            seconds = 0.0
-            if not rule.free:
-                touched = bytes_of(call, signature, self.mesh)
-                seconds = op_seconds(flops, touched, dtypes[0], self.hardware.device)
-            split = prod(ways.values())
-            priced = Priced(Choice(signature, seconds), flops, split)
             known = best.get(signature)
             if known is None or seconds < known.choice.seconds:
-                best[signature] = priced
+                best[signature] = Priced(
+                    Choice(signature, seconds),
+                    flops_of(rule, factors, ways),
+                    prod(ways.values()),
+                    combination.parts,
+                )
         return tuple(best.values())
+
+    def _seconds(
+        self, call: Call, rule: Rule, factors: Factors, combination: Combination
+    ) -> float:
+        if rule.free:
+            return 0.0
+        flops = flops_of(rule, factors, dict(combination.ways))
+        return self.call_seconds(call, combination.signature, flops)
+
+    def call_seconds(self, call: Call, signature: Signature, flops: float) -> float:
+        """Return the time of one rank's share of a call."""
+        dtypes = [t.dtype for t in (*call.results, *call.operands) if t is not None]
+        touched = bytes_of(call, signature, self.mesh)
+        return op_seconds(flops, touched, dtypes[0], self.hardware.device)
+
+    def part_seconds(
+        self, expansion: Expansion, part: fx.Node, signature: Signature
+    ) -> float:
+        """Return the time of one rank's share of one part of an op."""
+        rule, factors = expansion.read[part]
+        if rule.free:
+            return 0.0
+        flops = flops_of(rule, factors, ways_in(factors, signature, self.mesh))
+        return self.call_seconds(call_of(part), signature, flops)
+
+    def _expanded_seconds(
+        self, expansion: Expansion, combination: Combination
+    ) -> float:
+        seconds = sum(
+            self.part_seconds(expansion, part, signature)
+            for part, signature in zip(expansion.parts, combination.parts, strict=True)
+        )
+        for type_, made, wanted in expansion.moves(
+            combination.signature, combination.parts
+        ):
+            steps = cheapest_steps(type_, made, wanted, self.mesh, self.hardware)
+            seconds += steps.seconds
+        return seconds
 
     def of_tensor(
         self, type_: TensorType, segments: Mapping[int, frozenset[Segments]]

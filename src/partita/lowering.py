@@ -73,7 +73,9 @@ def check_same_model(model: torch.nn.Module, program: Program, plan: Plan) -> No
     if fingerprint(program) == plan.model.fingerprint:
         return
     found = {info(node).key: info(node).types for node in program.nodes()}
-    planned = {key: node.types for key, node in plan.nodes.items()}
+    parts = {key for item in plan.expanded.values() for key in item.nodes}
+    planned = {k: node.types for k, node in plan.nodes.items() if k not in parts}
+    planned |= {key: found.get(key, ()) for key in plan.expanded}
     alone = [("the plan", key) for key in planned if key not in found]
     alone += [("the model", key) for key in found if key not in planned]
     unlike = [key for key in planned if key in found and planned[key] != found[key]]

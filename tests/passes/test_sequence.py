@@ -18,7 +18,7 @@ def test_order() -> None:
     model, args, _ = zoo.mlp()
     plan = planner(model, *args, mesh=Mesh(tp=2)).search()
     names = [step.name for step in sequence(plan, default_rules)]
-    assert names == ["annotate-placements", "insert-collectives"]
+    assert names == ["expand-ops", "annotate-placements", "insert-collectives"]
 
 
 def test_a_plan_is_carried_out() -> None:
@@ -33,4 +33,7 @@ def test_a_plan_is_carried_out() -> None:
         boxed = [info(node).key for node in after.calls() if is_box(node)]
         assert sorted(boxed) == sorted(boxing.key for boxing in plan.boxings)
         kept = [info(node).key for node in after.nodes() if not is_box(node)]
-        assert kept == [info(node).key for node in before.nodes()]
+        assert kept == list(plan.order)
+        parts = {key for item in plan.expanded.values() for key in item.nodes}
+        whole = {info(node).key for node in before.nodes()}
+        assert {key for key in kept if key not in parts} == whole - set(plan.expanded)

@@ -33,6 +33,7 @@ def run(options: argparse.Namespace) -> int:
         {
             "key": key,
             "node": document["nodes"].get(key),
+            "expanded": document["expanded"].get(key),
             "parameter": document["parameters"].get(role["name"]),
             "boxings": [
                 boxing

@@ -164,6 +164,24 @@ def prove(
     return _Proof(rule, sample, mesh, segments).run()
 
 
+def prove_signature(rule: Rule, sample: Sample, mesh: Mesh, wanted: Signature) -> None:
+    """Prove one signature of ``rule`` for ``sample`` on ``mesh``.
+
+    Raises:
+        RuleDisproved: when it does not hold.
+    """
+    _Proof(rule, sample, mesh, {}).check(wanted)
+
+
+def difference(found: Tensor, want: Tensor) -> str:
+    """Return how two tensors differ beyond rounding, "" where they do not."""
+    if found.shape != want.shape or found.dtype != want.dtype:
+        return f"is {_type(found)}; want {_type(want)}"
+    if _is_close(found, want):
+        return ""
+    return f"is {found.flatten()[:8].tolist()}; want {want.flatten()[:8].tolist()}"
+
+
 class _Proof:
     def __init__(
         self,
@@ -185,11 +203,12 @@ class _Proof:
         options = axis_options(self.rule, self.factors, self.segments)
         count = 0
         for combination in combinations(self.factors, options, self.mesh):
-            self._check(combination.signature)
+            self.check(combination.signature)
             count += 1
         return count
 
-    def _check(self, signature: Signature) -> None:
+    def check(self, signature: Signature) -> None:
+        """Make every rank's call under ``signature`` and join what they return."""
         shards = [
             self._shards_of(index, placement)
             for index, placement in enumerate(signature.operands)
@@ -296,13 +315,10 @@ class _Proof:
                 raise self._disproof(signature, where)
 
     def _difference(self, found: Tensor, want: Tensor) -> str:
-        if found.shape != want.shape or found.dtype != want.dtype:
-            return f"is {_type(found)}; want {_type(want)}"
-        if "empty" in self.sample.op:
-            return ""  # its values are undefined
-        if _is_close(found, want):
-            return ""
-        return f"is {found.flatten()[:8].tolist()}; want {want.flatten()[:8].tolist()}"
+        if "empty" in self.sample.op:  # its values are undefined
+            want = torch.zeros_like(want)
+            found = found.new_zeros(found.shape)
+        return difference(found, want)
 
     def _disproof(self, signature: Signature, what: str) -> RuleDisproved:
         types = ", ".join(str(_type(tensor)) for tensor in self.tensors)

@@ -14,6 +14,7 @@ from partita.compiler.rules.rule import Call, Rule
 from partita.compiler.rules.signatures import axis_options
 from partita.compiler.rules.table import ROWS, default_rules
 from partita.testing import prover
+from partita.testing.expansions import prove_expansion
 from partita.testing.prover import RuleDisproved, prove, sample_of
 
 SAMPLES = samples()
@@ -59,6 +60,13 @@ def test_row_holds_for_the_real_op(op: str) -> None:
     most = max(prove(rule, sample, m) for sample in SAMPLES[op] for m in MESHES)
 
     assert (most == 1) == (op in WHOLE)
+
+
+@pytest.mark.parametrize("op", [rule.op for rule in ROWS if rule.expand])
+def test_op_taken_apart_computes_the_same(op: str) -> None:
+    for mesh in MESHES:
+        proven = [prove_expansion(default_rules, s, mesh) for s in SAMPLES[op]]
+        assert max(proven) > 0
 
 
 @pytest.mark.parametrize("op", sorted(SAMPLES))
