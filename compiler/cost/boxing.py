@@ -29,7 +29,11 @@ from partita.compiler.cost.step import (
 )
 from partita.compiler.errors import BadPlacement
 from partita.compiler.hardware.profile import Hardware
-from partita.compiler.ir.layout import check_placement, shard_shape
+from partita.compiler.ir.layout import (
+    check_placement,
+    largest_shard_shape,
+    shard_shape,
+)
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Broadcast, Placement, Sharding, Split
 from partita.compiler.ir.tensor_type import TensorType
@@ -75,7 +79,7 @@ def cheapest_steps(
     check_placement(type.shape, source, mesh)
     check_placement(type.shape, target, mesh)
     universe = _universe(type.shape, source, target, mesh)
-    return _router(_edges(type, mesh, hardware), universe).route(source, target)
+    return _router(edges_of(type, mesh, hardware), universe).route(source, target)
 
 
 def step_seconds(type: TensorType, step: Step, mesh: Mesh, hardware: Hardware) -> float:
@@ -136,23 +140,29 @@ def _universe(
 ) -> Universe:
     """Return the shardings to consider on each axis, in a fixed order."""
     axes: list[tuple[Sharding, ...]] = []
-    for axis, size in enumerate(mesh.sizes):
+    for axis in range(mesh.ndim):
         own = (source.shardings[axis], target.shardings[axis])
-        options: set[Sharding] = {Broadcast(), *own}
-        if size > 1:
-            options.update(
-                Split(dim) for dim, n in enumerate(shape) if n >= size and n % size == 0
-            )
+        options = {*base_shardings(shape, mesh, axis), *own}
         axes.append(tuple(sorted(options, key=str)))
     return tuple(axes)
 
 
+def base_shardings(
+    shape: tuple[int, ...], mesh: Mesh, axis: int
+) -> tuple[Sharding, ...]:
+    """Return what any boxing may pass through on an axis: ``B``, and even splits."""
+    size = mesh.sizes[axis]
+    even = (dim for dim, n in enumerate(shape) if n >= size and n % size == 0)
+    return (Broadcast(), *((Split(dim) for dim in even) if size > 1 else ()))
+
+
 @lru_cache(maxsize=1 << 12)
-def _edges(type: TensorType, mesh: Mesh, hardware: Hardware) -> _Edges:
-    return _Edges(type, mesh, hardware)
+def edges_of(type: TensorType, mesh: Mesh, hardware: Hardware) -> Edges:
+    """Return the steps between the placements of a tensor."""
+    return Edges(type, mesh, hardware)
 
 
-class _Edges:
+class Edges:
     """The steps between one tensor's placements, each priced once."""
 
     def __init__(self, type: TensorType, mesh: Mesh, hardware: Hardware) -> None:
@@ -160,6 +170,7 @@ class _Edges:
         self.mesh = mesh
         self.hardware = hardware
         self._known: dict[tuple[Placement, int, Sharding], _Edge | None] = {}
+        self._prices: dict[object, Price] = {}
 
     def get(self, before: Placement, axis: int, sharding: Sharding) -> _Edge | None:
         """Return the step that gives ``axis`` another sharding, if there is one."""
@@ -176,20 +187,33 @@ class _Edges:
         step = find_step(self.type.shape, before, after, axis, self.mesh)
         if step is None:
             return None
-        seconds = step_seconds(self.type, step, self.mesh, self.hardware)
-        num_bytes = step_wire_bytes(self.type, step, self.mesh)
-        return step, (seconds, num_bytes, 1)
+        return step, self._price(step)
+
+    def _price(self, step: Step) -> Price:
+        # Along an axis all that counts of the others is what they leave to it.
+        together = step.before.with_axis(step.axis, Broadcast())
+        left: object = largest_shard_shape(self.type.shape, together, self.mesh)
+        shardings = (*step.before.shardings, *step.after.shardings)
+        if any(isinstance(s, Split) and s.segments for s in shardings):
+            left = together
+        own = (s.shardings[step.axis] for s in (step.before, step.after))
+        key = (step.kind, step.axis, *own, left)
+        if key not in self._prices:
+            seconds = step_seconds(self.type, step, self.mesh, self.hardware)
+            num_bytes = step_wire_bytes(self.type, step, self.mesh)
+            self._prices[key] = seconds, num_bytes, 1
+        return self._prices[key]
 
 
 @lru_cache(maxsize=1 << 14)
-def _router(edges: _Edges, universe: Universe) -> _Router:
+def _router(edges: Edges, universe: Universe) -> _Router:
     return _Router(edges, universe)
 
 
 class _Router:
     """The graph of one tensor's placements; edges and searches are made on demand."""
 
-    def __init__(self, edges: _Edges, universe: Universe) -> None:
+    def __init__(self, edges: Edges, universe: Universe) -> None:
         self.universe = universe
         self._all_edges = edges
         self._edges: dict[Placement, list[_Edge]] = {}

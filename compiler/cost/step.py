@@ -99,6 +99,14 @@ def _same_shards(
     shape: tuple[int, ...], before: Placement, after: Placement, mesh: Mesh
 ) -> bool:
     """Whether every rank holds the same elements in the same order either way."""
+    changed = {
+        sharding
+        for pair in zip(before.shardings, after.shardings, strict=True)
+        for sharding in (pair if pair[0] != pair[1] else ())
+    }
+    dims = {s.dim for s in changed if isinstance(s, Split)}
+    if len(dims) > 1 and all(shape[dim] > 1 for dim in dims) and 0 not in shape:
+        return False
     return all(
         _joined(shard_runs(shape, before, mesh, coords))
         == _joined(shard_runs(shape, after, mesh, coords))

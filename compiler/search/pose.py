@@ -7,18 +7,15 @@ buffer as it came; the loss leaves as ``B``; nothing leaves partial.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from torch import fx
 
-from partita.compiler.cost.boxing import cheapest_steps
+from partita.compiler.cost.boxing_prices import BoxingPrices
 from partita.compiler.cost.compute import op_seconds
 from partita.compiler.errors import NoSolution
-from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.layout import largest_shard_numel
-from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import (
     InputKind,
     InputRole,
@@ -36,7 +33,13 @@ from partita.compiler.ir.signature import Signature
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.candidates import Candidates, Priced
 from partita.compiler.search.pins import Pin, check_pin, parse_pins
-from partita.compiler.search.problem import Choice, Problem, SearchNode, Tie
+from partita.compiler.search.problem import (
+    Choice,
+    Problem,
+    SearchNode,
+    Tie,
+    made_placement,
+)
 from partita.compiler.search.split_inputs import SplitInputs
 
 # Tensors that an optimizer's update reads and writes per parameter (parameter,
@@ -57,17 +60,6 @@ class Posed:
     def index(self, item: Item) -> int:
         """Return the position of a node or output."""
         return self.items.index(item)
-
-
-def box_seconds(
-    mesh: Mesh,
-    hardware: Hardware,
-    type_: TensorType,
-    made: Placement,
-    wanted: Placement,
-) -> float:
-    """Return the time of the cheapest boxing from ``made`` to ``wanted``."""
-    return cheapest_steps(type_, made, wanted, mesh, hardware).seconds
 
 
 def pose(
@@ -163,8 +155,10 @@ class _Poser:
                 )
             )
             items.append(role)
-        price = partial(box_seconds, self.mesh, self.candidates.hardware)
-        problem = Problem(tuple(search_nodes), tuple(ties), self.mesh, price)
+        prices = BoxingPrices(self.mesh, self.candidates.hardware)
+        for type_, (made, wanted) in _boxed(search_nodes).items():
+            prices.expect(type_, made, wanted)
+        problem = Problem(tuple(search_nodes), tuple(ties), self.mesh, prices)
         return Posed(problem, tuple(items), self.candidates)
 
     def _of_call(self, node: fx.Node) -> tuple[Choice, ...]:
@@ -257,3 +251,23 @@ class _Poser:
 
 def _is_stored(placement: Placement) -> bool:
     return not placement.has_partial
+
+
+Placements = dict[Placement, None]  # a set in the order in which they were found
+
+
+def _boxed(
+    nodes: Sequence[SearchNode],
+) -> dict[TensorType, tuple[Placements, Placements]]:
+    """Return, by type, the placements in which tensors may be made and wanted."""
+    found: dict[TensorType, tuple[Placements, Placements]] = {}
+    for node in nodes:
+        for position, (source, result) in enumerate(node.operands):
+            type_ = nodes[source].result_types[result]
+            assert type_ is not None
+            made, wanted = found.setdefault(type_, ({}, {}))
+            for choice in nodes[source].choices:
+                made[made_placement(choice, result)] = None
+            for choice in node.choices:
+                wanted[choice.signature.operands[position]] = None
+    return found

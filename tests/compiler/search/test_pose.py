@@ -187,7 +187,7 @@ def test_pin_that_cannot_be_followed_is_named(
 
 def test_use_that_no_rule_allows_is_named() -> None:
     norm = "blocks.a.0"
-    pins = {f"{norm}.weight": "B use=S(0)"}
+    pins = {f"{norm}.weight": "B use=P(sum)"}
     with pytest.raises(NoSolution) as caught:
         planner(small.Chain("a"), small.batch(), mesh=TP, pins=pins)
     message = f"pin '{norm}.weight': {norm}/native_layer_norm/0 (aten.native_layer_norm"

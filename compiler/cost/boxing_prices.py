@@ -1,0 +1,194 @@
+"""Prices of many boxings of one tensor at once: what the search asks for.
+
+The same prices as ``cheapest_steps`` gives, seconds alone: shortest paths from all
+sources of one kind together, relaxed one mesh axis at a time until nothing improves
+(Bellman and Ford's algorithm, on arrays).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+
+from partita.compiler.cost.boxing import base_shardings, cheapest_steps, edges_of
+from partita.compiler.errors import BadPlacement
+from partita.compiler.hardware.profile import Hardware
+from partita.compiler.ir.layout import check_placement
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.sbp import Placement, Sharding
+from partita.compiler.ir.tensor_type import TensorType
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+_Kind = tuple[int, ...]
+"""Per axis, the number of a sharding that only this placement brings; -1 for none."""
+
+
+class BoxingPrices:
+    """The prices of all boxings that one search may ask for; a function of a pair."""
+
+    def __init__(self, mesh: Mesh, hardware: Hardware) -> None:
+        self._mesh = mesh
+        self._hardware = hardware
+        self._rows: dict[TensorType, dict[Placement, int]] = {}
+        self._columns: dict[TensorType, dict[Placement, int]] = {}
+        self._tables: dict[TensorType, list[list[float]]] = {}
+
+    def expect(
+        self,
+        type: TensorType,
+        made: Collection[Placement],
+        wanted: Collection[Placement],
+    ) -> None:
+        """Price all boxings of tensors of ``type`` from the one set to the other."""
+        sources, targets = list(made), list(wanted)
+        self._rows[type] = {placement: i for i, placement in enumerate(sources)}
+        self._columns[type] = {placement: i for i, placement in enumerate(targets)}
+        prices = boxing_prices(type, sources, targets, self._mesh, self._hardware)
+        self._tables[type] = prices.tolist()
+
+    def __call__(self, type: TensorType, made: Placement, wanted: Placement) -> float:
+        """Return the seconds of the cheapest boxing from ``made`` to ``wanted``."""
+        row = self._rows.get(type, {}).get(made)
+        column = self._columns.get(type, {}).get(wanted)
+        if row is None or column is None:
+            steps = cheapest_steps(type, made, wanted, self._mesh, self._hardware)
+            return steps.seconds
+        return self._tables[type][row][column]
+
+
+def boxing_prices(
+    type: TensorType,
+    made: Sequence[Placement],
+    wanted: Sequence[Placement],
+    mesh: Mesh,
+    hardware: Hardware,
+) -> Floats:
+    """Return the seconds of the cheapest boxing from each placement to each.
+
+    Args:
+        type: the logical type of the tensor.
+        made: the sources, one per row.
+        wanted: the targets, one per column.
+        mesh: the ranks.
+        hardware: what the steps are priced by.
+
+    Raises:
+        BadPlacement: for a placement that is illegal for the type on the mesh.
+    """
+    for placement in (*made, *wanted):
+        check_placement(type.shape, placement, mesh)
+    graph = _Graph(type, (*made, *wanted), mesh, hardware)
+    sources, targets = graph.codes(made), graph.codes(wanted)
+    prices = np.empty((len(made), len(wanted)))
+    for source_kind, rows in _by_kind(graph, sources):
+        for target_kind, columns in _by_kind(graph, targets):
+            universe = graph.universe(source_kind, target_kind)
+            distances = graph.distances(sources[rows], universe)
+            at = tuple(
+                np.searchsorted(options, targets[columns, axis])
+                for axis, options in enumerate(universe)
+            )
+            prices[np.ix_(rows, columns)] = distances[(slice(None), *at)]
+    return prices
+
+
+def _by_kind(graph: _Graph, codes: Ints) -> Iterator[tuple[_Kind, Ints]]:
+    """Group placements by the shardings that are not open to every way."""
+    kinds = np.where(graph.is_base(codes), -1, codes)
+    distinct, group = np.unique(kinds, axis=0, return_inverse=True)
+    for index, kind in enumerate(distinct):
+        yield tuple(int(code) for code in kind), np.flatnonzero(group.ravel() == index)
+
+
+class _Graph:
+    """The placements of one tensor as a grid, and what a step on each axis takes."""
+
+    def __init__(
+        self,
+        type: TensorType,
+        placements: Sequence[Placement],
+        mesh: Mesh,
+        hardware: Hardware,
+    ) -> None:
+        self.options: list[list[Sharding]] = []
+        self.num_base: list[int] = []
+        for axis in range(mesh.ndim):
+            base = list(base_shardings(type.shape, mesh, axis))
+            own = dict.fromkeys(p.shardings[axis] for p in placements)
+            self.num_base.append(len(base))
+            self.options.append([*base, *(s for s in own if s not in base)])
+        self.numbers = [
+            {sharding: number for number, sharding in enumerate(options)}
+            for options in self.options
+        ]
+        self.steps = self._price_steps(type, mesh, hardware)
+
+    def codes(self, placements: Sequence[Placement]) -> Ints:
+        """Return the numbers of the shardings ``[placement, axis]``."""
+        return np.array(
+            [
+                [
+                    numbers[s]
+                    for numbers, s in zip(self.numbers, p.shardings, strict=True)
+                ]
+                for p in placements
+            ],
+            dtype=np.int64,
+        )
+
+    def is_base(self, codes: Ints) -> npt.NDArray[np.bool_]:
+        """Whether a sharding may be visited on the way between any two."""
+        return codes < np.array(self.num_base)
+
+    def universe(self, source: _Kind, target: _Kind) -> list[Ints]:
+        """Return, per axis, the numbers that a way between the kinds may visit."""
+        found: list[Ints] = []
+        for base, *own in zip(self.num_base, source, target, strict=True):
+            extra = sorted({number for number in own if number >= 0})
+            found.append(np.array([*range(base), *extra], dtype=np.int64))
+        return found
+
+    def distances(self, sources: Ints, universe: list[Ints]) -> Floats:
+        """Return the shortest distances ``[source, *grid]`` within a universe."""
+        shape = tuple(len(options) for options in universe)
+        found = np.full((len(sources), *shape), np.inf)
+        start = [np.searchsorted(o, sources[:, a]) for a, o in enumerate(universe)]
+        found[(np.arange(len(sources)), *start)] = 0.0
+        steps = [
+            self.steps[axis][np.ix_(*universe, options)]
+            for axis, options in enumerate(universe)
+        ]
+        while True:
+            before = found
+            for axis, seconds in enumerate(steps):
+                # [source, *grid, new]: the axis that changes becomes the last one
+                moved = (found[..., None] + seconds).min(axis=1 + axis)
+                found = np.minimum(found, np.moveaxis(moved, -1, 1 + axis))
+            if np.array_equal(before, found):
+                return found
+
+    def _price_steps(
+        self, type: TensorType, mesh: Mesh, hardware: Hardware
+    ) -> list[Floats]:
+        """Return per axis the seconds of its steps ``[*grid, new]``."""
+        edges = edges_of(type, mesh, hardware)
+        shape = tuple(len(options) for options in self.options)
+        steps = [np.full((*shape, size), np.inf) for size in shape]
+        for at in product(*(range(size) for size in shape)):
+            shardings = tuple(o[n] for o, n in zip(self.options, at, strict=True))
+            try:
+                before = Placement(shardings)
+            except BadPlacement:
+                continue  # two axes would cut across each other's segments
+            for axis, options in enumerate(self.options):
+                for number, sharding in enumerate(options):
+                    if number != at[axis]:
+                        edge = edges.get(before, axis, sharding)
+                        if edge is not None:
+                            steps[axis][(*at, number)] = edge[1][0]
+        return steps
