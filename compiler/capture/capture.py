@@ -18,6 +18,7 @@ import torch
 
 from partita.compiler.capture.canonicalize import canonicalize, unify_attention
 from partita.compiler.capture.decompositions import FROM_TORCH, OWN
+from partita.compiler.capture.grouped import grouped_products
 from partita.compiler.capture.inputs import InputSpec, describe
 from partita.compiler.capture.keys import find_frames, user_frames
 from partita.compiler.capture.roles import read_roles
@@ -95,7 +96,8 @@ def capture_spec(
     unify_attention(module)
     try:
         with torch.set_grad_enabled(train), without_mkldnn():
-            joint = export_joint(module, tensors, FROM_TORCH, OWN)
+            own = {**OWN, **grouped_products()}
+            joint = export_joint(module, tensors, FROM_TORCH, own)
     except Exception as error:
         raise CaptureFailed(_explain(model, error)) from error
     names = tuple(output_names(exported))

@@ -263,9 +263,12 @@ DispatchMode = TorchDispatchMode
 
 
 class _PromotingMode(TorchDispatchMode):
-    def __init__(self, promote: Callable[[Any], Any]) -> None:
+    def __init__(
+        self, promote: Callable[[Any], Any], instead: Mapping[Any, Callable[..., Any]]
+    ) -> None:
         super().__init__()
         self._promote = promote
+        self._instead = instead
 
     def __torch_dispatch__(
         self,
@@ -274,12 +277,19 @@ class _PromotingMode(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        func = self._instead.get(func, func)
         return func(*self._promote(args), **self._promote(kwargs or {}))
 
 
-def promoting_floats(promote: Callable[[Any], Any]) -> AbstractContextManager[Any]:
-    """Return a mode in which every op runs with ``promote(arguments)`` instead."""
-    return _PromotingMode(promote)
+def promoting_floats(
+    promote: Callable[[Any], Any],
+    instead: Mapping[Any, Callable[..., Any]] | None = None,
+) -> AbstractContextManager[Any]:
+    """Return a mode in which every op runs with ``promote(arguments)`` instead.
+
+    ``instead`` computes what an op does that has no kernel for doubles.
+    """
+    return _PromotingMode(promote, instead or {})
 
 
 def own_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -192,6 +192,7 @@ ROWS = (
     Rule("aten.hardswish_backward.default", "*, * -> *", linear="0"),
     Rule("aten.hardtanh.default", "* -> *"),
     Rule("aten.hardtanh_backward.default", "*, * -> *", linear="0"),
+    Rule("aten.histc.default", s.histogram),
     Rule("aten.hypot.default", s.elementwise),
     Rule("aten.index.Tensor", s.index, linear="0", expand=ei.index),
     Rule(
@@ -414,6 +415,19 @@ ROWS = (
         expand=ei.attention_backward,
     ),
     Rule("partita.gather.default", s.gather_rows, linear="0"),
+    # What a rank's experts take is not known before: on average its part of the rows.
+    Rule(
+        "partita.grouped_multiply.default",
+        "s k, e k n, s e -> s n",
+        linear="0*1",
+        flops="2 s k n",
+    ),
+    Rule(
+        "partita.grouped_outer.default",
+        "s k, s n, s e -> e k n",
+        linear="0*1",
+        flops="2 s k n",
+    ),
     Rule("partita.index.default", s.index_rows, linear="0"),
     Rule("partita.index_put.default", s.index_put_rows, linear=s.index_put_rows_sum),
     Rule("partita.random.default", nn.random),

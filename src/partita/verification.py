@@ -19,6 +19,7 @@ import torch
 
 from partita.compiler.capture.capture import Captured
 from partita.compiler.capture.draws import LayoutFreeDraws
+from partita.compiler.capture.grouped import grouped_products
 from partita.compiler.capture.inputs import describe, name_leaves
 from partita.compiler.capture.random_numbers import seed_value
 from partita.compiler.capture.scored_model import (
@@ -216,7 +217,8 @@ class Verifier:
         doubled = copy.deepcopy(model).double()
         is_double = any(p.dtype == torch.float64 for p in model.parameters())
         epsilons = nullcontext() if is_double else SingleEpsilons()
-        with double_precision(), promoting_floats(promote_arguments), epsilons:
+        promoting = promoting_floats(promote_arguments, grouped_products())
+        with double_precision(), promoting, epsilons:
             args64, kwargs64 = pytree.tree_map(_promoted, (args, kwargs))
             double = Reference.of(doubled, args64, kwargs64, loss, train, draws)
         return cls(model, args, kwargs, loss, double, own)

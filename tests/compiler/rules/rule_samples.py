@@ -462,6 +462,17 @@ def rows_by_position() -> Iterator[Sample]:
     yield call("partita.scatter", x(4, 3), some_of_6, *added)
 
 
+def groups() -> Iterator[Sample]:
+    yield call("partita.grouped_multiply", x(8, 4), x(6, 4, 12), mask(8, 6))
+    yield call("partita.grouped_outer", x(8, 4), x(8, 12), mask(8, 6))
+    one_each = torch.eye(4).bool().repeat_interleave(2, 0)
+    yield call("partita.grouped_multiply", x(8, 6), x(4, 6, 6), one_each)
+    yield call("partita.grouped_outer", x(8, 6), x(8, 6), one_each)
+    yield call("histc", x(4, 6), 6, -3, 3)
+    yield call("histc", x(12), 6, -3, 3)
+    yield call("histc", x(4, 6), 6)
+
+
 def samples() -> dict[str, list[Sample]]:
     """Return the samples of every op, by op."""
     found: dict[str, list[Sample]] = {}
@@ -481,6 +492,7 @@ def samples() -> dict[str, list[Sample]]:
         pools,
         attentions,
         rows_by_position,
+        groups,
     ):
         for sample in group():
             found.setdefault(sample.op, []).append(sample)
