@@ -68,6 +68,19 @@ def name_outputs(outputs: Any) -> dict[str, Tensor]:
     return found
 
 
+def name_outputs_beside_loss(
+    outputs: Any, loss: LossFunction | None
+) -> dict[str, Tensor]:
+    """Return the tensors of ``name_outputs`` but the one that ``pick_loss`` picks.
+
+    What a function of the outputs computes is none of them.
+    """
+    named = name_outputs(outputs)
+    if loss is None:
+        named.pop("output" if isinstance(outputs, Tensor) else "loss", None)
+    return named
+
+
 class OutputForm:
     """The structure of what a model returns, learned while it is traced.
 
@@ -120,12 +133,10 @@ class ScoredModel(torch.nn.Module):
         returned = self.model(*args, **kwargs)
         _write_back(before)
         self._form.learn(returned)
-        outputs = name_outputs(returned)
         if not self._train:
-            return {}, outputs
+            return {}, name_outputs(returned)
         loss = pick_loss(returned, self._loss)
-        if self._loss is None:  # the loss has a role of its own
-            outputs = {n: t for n, t in outputs.items() if n not in ("loss", "output")}
+        outputs = name_outputs_beside_loss(returned, self._loss)
         return {"loss": loss}, {n: tensor.detach() for n, tensor in outputs.items()}
 
 

@@ -264,10 +264,14 @@ DispatchMode = TorchDispatchMode
 
 class _PromotingMode(TorchDispatchMode):
     def __init__(
-        self, promote: Callable[[Any], Any], instead: Mapping[Any, Callable[..., Any]]
+        self,
+        promote: Callable[[Any], Any],
+        tensor: Callable[[torch.Tensor], torch.Tensor],
+        instead: Mapping[Any, Callable[..., Any]],
     ) -> None:
         super().__init__()
         self._promote = promote
+        self._tensor = tensor
         self._instead = instead
 
     def __torch_dispatch__(
@@ -277,19 +281,28 @@ class _PromotingMode(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        func = self._instead.get(func, func)
-        return func(*self._promote(args), **self._promote(kwargs or {}))
+        arguments = (self._promote(args), self._promote(kwargs or {}))
+        if not (
+            writes_in_place(func) or func.is_view
+        ):  # which must be of these tensors
+            arguments = pytree.tree_map_only(torch.Tensor, self._tensor, arguments)
+        args, kwargs = arguments
+        return self._instead.get(func, func)(*args, **kwargs)
 
 
 def promoting_floats(
     promote: Callable[[Any], Any],
+    tensor: Callable[[torch.Tensor], torch.Tensor] = lambda x: x,
     instead: Mapping[Any, Callable[..., Any]] | None = None,
 ) -> AbstractContextManager[Any]:
-    """Return a mode in which every op runs with ``promote(arguments)`` instead.
+    """Return a mode in which every op runs with other arguments.
 
-    ``instead`` computes what an op does that has no kernel for doubles.
+    Args:
+        promote: of the arguments, the dtypes among them.
+        tensor: of a tensor among them, such as a constant that the model made.
+        instead: what an op does that has no kernel for doubles.
     """
-    return _PromotingMode(promote, instead or {})
+    return _PromotingMode(promote, tensor, instead or {})
 
 
 def own_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -59,6 +59,10 @@ class Options:
         if self.optimizer not in UPDATE_PASSES:
             known = ", ".join(sorted(UPDATE_PASSES))
             raise BadOptions(f"optimizer {self.optimizer!r} is not one of {known}")
+        for name in ("train", "fuse"):
+            value = getattr(self, name)
+            if not isinstance(value, bool):
+                raise BadOptions(f"{name} is {value!r}; want True or False")
         limit = cast(object, self.time_limit)  # callers may be untyped
         if not isinstance(limit, int | float) or not limit > 0:
             raise BadOptions(f"time_limit is {limit!r}; want seconds above 0")

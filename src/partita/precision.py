@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.program import has_info, info
+from partita.passes.promote_precision import promote_tensor
 
 OWN_TOLERANCE = 1e-5
 
@@ -39,8 +41,30 @@ def own_tolerance(local: LocalProgram) -> float:
     return max(OWN_TOLERANCE, *(4 * torch.finfo(dtype).eps for dtype in coarse), 0.0)
 
 
-class SingleEpsilons(TorchFunctionMode):
-    """Within it an RMS norm without an ``eps`` takes float32's, as in the capture."""
+def doubled(model: torch.nn.Module) -> torch.nn.Module:
+    """Return a copy in double precision, tensors in plain attributes included."""
+    model = copy.deepcopy(model).double()
+    for module in model.modules():
+        for name, value in vars(module).items():
+            if isinstance(value, torch.Tensor):
+                setattr(module, name, promote_tensor(value))
+    return model
+
+
+class SingleConstants(TorchFunctionMode):
+    """Within it tensors made of numbers are float32 where they are in the capture.
+
+    There ``torch.tensor(0.1)`` is of the default dtype, and a constant from then on.
+    An RMS norm without an ``eps`` takes that of its input's dtype, and ``new_tensor``
+    its dtype: float32 too, unless ``model`` itself is in double precision.
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        is_single = all(p.dtype != torch.float64 for p in model.parameters())
+        made = (torch.tensor, torch.as_tensor)
+        self._is_single = is_single
+        self._made = (*made, torch.Tensor.new_tensor) if is_single else made
 
     def __torch_function__(
         self,
@@ -49,10 +73,15 @@ class SingleEpsilons(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Run ``func``, with an epsilon where it is a norm that is given none."""
+        """Run ``func``, with a dtype or an epsilon where it depends on one."""
         kwargs = dict(kwargs or {})
-        if func in (torch.rms_norm, torch.nn.functional.rms_norm):
+        if func in (torch.rms_norm, torch.nn.functional.rms_norm) and self._is_single:
             eps = args[3] if len(args) > 3 else kwargs.get("eps")
             if eps is None:
                 args, kwargs["eps"] = args[:3], torch.finfo(torch.float32).eps
-        return func(*args, **kwargs)
+        result = func(*args, **kwargs)
+        if func in self._made and kwargs.get("dtype") is None:
+            data = kwargs.get("data", next(reversed(args), None))
+            if not hasattr(data, "dtype") and result.dtype == torch.float64:
+                return func(*args, **kwargs | {"dtype": torch.float32})
+        return result

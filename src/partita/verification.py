@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -25,6 +24,7 @@ from partita.compiler.capture.random_numbers import seed_value
 from partita.compiler.capture.scored_model import (
     LossFunction,
     name_outputs,
+    name_outputs_beside_loss,
     pick_loss,
 )
 from partita.compiler.capture.torch_private import promoting_floats, pytree
@@ -41,7 +41,12 @@ from partita.passes.promote_precision import (
     promote_precision,
     promote_tensor,
 )
-from partita.precision import SingleEpsilons, double_precision, own_tolerance
+from partita.precision import (
+    SingleConstants,
+    double_precision,
+    doubled,
+    own_tolerance,
+)
 from partita.runtime.feeds import FeedKey
 from partita.runtime.shards import take_shard
 from partita.runtime.virtual import run_all
@@ -125,16 +130,12 @@ class Reference:
         drawing = LayoutFreeDraws(seed, draws)
         with torch.set_grad_enabled(train), drawing:
             returned = model(*args, **kwargs)
-        outputs = name_outputs(returned)
-        values: Tensors = {}
+        values, outputs = Tensors(), name_outputs(returned)
         if train:
             scalar = pick_loss(returned, loss)
             scalar.backward()
             values["loss"] = scalar.detach()
-            if loss is None:
-                outputs = {
-                    n: t for n, t in outputs.items() if n not in ("loss", "output")
-                }
+            outputs = name_outputs_beside_loss(returned, loss)
         values |= {f"output:{n}": t.detach() for n, t in outputs.items()}
         gradients = {
             name: parameter.grad
@@ -214,13 +215,13 @@ class Verifier:
                 "materialize it, or verify a smaller one of the same architecture"
             )
         own = Reference.of(model, args, kwargs, loss, train, draws)
-        doubled = copy.deepcopy(model).double()
-        is_double = any(p.dtype == torch.float64 for p in model.parameters())
-        epsilons = nullcontext() if is_double else SingleEpsilons()
-        promoting = promoting_floats(promote_arguments, grouped_products())
-        with double_precision(), promoting, epsilons:
+        model64 = doubled(model)
+        promoting = promoting_floats(
+            promote_arguments, promote_tensor, grouped_products()
+        )
+        with double_precision(), promoting, SingleConstants(model):
             args64, kwargs64 = pytree.tree_map(_promoted, (args, kwargs))
-            double = Reference.of(doubled, args64, kwargs64, loss, train, draws)
+            double = Reference.of(model64, args64, kwargs64, loss, train, draws)
         return cls(model, args, kwargs, loss, double, own)
 
     def verify(self, plan: Plan, rules: RuleSet = default_rules) -> Report:

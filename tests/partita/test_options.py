@@ -33,6 +33,8 @@ def test_defaults() -> None:
         ({"time_limit": 0}, "time_limit is 0; want seconds above 0"),
         ({"time_limit": "1m"}, "time_limit is '1m'; want seconds above 0"),
         ({"loss": 3}, "loss is 3; want a function of the outputs"),
+        ({"train": 0}, "train is 0; want True or False"),
+        ({"fuse": "no"}, "fuse is 'no'; want True or False"),
         ({"time_limit": -1.5}, "time_limit is -1.5; want seconds above 0"),
     ],
 )

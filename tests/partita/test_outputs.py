@@ -50,3 +50,29 @@ def test_a_loss_alone_comes_back_alone() -> None:
     plan = pt.plan(model, *args, mesh=pt.Mesh(tp=1), **kwargs)
     found = pt.compile(model, plan, device="cpu")(*args, **kwargs)
     torch.testing.assert_close(found, model(*args, **kwargs))
+
+
+class Scored(nn.Module):
+    """Returns its loss beside a tensor under the name that a bare loss has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return tensors of ``x`` ``[2, 4]``."""
+        y = self.linear(x)
+        return {"loss": y.square().mean(), "output": y}
+
+
+def test_an_output_named_output_is_kept_beside_the_loss() -> None:
+    model, x = Scored(), torch.randn(2, 4)
+    plan = pt.plan(model, x, mesh=pt.Mesh(tp=2))
+    report = pt.verify(model, x, plan=plan)
+    assert report.ok, str(report)
+    assert "output:output" in report.errors
+
+    found = pt.compile(model, pt.plan(model, x, mesh=pt.Mesh(tp=1)), device="cpu")(x)
+    wanted = model(x)
+    torch.testing.assert_close(found["output"], wanted["output"])
+    torch.testing.assert_close(found["loss"], wanted["loss"])

@@ -408,3 +408,27 @@ def test_bfloat16_is_allowed_roundings_of_its_own() -> None:
         report = verifier.verify_captured(planner.captured, planner.random(seed))
         assert report.ok, str(report)
         assert min(report.tolerances.values()) == 4 * torch.finfo(torch.bfloat16).eps
+
+
+class Constants(nn.Module):
+    """Scales by constants that no float32 holds exactly, made in several ways."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the mean square of ``x`` ``[2, 4]``, scaled."""
+        y = self.linear(x) / torch.sqrt(torch.tensor(32, dtype=torch.float) * 3)
+        y = y * torch.tensor(0.1) + torch.as_tensor([0.3] * 4)
+        y = y * torch.tensor([0.1, 0.2] * 2, dtype=torch.float64)
+        return (y * x.new_tensor(0.7)).square().mean()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_constants_are_as_exact_in_the_reference_as_in_the_plan(
+    dtype: torch.dtype,
+) -> None:
+    model, x = Constants().to(dtype), torch.randn(2, 4, dtype=dtype)
+    report = pt.verify(model, x, plan=pt.plan(model, x, mesh=pt.Mesh(tp=2)))
+    assert report.ok, str(report)
