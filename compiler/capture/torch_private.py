@@ -281,13 +281,12 @@ class _PromotingMode(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        arguments = (self._promote(args), self._promote(kwargs or {}))
-        if not (
-            writes_in_place(func) or func.is_view
-        ):  # which must be of these tensors
-            arguments = pytree.tree_map_only(torch.Tensor, self._tensor, arguments)
-        args, kwargs = arguments
-        return self._instead.get(func, func)(*args, **kwargs)
+        args, named = self._promote(args), self._promote(kwargs or {})
+        keeps = writes_in_place(func) or func.is_view  # what it is given
+        if not keeps:
+            args = pytree.tree_map_only(torch.Tensor, self._tensor, args)
+            named = pytree.tree_map_only(torch.Tensor, self._tensor, named)
+        return self._instead.get(func, func)(*args, **named)
 
 
 def promoting_floats(
