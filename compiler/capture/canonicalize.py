@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import fx
 
 from partita.compiler.capture import attention as attention  # defines the op
 from partita.compiler.capture.draws import rewrite_draws
+from partita.compiler.capture.torch_private import pytree
 from partita.compiler.ir.program import (
     InputKind,
     InputRole,
@@ -84,6 +85,27 @@ def _depends_on_parameters(module: fx.GraphModule) -> set[fx.Node]:
         if is_trained or any(n in found for n in node.all_input_nodes):
             found.add(node)
     return found
+
+
+def lift_own_tensors(
+    module: fx.GraphModule, constants: Mapping[str, Any], model: torch.nn.Module
+) -> None:
+    """Make constants of tensors in plain attributes of ``model``, in place.
+
+    Tracing takes a real tensor only where its values are copied. One that is not the
+    model's, such as a target that a loss function closes over, stays an error.
+    """
+    leaves = pytree.tree_leaves([list(vars(m).values()) for m in model.modules()])
+    own = {id(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)}
+    for name in [name for name, value in constants.items() if id(value) in own]:
+        for node in module.graph.find_nodes(op="get_attr", target=name):
+            users = list(node.users)
+            with module.graph.inserting_after(node):
+                copy = module.graph.call_function(aten.lift_fresh_copy.default, (node,))
+            copy.meta = dict(node.meta)
+            for user in users:
+                user.replace_input_with(node, copy)
+    module.recompile()
 
 
 def canonicalize(program: Program) -> Program:

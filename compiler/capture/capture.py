@@ -16,7 +16,11 @@ from typing import Any, cast
 
 import torch
 
-from partita.compiler.capture.canonicalize import canonicalize, unify_attention
+from partita.compiler.capture.canonicalize import (
+    canonicalize,
+    lift_own_tensors,
+    unify_attention,
+)
 from partita.compiler.capture.decompositions import FROM_TORCH, OWN
 from partita.compiler.capture.grouped import grouped_products
 from partita.compiler.capture.inputs import InputSpec, describe
@@ -93,6 +97,7 @@ def capture_spec(
         raise
     except Exception as error:
         raise CaptureFailed(_explain(model, error)) from error
+    lift_own_tensors(module, exported.constants, model)
     unify_attention(module)
     try:
         with torch.set_grad_enabled(train), without_mkldnn():

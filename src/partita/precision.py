@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from partita.compiler.capture.torch_private import pytree
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.program import has_info, info
 from partita.passes.promote_precision import promote_tensor
@@ -43,12 +44,11 @@ def own_tolerance(local: LocalProgram) -> float:
 
 def doubled(model: torch.nn.Module) -> torch.nn.Module:
     """Return a copy in double precision, tensors in plain attributes included."""
-    model = copy.deepcopy(model).double()
-    for module in model.modules():
-        for name, value in vars(module).items():
-            if isinstance(value, torch.Tensor):
-                setattr(module, name, promote_tensor(value))
-    return model
+    leaves = pytree.tree_leaves([list(vars(m).values()) for m in model.modules()])
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    plain = [t for t in tensors if not isinstance(t, torch.nn.Parameter)]
+    memo: dict[int, Any] = {id(tensor): promote_tensor(tensor) for tensor in plain}
+    return copy.deepcopy(model, memo).double()
 
 
 class SingleConstants(TorchFunctionMode):

@@ -416,9 +416,12 @@ class Constants(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.linear = nn.Linear(4, 4)
+        self.scale = torch.arange(4) / 3  # no buffer
+        self.scales = [torch.full((4,), 0.1)]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the mean square of ``x`` ``[2, 4]``, scaled."""
+        x = x * torch.sin(self.scale) + self.scales[0].exp()
         y = self.linear(x) / torch.sqrt(torch.tensor(32, dtype=torch.float) * 3)
         y = y * torch.tensor(0.1) + torch.as_tensor([0.3] * 4)
         y = y * torch.tensor([0.1, 0.2] * 2, dtype=torch.float64)
