@@ -232,10 +232,21 @@ _CONSTANTS: dict[object, int] = {
     aten.zeros.default: 0,
     aten.zeros_like.default: 0,
     aten.new_zeros.default: 0,
+    aten.empty_strided.default: 0,  # whose strides no other op asks for
+    aten.new_empty_strided.default: 0,
     aten.ones.default: 1,
     aten.ones_like.default: 1,
     aten.new_ones.default: 1,
 }
+
+
+def _drop_overwritten(node: fx.Node) -> None:
+    """Hand on what a whole tensor is overwritten with, if it is of the same type."""
+    _, source = operands(node)
+    if type_of(source) == type_of(Value(node, 0)):
+        node.replace_all_uses_with(operand_nodes(node)[1])
+        node.graph.erase_node(node)
+
 
 _REWRITES: dict[object, Callable[[fx.Node], None]] = {
     aten.view.default: _to_reshape,
@@ -254,6 +265,7 @@ _REWRITES: dict[object, Callable[[fx.Node], None]] = {
     aten.unsafe_split_with_sizes.default: _state_split,
     aten.slice.Tensor: _state_slice,
     aten.cat.default: _drop_empty_operands,
+    aten.copy.default: _drop_overwritten,
     aten.full_like.default: _to_full,
     aten.new_full.default: _to_full,
     **dict.fromkeys(_CONSTANTS, _to_full),

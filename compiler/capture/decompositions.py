@@ -40,7 +40,6 @@ FROM_TORCH = (
     aten.roll,
     aten.glu,
     aten.glu_backward,
-    aten.native_group_norm,
     aten.native_group_norm_backward,
     aten._fused_rms_norm,
     aten._fused_rms_norm_backward,
@@ -109,11 +108,37 @@ def _var_mean(
     return var, mean if keepdim else mean.squeeze(dims)
 
 
+def _group_norm(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    batch: int,
+    channels: int,
+    positions: int,
+    groups: int,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    sums = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
+    shape = [batch, groups, channels // groups, positions]
+    grouped = x.to(sums).reshape(shape)
+    var, mean = _var_mean(grouped, [2, 3], correction=0, keepdim=True)
+    scale = (var + eps).rsqrt()
+    out = (grouped - mean) * scale
+    per_channel = [1, groups, channels // groups, 1]
+    if weight is not None:
+        out = out * weight.reshape(per_channel)
+    if bias is not None:
+        out = out + bias.reshape(per_channel)
+    mean, scale = (t.to(x.dtype).reshape(batch, groups) for t in (mean, scale))
+    return out.to(x.dtype).reshape(x.shape), mean, scale
+
+
 OWN: dict[Any, Callable[..., Any]] = {
     aten.mean.default: _mean,
     aten.mean.dim: _mean_dim,
     aten.var.correction: _var,
     aten.var_mean.correction: _var_mean,
     aten.std.correction: _std,
+    aten.native_group_norm.default: _group_norm,
 }
 """Taken apart here, with the logical count as a constant."""

@@ -70,6 +70,12 @@ def batch_norm(call: Call) -> str:
     return arrow([x, *["c"] * (len(call.operands) - 1)], [x, *results])
 
 
+def batch_norm_without_running_statistics(call: Call) -> str:
+    """Return the channel; the batch is what the statistics are taken over."""
+    x = " ".join(["?", "c", *["?"] * (call.operands[0].ndim - 2)])
+    return arrow([x, *["c"] * (len(call.operands) - 1)], [x, "c", "c"])
+
+
 _OTHERS = ("b", "x0", "x1", "x2")
 
 

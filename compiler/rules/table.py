@@ -37,6 +37,10 @@ ROWS = (
         expand=e.log_softmax_backward,
     ),
     Rule(
+        "aten._native_batch_norm_legit.no_stats",
+        nn.batch_norm_without_running_statistics,
+    ),
+    Rule(
         "aten._native_batch_norm_legit_functional.default",
         nn.batch_norm,
         expand=e.batch_norm,

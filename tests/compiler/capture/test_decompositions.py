@@ -34,6 +34,9 @@ CALLS: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (aten.var_mean.correction, (X, [2]), {}),
     (aten.var_mean.correction, (X, [2]), {"keepdim": True, "correction": 0}),
     (aten.std.correction, (X, [1]), {}),
+    (aten.native_group_norm.default, (X, X[0, :, 0], X[1, :, 1], 3, 4, 5, 2, 0.1), {}),
+    (aten.native_group_norm.default, (X, None, None, 3, 4, 5, 4, 0.1), {}),
+    (aten.native_group_norm.default, (X.bfloat16(), None, None, 3, 4, 5, 1, 0.1), {}),
 ]
 
 
