@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from partita.compiler.capture.strided import as_strided, as_strided_scatter
+
 aten = torch.ops.aten
 
 FROM_TORCH = (
@@ -140,5 +142,7 @@ OWN: dict[Any, Callable[..., Any]] = {
     aten.var_mean.correction: _var_mean,
     aten.std.correction: _std,
     aten.native_group_norm.default: _group_norm,
+    aten.as_strided.default: as_strided,
+    aten.as_strided_scatter.default: as_strided_scatter,
 }
 """Taken apart here, with the logical count as a constant."""

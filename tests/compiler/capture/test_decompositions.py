@@ -19,6 +19,7 @@ aten = torch.ops.aten
 X = torch.randn(
     3, 4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
 )
+WEIGHTS = (X[0, :, 0].contiguous(), X[1, :, 1].contiguous())
 
 CALLS: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (aten.mean.default, (X,), {}),
@@ -34,8 +35,17 @@ CALLS: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (aten.var_mean.correction, (X, [2]), {}),
     (aten.var_mean.correction, (X, [2]), {"keepdim": True, "correction": 0}),
     (aten.std.correction, (X, [1]), {}),
-    (aten.native_group_norm.default, (X, X[0, :, 0], X[1, :, 1], 3, 4, 5, 2, 0.1), {}),
+    (aten.native_group_norm.default, (X, *WEIGHTS, 3, 4, 5, 2, 0.1), {}),
     (aten.native_group_norm.default, (X, None, None, 3, 4, 5, 4, 0.1), {}),
+    (aten.as_strided.default, (X, [12, 1, 5], [5, 7, 1]), {}),
+    (aten.as_strided.default, (X.transpose(0, 2), [5, 4, 3], [12, 3, 1]), {}),
+    (aten.as_strided.default, (X.transpose(0, 2), [2, 4, 3], [9, 3, 1], 7), {}),
+    (aten.as_strided_scatter.default, (X, 2 * X, [3, 4, 5], [20, 5, 1]), {}),
+    (
+        aten.as_strided_scatter.default,
+        (X.transpose(1, 2), X[0], [4, 5], [5, 1], 8),
+        {},
+    ),
     (aten.native_group_norm.default, (X.bfloat16(), None, None, 3, 4, 5, 1, 0.1), {}),
 ]
 
