@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import torch
 
+from partita.compiler.capture.bags import unify_bags
 from partita.compiler.capture.canonicalize import (
     canonicalize,
     lift_own_tensors,
@@ -99,6 +100,7 @@ def capture_spec(
         raise CaptureFailed(_explain(model, error)) from error
     lift_own_tensors(module, exported.constants, model)
     unify_attention(module)
+    unify_bags(module)
     try:
         with torch.set_grad_enabled(train), without_mkldnn():
             own = {**OWN, **grouped_products()}
