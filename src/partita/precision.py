@@ -51,20 +51,25 @@ def doubled(model: torch.nn.Module) -> torch.nn.Module:
     return copy.deepcopy(model, memo).double()
 
 
-class SingleConstants(TorchFunctionMode):
-    """Within it tensors made of numbers are float32 where they are in the capture.
+_MADE_OF_NUMBERS = (torch.tensor, torch.as_tensor, torch.Tensor.new_tensor)
+_NORMS = (torch.rms_norm, torch.nn.functional.rms_norm)
 
-    There ``torch.tensor(0.1)`` is of the default dtype, and a constant from then on.
-    An RMS norm without an ``eps`` takes that of its input's dtype, and ``new_tensor``
-    its dtype: float32 too, unless ``model`` itself is in double precision.
+Notes = list[tuple[Any, torch.dtype]]
+
+
+class ConstantDtypes(TorchFunctionMode):
+    """Notes the dtypes of a model's constants; given ``notes``, keeps to them.
+
+    A program in double precision holds the constants of the capture: the float32 that
+    ``torch.tensor(0.1)`` was there. In double its eager model would make others, of
+    the default dtype or of that of an input. The ``eps`` of an RMS norm that is given
+    none is such a constant too.
     """
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, notes: Notes | None = None) -> None:
         super().__init__()
-        is_single = all(p.dtype != torch.float64 for p in model.parameters())
-        made = (torch.tensor, torch.as_tensor)
-        self._is_single = is_single
-        self._made = (*made, torch.Tensor.new_tensor) if is_single else made
+        self.notes: Notes = []
+        self._left = None if notes is None else list(reversed(notes))
 
     def __torch_function__(
         self,
@@ -73,15 +78,20 @@ class SingleConstants(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Run ``func``, with a dtype or an epsilon where it depends on one."""
+        """Run ``func``, with the dtype or epsilon of before where it has one."""
         kwargs = dict(kwargs or {})
-        if func in (torch.rms_norm, torch.nn.functional.rms_norm) and self._is_single:
-            eps = args[3] if len(args) > 3 else kwargs.get("eps")
-            if eps is None:
-                args, kwargs["eps"] = args[:3], torch.finfo(torch.float32).eps
+        if func not in (*_MADE_OF_NUMBERS, *_NORMS):
+            return func(*args, **kwargs)
         result = func(*args, **kwargs)
-        if func in self._made and kwargs.get("dtype") is None:
-            data = kwargs.get("data", next(reversed(args), None))
-            if not hasattr(data, "dtype") and result.dtype == torch.float64:
-                return func(*args, **kwargs | {"dtype": torch.float32})
-        return result
+        if self._left is None:
+            self.notes.append((func, result.dtype))
+            return result
+        before, dtype = self._left.pop() if self._left else (None, result.dtype)
+        if before is not func or dtype == result.dtype or not dtype.is_floating_point:
+            return result
+        if func in _MADE_OF_NUMBERS:
+            return func(*args, **kwargs | {"dtype": dtype})
+        eps = args[3] if len(args) > 3 else kwargs.get("eps")
+        if eps is None:
+            args, kwargs["eps"] = args[:3], torch.finfo(dtype).eps
+        return func(*args, **kwargs)

@@ -42,7 +42,7 @@ from partita.passes.promote_precision import (
     promote_tensor,
 )
 from partita.precision import (
-    SingleConstants,
+    ConstantDtypes,
     double_precision,
     doubled,
     own_tolerance,
@@ -214,12 +214,13 @@ class Verifier:
                 "verify needs the model's values, but it is on the meta device; "
                 "materialize it, or verify a smaller one of the same architecture"
             )
-        own = Reference.of(model, args, kwargs, loss, train, draws)
+        with (noting := ConstantDtypes()):
+            own = Reference.of(model, args, kwargs, loss, train, draws)
         model64 = doubled(model)
         promoting = promoting_floats(
             promote_arguments, promote_tensor, grouped_products()
         )
-        with double_precision(), promoting, SingleConstants(model):
+        with double_precision(), promoting, ConstantDtypes(noting.notes):
             args64, kwargs64 = pytree.tree_map(_promoted, (args, kwargs))
             double = Reference.of(model64, args64, kwargs64, loss, train, draws)
         return cls(model, args, kwargs, loss, double, own)

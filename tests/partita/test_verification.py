@@ -425,6 +425,7 @@ class Constants(nn.Module):
         y = self.linear(x) / torch.sqrt(torch.tensor(32, dtype=torch.float) * 3)
         y = y * torch.tensor(0.1) + torch.as_tensor([0.3] * 4)
         y = y * torch.tensor([0.1, 0.2] * 2, dtype=torch.float64)
+        y = y * torch.tensor(0.3, dtype=x.dtype)
         return (y * x.new_tensor(0.7)).square().mean()
 
 
