@@ -35,6 +35,12 @@ _TRANSPARENT = {
     aten.lift_fresh.default,
 }
 
+# The same ops without a check of the indices.
+_CHECKED = {
+    aten._unsafe_index.Tensor: aten.index.Tensor,
+    aten._unsafe_index_put.default: aten.index_put.default,
+}
+
 _CHECKS = {aten._assert_tensor_metadata.default, aten._assert_async.msg}
 
 
@@ -132,6 +138,8 @@ def canonicalize(program: Program) -> Program:
             graph.erase_node(node)
         elif node.target in _CHECKS:
             graph.erase_node(node)
+        elif checked := _CHECKED.get(node.target):
+            node.target = checked
         elif rewrite := _REWRITES.get(node.target):
             rewrite(node)
     graph.eliminate_dead_code()

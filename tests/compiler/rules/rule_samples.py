@@ -168,6 +168,8 @@ def creation() -> Iterator[Sample]:
     yield call("arange", 8)
     yield call("arange.start", 2, 8)
     yield call("arange.start_step", 2, 8, 2)
+    yield call("tril_indices", 4, 6, -1)
+    yield call("triu_indices", 4, 6, 1)
     yield call("eye", 4)
     yield call("eye.m", 4, 6)
     yield call("linspace", 0, 1, 8)

@@ -32,6 +32,8 @@ WHOLE = {
     "aten.linspace.default",
     "aten.prod.default",
     "aten.scalar_tensor.default",
+    "aten.tril_indices.default",
+    "aten.triu_indices.default",
 }
 
 
