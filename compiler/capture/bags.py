@@ -57,7 +57,4 @@ def _bag_size(offsets: fx.Node, ids: fx.Node) -> int | None:
         return None
     start, end, step = cast("tuple[int, int, int]", offsets.args)
     total = ids.meta["val"].numel()
-    regular = (
-        start == 0 and end == total and isinstance(step, int) and total % step == 0
-    )
-    return step if regular else None
+    return step if start == 0 and end == total and total % step == 0 else None
