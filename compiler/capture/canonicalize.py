@@ -41,7 +41,30 @@ _CHECKED = {
     aten._unsafe_index_put.default: aten.index_put.default,
 }
 
-_CHECKS = {aten._assert_tensor_metadata.default, aten._assert_async.msg}
+_CHECKS = {
+    aten._assert_tensor_metadata.default,
+    aten._assert_async.msg,
+    aten._assert_scalar.default,
+    aten.sym_constrain_range.default,
+    aten.sym_constrain_range_for_size.default,
+}
+
+
+_NUMBERS = (bool, int, float, torch.SymBool, torch.SymInt, torch.SymFloat)
+
+
+def drop_checks(module: fx.GraphModule) -> None:
+    """Remove checks of values, and the numbers read from tensors for them, in place.
+
+    Such a number is known only when the model runs; here it would be read while the
+    backward is traced, where tensors have no values.
+    """
+    for node in reversed(module.graph.nodes):
+        is_number = isinstance(node.meta.get("val"), _NUMBERS)
+        is_unused = node.op == "call_function" and not node.users
+        if node.target in _CHECKS or (is_unused and is_number):
+            module.graph.erase_node(node)
+    module.recompile()
 
 
 def unify_attention(module: fx.GraphModule) -> None:

@@ -19,6 +19,7 @@ import torch
 from partita.compiler.capture.bags import unify_bags
 from partita.compiler.capture.canonicalize import (
     canonicalize,
+    drop_checks,
     lift_own_tensors,
     unify_attention,
 )
@@ -98,6 +99,7 @@ def capture_spec(
         raise
     except Exception as error:
         raise CaptureFailed(_explain(model, error)) from error
+    drop_checks(module)
     lift_own_tensors(module, exported.constants, model)
     unify_attention(module)
     unify_bags(module)
