@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from partita.compiler.ir.tensor_type import TensorType
@@ -137,6 +138,20 @@ def convolution_backward(call: Call) -> str:
     """Return the dims of ``convolution``, its input's and weight's gradients."""
     x, weight, bias, y = _convolved(call.operands[2], call.args[7], call.args[9])
     return arrow([y, x, weight], [x, weight, f"{bias} =i"])
+
+
+def patches(call: Call) -> str:
+    """Return batch and channels of an image, whose positions are patches."""
+    if call.operands[0].ndim != 4:
+        return "? -> ?"
+    return "b c ? ? -> b (c k^) ?"
+
+
+def patches_added(call: Call) -> str:
+    """Return the dims of ``patches``, the other way round."""
+    if call.operands[0].ndim != 3:
+        return "? -> ?"
+    return f"b (c k^:{prod(ints(call.args[2]))}) ? -> b c ? ?"
 
 
 # Attention

@@ -27,6 +27,9 @@ ROWS = (
         "* ? ? ?, * ? ? ? -> * ? ? ?",
         linear="0",
     ),
+    Rule("aten._fft_c2c.default", s.along(1)),
+    Rule("aten._fft_c2r.default", s.along(1)),
+    Rule("aten._fft_r2c.default", s.along(1)),
     Rule("aten._fused_rms_norm.default", nn.layer_norm),
     Rule("aten._fused_rms_norm_backward.default", nn.layer_norm_backward, linear="0"),
     Rule("aten._log_softmax.default", s.along(1, expanded=True), expand=e.log_softmax),
@@ -117,6 +120,7 @@ ROWS = (
     Rule("aten.clamp_min.Tensor", s.elementwise),
     Rule("aten.clamp_min.default", "* -> *"),
     Rule("aten.clone.default", "* -> *", linear="0"),
+    Rule("aten.col2im.default", nn.patches_added, linear="0"),
     Rule("aten.constant_pad_nd.default", s.pad, linear=s.linear_if_zero(2)),
     Rule(
         "aten.convolution.default",
@@ -198,6 +202,7 @@ ROWS = (
     Rule("aten.hardtanh_backward.default", "*, * -> *", linear="0"),
     Rule("aten.histc.default", s.histogram),
     Rule("aten.hypot.default", s.elementwise),
+    Rule("aten.im2col.default", nn.patches, linear="0"),
     Rule("aten.index.Tensor", s.index, linear="0", expand=ei.index),
     Rule(
         "aten.index_put.default",
@@ -318,6 +323,7 @@ ROWS = (
         linear="0+2",
         expand=ei.scatter_add,
     ),
+    Rule("aten.scatter_reduce.two", s.scatter_reduced),
     Rule("aten.select.int", s.select, linear="0", free=True, expand=ei.select),
     Rule(
         "aten.select_backward.default",

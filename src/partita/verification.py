@@ -146,7 +146,7 @@ class Reference:
         for name, buffer in model.named_buffers():
             same = torch.equal(buffer, before[name])
             (kept if same else values)[f"buffer:{name}"] = buffer.detach()
-        largest = max((float(g.abs().max()) for g in gradients.values()), default=0.0)
+        largest = max((_largest(g) for g in gradients.values()), default=0.0)
         return cls(values | gradients, largest, kept)
 
     def scale(self, name: str, value: torch.Tensor) -> float:

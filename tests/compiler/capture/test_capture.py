@@ -187,16 +187,10 @@ def test_what_is_written_to_an_input_stays_in_the_step() -> None:
     torch.testing.assert_close(found["loss:loss"], loss)
 
 
-class Checking(small.Tied):
-    def forward(self, ids: Tensor) -> Tensor:
-        assert ids.max().item() <= 100
-        return super().forward(ids)
-
-
 def test_checks_of_values_are_left_out() -> None:
-    model, ids = Checking(), torch.arange(6).reshape(2, 3)
+    model, ids = small.Checking(), torch.arange(6).reshape(2, 3)
     program = capture(model, (ids,), {})
-    assert not any("max" in op_name(node) for node in program.program.calls())
+    assert "aten.max.default" not in map(op_name, program.program.calls())
     found = small.run_captured(program, model, ids)
     loss, _ = small.run_eager(model, ids)
     torch.testing.assert_close(found["loss:loss"], loss)
