@@ -18,6 +18,11 @@ def addmm(call: Call) -> str:
     return f"{' '.join(bias) or '?'}, m k, k n -> m n"
 
 
+def addmv(call: Call) -> str:
+    """Return a product with a vector plus a bias of up to one dim."""
+    return f"{'m' if call.operands[0].ndim else '?'}, m k, k -> m"
+
+
 def baddbmm(call: Call) -> str:
     """Return a batched product plus a bias of up to three dims."""
     bias = ("b", "m", "n")[3 - call.operands[0].ndim :]

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from math import gcd
 from typing import Any
 
+import torch
+
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.rules.rule import Call, Text
 
@@ -323,9 +325,14 @@ def _sharing(call: Call, dim: int) -> list[str]:
     return names
 
 
+def _has_scalar(call: Call) -> bool:
+    # Tensors without dims go together with those of one dim.
+    return any(not tensor.ndim for tensor in call.operands)
+
+
 def gather(call: Call) -> str:
     """Return dims of which the gathered one is whole in the source alone."""
-    if not call.operands[0].ndim:
+    if _has_scalar(call):
         return _whole(call)
     (dim,) = ints(call.args[1])
     source, index = _sharing(call, dim), _sharing(call, dim)
@@ -346,7 +353,7 @@ def scatter(call: Call) -> str:
 
 def scatter_reduced(call: Call) -> str:
     """Return dims of which the scattered one is whole."""
-    if not call.operands[0].ndim:
+    if _has_scalar(call):
         return _whole(call)
     (dim,) = ints(call.args[1])
     text = " ".join(_sharing(call, dim))
@@ -356,7 +363,7 @@ def scatter_reduced(call: Call) -> str:
 def scatter_add(call: Call) -> str:
     """Return dims of ``scatter``; what the parts of the index scatter adds up."""
     index, source = call.operands[1:]
-    if not index.ndim:
+    if _has_scalar(call):
         return _whole(call)
     (dim,) = ints(call.args[1])
     names, found = _sharing(call, dim), _sharing(call, dim)
@@ -412,7 +419,8 @@ def index_put(call: Call) -> str:
     if named is None:
         return _whole(call)
     names, indices, found = named
-    if not call.arg(3, False):
+    # What is accumulated in booleans is no sum.
+    if not call.arg(3, False) or call.operands[0].dtype == torch.bool:
         indices = ["?"] * len(indices)
         found = ["?" if name.startswith("i") else name for name in found]
     values = call.operands[-1]

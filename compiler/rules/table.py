@@ -74,7 +74,7 @@ ROWS = (
     Rule("aten.add.Scalar", "* -> *"),
     Rule("aten.add.Tensor", s.elementwise, linear=s.sum_of_tensors),
     Rule("aten.addmm.default", nn.addmm, linear="0+1*2", flops="2 m k n"),
-    Rule("aten.addmv.default", "m, m k, k -> m", linear="0+1*2", flops="2 m k"),
+    Rule("aten.addmv.default", nn.addmv, linear="0+1*2", flops="2 m k"),
     Rule("aten.all.default", "? -> "),
     Rule("aten.all.dim", s.reduced(1, False)),
     Rule("aten.all.dims", s.reduced(1, False)),

@@ -281,6 +281,10 @@ def indices() -> Iterator[Sample]:
     yield call("index_put", x(4, 6), [ints(0, 4, 8)], x(6), True)
     yield call("index_put", x(4, 6), [None, torch.tensor([3, 1])], x(4, 2))
     yield call("index_put", x(4, 6), [torch.tensor([3, 1])], x())
+    bits = mask(4, 6), [ints(0, 4, 8)], mask(8, 6)
+    yield call("index_put", *bits, True)
+    yield call("scatter_add", x(), 0, ints(0, 1, 1), x(1))
+    yield call("gather", x(6), 0, ints(0, 6))
     yield call("index_select", x(4, 6), 1, ints(0, 6, 8))
     yield call("embedding", x(6, 8), ints(0, 6, 4, 2))
     yield call("embedding", x(6, 8), ints(0, 6))
@@ -294,7 +298,8 @@ def products() -> Iterator[Sample]:
     yield call("bmm", x(2, 4, 6), x(2, 6, 8))
     yield call("mv", x(4, 6), x(6))
     yield call("dot", x(6), x(6))
-    yield call("addmv", x(4), x(4, 6), x(6))
+    for bias in (x(4), x(1), x()):
+        yield call("addmv", bias, x(4, 6), x(6))
     for bias in (x(8), x(4, 8), x(1, 8), x(4, 1), x()):
         yield call("addmm", bias, x(4, 6), x(6, 8))
     yield call("addmm", ints(0, 4, 8), ints(0, 4, 4, 6), ints(0, 4, 6, 8))
