@@ -35,7 +35,7 @@ _JOIN = {
     Reduction.MIN: torch.minimum,
 }
 _TOLERANCE = 1e-9
-_COARSE_TOLERANCE = 1e-5  # of what is stated to be float32
+_COARSE_TOLERANCE = 1e-5  # where some tensor of the call is in single precision
 
 
 class RuleDisproved(AssertionError):
@@ -164,24 +164,6 @@ def prove(
     return _Proof(rule, sample, mesh, segments).run()
 
 
-def prove_signature(rule: Rule, sample: Sample, mesh: Mesh, wanted: Signature) -> None:
-    """Prove one signature of ``rule`` for ``sample`` on ``mesh``.
-
-    Raises:
-        RuleDisproved: when it does not hold.
-    """
-    _Proof(rule, sample, mesh, {}).check(wanted)
-
-
-def difference(found: Tensor, want: Tensor) -> str:
-    """Return how two tensors differ beyond rounding, "" where they do not."""
-    if found.shape != want.shape or found.dtype != want.dtype:
-        return f"is {_type(found)}; want {_type(want)}"
-    if _is_close(found, want):
-        return ""
-    return f"is {found.flatten()[:8].tolist()}; want {want.flatten()[:8].tolist()}"
-
-
 class _Proof:
     def __init__(
         self,
@@ -193,6 +175,7 @@ class _Proof:
         self.rule, self.sample, self.mesh = rule, sample, mesh
         self.tensors = sample.tensors
         self.want = sample.run(sample.args, self.tensors)
+        self.tolerance = _tolerance((*self.tensors, *self.want))
         self.generator = torch.Generator().manual_seed(0)
         self.factors: Factors = read(rule, call_of(sample))
         tried = _halves(self.factors) if segments is None else segments
@@ -203,12 +186,11 @@ class _Proof:
         options = axis_options(self.rule, self.factors, self.segments)
         count = 0
         for combination in combinations(self.factors, options, self.mesh):
-            self.check(combination.signature)
+            self._check(combination.signature)
             count += 1
         return count
 
-    def check(self, signature: Signature) -> None:
-        """Make every rank's call under ``signature`` and join what they return."""
+    def _check(self, signature: Signature) -> None:
         shards = [
             self._shards_of(index, placement)
             for index, placement in enumerate(signature.operands)
@@ -289,6 +271,8 @@ class _Proof:
         per_rank: list[Tensor],
     ) -> None:
         """Check every rank's share, partial ones joined over their axes."""
+        # Sums in another order differ by what the largest summands were rounded by.
+        scale = max(1.0, *(_largest(x) for x in (want, *per_rank)))
         joined: dict[tuple[int, ...], Tensor] = {}
         for axis in reversed(range(self.mesh.ndim)):
             sharding = placement.shardings[axis]
@@ -310,15 +294,18 @@ class _Proof:
         whole = _unreduced(placement)
         for rank, coordinates in enumerate(self.mesh.all_coordinates()):
             part = take_shard(want, whole, self.mesh, coordinates)
-            if difference := self._difference(per_rank[rank], part):
+            if difference := self._difference(per_rank[rank], part, scale):
                 where = f"result {index} at rank {rank} {difference}"
                 raise self._disproof(signature, where)
 
-    def _difference(self, found: Tensor, want: Tensor) -> str:
-        if "empty" in self.sample.op:  # its values are undefined
-            want = torch.zeros_like(want)
-            found = found.new_zeros(found.shape)
-        return difference(found, want)
+    def _difference(self, found: Tensor, want: Tensor, scale: float) -> str:
+        if found.shape != want.shape or found.dtype != want.dtype:
+            return f"is {_type(found)}; want {_type(want)}"
+        if "empty" in self.sample.op:
+            return ""  # its values are undefined
+        if _is_close(found, want, self.tolerance, scale):
+            return ""
+        return f"is {found.flatten()[:8].tolist()}; want {want.flatten()[:8].tolist()}"
 
     def _disproof(self, signature: Signature, what: str) -> RuleDisproved:
         types = ", ".join(str(_type(tensor)) for tensor in self.tensors)
@@ -327,15 +314,28 @@ class _Proof:
         )
 
 
-def _is_close(found: Tensor, want: Tensor) -> bool:
+def _tolerance(tensors: tuple[Tensor | None, ...]) -> float:
+    """Return what results may differ by, of the coarsest tensor of a call."""
+    inexact = [
+        x.dtype
+        for x in tensors
+        if x is not None and (x.is_floating_point() or x.is_complex())
+    ]
+    is_double = all(torch.finfo(dtype).bits >= 64 for dtype in inexact)
+    return _TOLERANCE if is_double else _COARSE_TOLERANCE
+
+
+def _largest(tensor: Tensor) -> float:
+    magnitudes = tensor.abs() if tensor.dtype != torch.bool else tensor
+    finite = magnitudes[tensor.isfinite()]
+    return float(finite.max()) if finite.numel() else 0.0
+
+
+def _is_close(found: Tensor, want: Tensor, tolerance: float, scale: float) -> bool:
     if torch.equal(found, want):
         return True
     if not want.is_floating_point() and not want.is_complex():
         return False
-    tolerance = _TOLERANCE if want.dtype.itemsize >= 8 else _COARSE_TOLERANCE
-    # Sums in another order differ by what the largest summands were rounded by.
-    finite = want.abs().where(want.isfinite(), 0.0)
-    scale = max(1.0, finite.max().item() if finite.numel() else 0.0)
     return torch.allclose(found, want, tolerance, tolerance * scale, equal_nan=True)
 
 
