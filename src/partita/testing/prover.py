@@ -23,6 +23,7 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Broadcast, Partial, Placement, Reduction
 from partita.compiler.ir.signature import Signature
 from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.rules.agreement import agrees, scale_of, tolerance_of
 from partita.compiler.rules.factors import Factors, read
 from partita.compiler.rules.localize import localize_args
 from partita.compiler.rules.rule import Call, Rule
@@ -34,8 +35,6 @@ _JOIN = {
     Reduction.MAX: torch.maximum,
     Reduction.MIN: torch.minimum,
 }
-_TOLERANCE = 1e-9
-_COARSE_TOLERANCE = 1e-5  # where some tensor of the call is in single precision
 
 
 class RuleDisproved(AssertionError):
@@ -175,7 +174,7 @@ class _Proof:
         self.rule, self.sample, self.mesh = rule, sample, mesh
         self.tensors = sample.tensors
         self.want = sample.run(sample.args, self.tensors)
-        self.tolerance = _tolerance((*self.tensors, *self.want))
+        self.tolerance = tolerance_of((*self.tensors, *self.want))
         self.generator = torch.Generator().manual_seed(0)
         self.factors: Factors = read(rule, call_of(sample))
         tried = _halves(self.factors) if segments is None else segments
@@ -271,8 +270,7 @@ class _Proof:
         per_rank: list[Tensor],
     ) -> None:
         """Check every rank's share, partial ones joined over their axes."""
-        # Sums in another order differ by what the largest summands were rounded by.
-        scale = max(1.0, *(_largest(x) for x in (want, *per_rank)))
+        scale = scale_of((want, *per_rank))
         joined: dict[tuple[int, ...], Tensor] = {}
         for axis in reversed(range(self.mesh.ndim)):
             sharding = placement.shardings[axis]
@@ -303,7 +301,7 @@ class _Proof:
             return f"is {_type(found)}; want {_type(want)}"
         if "empty" in self.sample.op:
             return ""  # its values are undefined
-        if _is_close(found, want, self.tolerance, scale):
+        if agrees(found, want, self.tolerance, scale):
             return ""
         return f"is {found.flatten()[:8].tolist()}; want {want.flatten()[:8].tolist()}"
 
@@ -312,31 +310,6 @@ class _Proof:
         return RuleDisproved(
             f"{self.rule.op} of {types}: {signature} on {self.mesh}: {what}"
         )
-
-
-def _tolerance(tensors: tuple[Tensor | None, ...]) -> float:
-    """Return what results may differ by, of the coarsest tensor of a call."""
-    inexact = [
-        x.dtype
-        for x in tensors
-        if x is not None and (x.is_floating_point() or x.is_complex())
-    ]
-    is_double = all(torch.finfo(dtype).bits >= 64 for dtype in inexact)
-    return _TOLERANCE if is_double else _COARSE_TOLERANCE
-
-
-def _largest(tensor: Tensor) -> float:
-    magnitudes = tensor.abs() if tensor.dtype != torch.bool else tensor
-    finite = magnitudes[tensor.isfinite()]
-    return float(finite.max()) if finite.numel() else 0.0
-
-
-def _is_close(found: Tensor, want: Tensor, tolerance: float, scale: float) -> bool:
-    if torch.equal(found, want):
-        return True
-    if not want.is_floating_point() and not want.is_complex():
-        return False
-    return torch.allclose(found, want, tolerance, tolerance * scale, equal_nan=True)
 
 
 def _halves(factors: Factors) -> dict[str, Segments]:

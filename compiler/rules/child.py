@@ -1,0 +1,75 @@
+"""Run a function in a child process, since experiments may end the one they run in.
+
+A kernel that is handed shards of sizes that do not go together may write where it must
+not. What that breaks is a copy of this process.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import multiprocessing
+import os
+import signal
+import warnings
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+
+class ChildFailed(RuntimeError):
+    """A child process crashed, or took longer than it was given."""
+
+
+def run_in_child(function: Callable[[], T], timeout_s: float) -> T:
+    """Return what ``function`` returns, computed in a forked copy of this process.
+
+    Args:
+        function: computes it; what it returns must be picklable.
+        timeout_s: after which it is given up.
+
+    Raises:
+        ChildFailed: when the copy crashes, raises or is given up.
+    """
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_work, args=(function, sender), daemon=True)
+    with warnings.catch_warnings():
+        # The copy has none of the other threads and uses none of its own: see _work.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process.start()
+    sender.close()
+    try:
+        if not receiver.poll(timeout_s):
+            raise ChildFailed(f"no answer after {timeout_s:g} s")
+        succeeded, value = receiver.recv()
+    except EOFError as error:
+        process.join()
+        raise ChildFailed(f"ended by {_reason(process.exitcode)}") from error
+    finally:
+        process.kill()
+        process.join()
+        receiver.close()
+    if not succeeded:
+        raise ChildFailed(str(value))
+    return value
+
+
+def _reason(code: int | None) -> str:
+    return signal.Signals(-code).name if code and code < 0 else f"exit code {code}"
+
+
+def _work(function: Callable[[], Any], sender: Connection) -> None:
+    torch.set_num_threads(1)  # OpenMP's threads are not copied
+    # What a crash prints is of no use to anyone: who started this is told how it ended.
+    faulthandler.disable()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    try:
+        answer = True, function()
+    except Exception as error:
+        answer = False, f"{type(error).__name__}: {error}"
+    sender.send(answer)
+    sender.close()

@@ -1,0 +1,37 @@
+"""What happens in a child stays there: crashes, hangs and errors."""
+
+import os
+import time
+
+import pytest
+import torch
+
+from partita.compiler.rules.child import ChildFailed, run_in_child
+
+
+def test_answer_comes_back() -> None:
+    assert run_in_child(lambda: torch.ones(3).sum().item(), 30) == 3
+
+
+def test_crash_is_told_by_its_signal() -> None:
+    with pytest.raises(ChildFailed, match="ended by SIGABRT"):
+        run_in_child(os.abort, 30)
+
+
+def test_early_end_is_told_by_its_exit_code() -> None:
+    with pytest.raises(ChildFailed, match="ended by exit code 3"):
+        run_in_child(lambda: os._exit(3), 30)
+
+
+def test_error_is_told_by_its_message() -> None:
+    with pytest.raises(ChildFailed, match=r"ValueError: invalid literal"):
+        run_in_child(lambda: int("x"), 30)
+
+
+def test_child_that_takes_too_long_is_ended() -> None:
+    start = time.monotonic()
+
+    with pytest.raises(ChildFailed, match=r"no answer after 0\.2 s"):
+        run_in_child(lambda: time.sleep(60), 0.2)
+
+    assert time.monotonic() - start < 30
