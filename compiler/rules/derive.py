@@ -84,7 +84,7 @@ def _op_of(name: str) -> Any:
 
 
 _REFUSED = (
-    torch.Tag.nondeterministic_seeded,  # type: ignore[attr-defined]
+    torch.Tag.nondeterministic_seeded,
     torch.Tag.dynamic_output_shape,
     torch.Tag.data_dependent_output,
 )

@@ -76,12 +76,6 @@ def batch_norm(call: Call) -> str:
     return arrow([x, *["c"] * (len(call.operands) - 1)], [x, *results])
 
 
-def batch_norm_without_running_statistics(call: Call) -> str:
-    """Return the channel; the batch is what the statistics are taken over."""
-    x = " ".join(["?", "c", *["?"] * (call.operands[0].ndim - 2)])
-    return arrow([x, *["c"] * (len(call.operands) - 1)], [x, "c", "c"])
-
-
 _OTHERS = ("b", "x0", "x1", "x2")
 
 
@@ -143,20 +137,6 @@ def convolution_backward(call: Call) -> str:
     """Return the dims of ``convolution``, its input's and weight's gradients."""
     x, weight, bias, y = _convolved(call.operands[2], call.args[7], call.args[9])
     return arrow([y, x, weight], [x, weight, f"{bias} =i"])
-
-
-def patches(call: Call) -> str:
-    """Return batch and channels of an image, whose positions are patches."""
-    if call.operands[0].ndim != 4:
-        return "? -> ?"
-    return "b c ? ? -> b (c k^) ?"
-
-
-def patches_added(call: Call) -> str:
-    """Return the dims of ``patches``, the other way round."""
-    if call.operands[0].ndim != 3:
-        return "? -> ?"
-    return f"b (c k^:{prod(ints(call.args[2]))}) ? -> b c ? ?"
 
 
 # Attention

@@ -351,15 +351,6 @@ def scatter(call: Call) -> str:
     return arrow(texts, [" ".join(names)])
 
 
-def scatter_reduced(call: Call) -> str:
-    """Return dims of which the scattered one is whole."""
-    if _has_scalar(call):
-        return _whole(call)
-    (dim,) = ints(call.args[1])
-    text = " ".join(_sharing(call, dim))
-    return arrow([text] * len(call.operands), [text])
-
-
 def scatter_add(call: Call) -> str:
     """Return dims of ``scatter``; what the parts of the index scatter adds up."""
     index, source = call.operands[1:]

@@ -7,9 +7,10 @@ equal to the last bit.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
+from tests.compiler.rules import lattice_samples
+from tests.compiler.rules.rule_values import call, fraction, ints, mask, positive, x
 from torch import Tensor
 
 from partita.testing.prover import Sample
@@ -43,33 +44,6 @@ GRADIENT_OF_INPUT = """
 COMPARISONS = "eq ne ge gt le lt"
 BINARY = "atan2 floor_divide fmax fmin hypot maximum minimum"
 BATCHED_REDUCTIONS = "all any argmax argmin max min prod"
-
-_generator = torch.Generator().manual_seed(0)
-
-
-def ints(low: int, high: int, *shape: int) -> Tensor:
-    return torch.randint(low, high, shape, generator=_generator)
-
-
-def x(*shape: int) -> Tensor:
-    return ints(-3, 4, *shape).double()
-
-
-def positive(*shape: int) -> Tensor:
-    return ints(1, 6, *shape).double()
-
-
-def fraction(*shape: int) -> Tensor:
-    return ints(-3, 4, *shape).double() / 4
-
-
-def mask(*shape: int) -> Tensor:
-    return ints(0, 2, *shape).bool()
-
-
-def call(op: str, *args: Any, **kwargs: Any) -> Sample:
-    name = op if op.startswith("partita") else f"aten.{op}"
-    return Sample(name if name.count(".") == 2 else f"{name}.default", args, kwargs)
 
 
 def unary() -> Iterator[Sample]:
@@ -516,6 +490,7 @@ def samples() -> dict[str, list[Sample]]:
         attentions,
         rows_by_position,
         groups,
+        *lattice_samples.GROUPS,
     ):
         for sample in group():
             found.setdefault(sample.op, []).append(sample)

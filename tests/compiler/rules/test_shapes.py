@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.compiler.rules.rule_samples import call
+from tests.compiler.rules.rule_values import call
 
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.rules.table import default_rules

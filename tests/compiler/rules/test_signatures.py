@@ -1,6 +1,6 @@
 import pytest
 import torch
-from tests.compiler.rules.rule_samples import call
+from tests.compiler.rules.rule_values import call
 
 from partita.compiler.errors import BadRule
 from partita.compiler.ir.mesh import Mesh
