@@ -118,24 +118,29 @@ def call_of(sample: Sample) -> Call:
 _OF_POSITIVE = {"div", "log", "log2", "pow", "rsqrt", "sqrt"}
 
 
-def sample_of(call: Call) -> Sample:
-    """Return ``call`` on random tensors: small integers, as float64 where floating.
+def sample_of(call: Call, is_double: bool = True) -> Sample:
+    """Return ``call`` on random tensors of small integers.
 
     Integer tensors hold zeros and ones, which are legal indices almost everywhere.
+
+    Args:
+        call: what is called.
+        is_double: whether all that is floating is in double precision, and not in its
+            own.
     """
     generator = torch.Generator().manual_seed(0)
     low = 1 if call.op.split(".")[1] in _OF_POSITIVE else -2
 
     def thaw(value: Any) -> Any:
-        if value == torch.float32:
+        if is_double and value == torch.float32:
             return torch.float64
         if isinstance(value, tuple):
             return [thaw(item) for item in cast("tuple[Any, ...]", value)]
         if not isinstance(value, TensorType):
             return value
         if value.dtype.is_floating_point:
-            shape = value.shape
-            return torch.randint(low, 3, shape, generator=generator).double()
+            dtype = torch.float64 if is_double else value.dtype
+            return torch.randint(low, 3, value.shape, generator=generator).to(dtype)
         return torch.randint(0, 2, value.shape, generator=generator).to(value.dtype)
 
     kwargs = {name: thaw(value) for name, value in call.kwargs}
