@@ -5,7 +5,7 @@ PY := .venv/bin/python
 ONE_THREAD := OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check bench clean
+.PHONY: help setup demo test test-all prove check bench clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -21,6 +21,9 @@ test: check ## the gate: check, then every test but the slow ones
 
 test-all: check ## check, then every test
 	@$(ONE_THREAD) $(PY) -m pytest
+
+prove: setup ## the proof of every placement rule, as one table; minutes
+	@$(ONE_THREAD) $(PY) -m tests.compiler.rules.report
 
 check: setup ## lint, format and types (ruff, pyright strict)
 	@$(PY) -m ruff check .

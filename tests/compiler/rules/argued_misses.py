@@ -1,0 +1,139 @@
+"""Signatures that hold, that the table does not have, and why it is to stay so.
+
+Each is a pattern of signatures of one mesh axis, as they print, with its reason. What
+matches no pattern of its op fails ``test_missed.py``: it is worth a row, or a reason.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Argued:
+    """Misses of some ops, named with blanks between, that one reason stands for."""
+
+    ops: str
+    pattern: str
+    reason: str
+
+
+ARGUED = (
+    Argued(
+        "all.default all.dim all.dims any.default any.dim any.dims max.default "
+        "min.default prod.default",
+        r"S\(\d\) -> B",
+        "of booleans all parts often say the same; the true result is P(max) or "
+        "P(min) of booleans, which no collective joins",
+    ),
+    Argued(
+        "new_empty.default new_full.default new_ones.default new_zeros.default",
+        r"S\(\d\) -> B",
+        "the operand gives a dtype and a device, of which every shard has the "
+        "same; canonical programs have full in their place",
+    ),
+    Argued(
+        "convolution_backward.default native_layer_norm_backward.default "
+        "_fused_rms_norm_backward.default native_batch_norm_backward.default",
+        r"(B|P\(sum\)|, )+ -> P\(sum\)(, (B|None|P\(sum\)))+",
+        "linear in a weight or an input for some results alone, and a row says it "
+        "of all; weights and what norms and convolutions see are never partial",
+    ),
+    Argued(
+        "native_layer_norm.default _fused_rms_norm.default "
+        "_native_batch_norm_legit_functional.default "
+        "_native_batch_norm_legit_no_training.default "
+        "_native_batch_norm_legit.no_stats",
+        r"(B|P\(sum\)|, )+ -> P\(sum\)(, (B|P\(sum\)))+",
+        "linear in weight and bias together, which are never partial",
+    ),
+    Argued(
+        "convolution_backward.default",
+        r"(B|P\(sum\)|, )+ -> B, P\(sum\)(, (B|None))+",
+        "the weight's gradient is linear in the input, its own gradient is not: "
+        "see above",
+    ),
+    Argued(
+        "native_batch_norm_backward.default",
+        r".*S\(0\), S\(0\), B, B -> .*",
+        "running statistics are handed on and not read in training",
+    ),
+    Argued(
+        "avg_pool2d.default avg_pool2d_backward.default avg_pool3d.default "
+        "avg_pool3d_backward.default _adaptive_avg_pool2d.default "
+        "_adaptive_avg_pool2d_backward.default _adaptive_avg_pool3d.default "
+        "_adaptive_avg_pool3d_backward.default upsample_nearest2d.vec",
+        r"S\((\d)\)(, S\(\1\))? -> S\(\1\)",
+        "holds where windows tile the image and chunks are whole windows; the "
+        "convolutions beside it keep images whole, so that nothing would be "
+        "gained",
+    ),
+    Argued(
+        "_native_batch_norm_legit_functional.default "
+        "_native_batch_norm_legit_no_training.default",
+        r"S\(([23])\)(, B)+ -> S\(\1\)(, B)+",
+        "in inference alone, and images are whole for the convolutions beside it",
+    ),
+    Argued(
+        "adaptive_max_pool2d_backward.default "
+        "max_pool2d_with_indices_backward.default "
+        "max_pool3d_with_indices_backward.default",
+        r"S\((\d)\), B, S\(\1\) -> P\(sum\)",
+        "windows scatter into the whole image each by itself; kernels on other "
+        "devices refuse fewer windows than the image has",
+    ),
+    Argued(
+        "hardshrink.default softshrink.default nan_to_num.default "
+        "pow.Tensor_Scalar add.Scalar amax.default amin.default",
+        r"P\(sum\) -> P\(sum\)",
+        "an argument (a threshold of zero, an exponent of one, a dim of size one) "
+        "or numbers without NaN make it the identity",
+    ),
+    Argued(
+        "hardshrink_backward.default softshrink_backward.default",
+        r"(B|P\(sum\)), P\(sum\) -> (B|P\(sum\))",
+        "a threshold below all values, so that none of them matters",
+    ),
+    Argued(
+        "index.Tensor",
+        r"S\(\d\), B -> S\(\d\)",
+        "a mask's result has a shape that depends on data, which capture refuses",
+    ),
+    Argued(
+        "linalg_vector_norm.default",
+        r"(S\(\d\) -> (P\((sum|max|min)\)|B)|P\(sum\) -> .*)",
+        "orders 0, 1 and inf reduce in ways of their own; a row has one "
+        "reduction. Norms of gradients are the square root of a sum in canonical "
+        "programs",
+    ),
+    Argued(
+        "partita.attention.default",
+        r"B, B, (S\(3\)|P\(sum\))(, B)? -> (S\(3\)|P\(sum\)), B",
+        "linear and columnwise in the value, yet every rank would compute all scores",
+    ),
+    Argued(
+        "partita.attention_backward.default",
+        r".* -> .*",
+        "two kernels, of which one reads the output and one does not; see attention",
+    ),
+    Argued(
+        "reflection_pad1d_backward.default reflection_pad2d_backward.default",
+        r"S\(\d\), B -> P\((max|min)\)",
+        "the kernel takes shards that do not go together and reads past their end",
+    ),
+    Argued(
+        "addmv.default",
+        r"B, S\(1\), S\(0\) -> B",
+        "of integers, times a factor that rounds to zero",
+    ),
+)
+
+
+def is_argued(op: str, signature: str) -> bool:
+    """Whether a miss has its reason."""
+    name = op.removeprefix("aten.")
+    return any(
+        name in argued.ops.split() and re.fullmatch(argued.pattern, signature)
+        for argued in ARGUED
+    )
