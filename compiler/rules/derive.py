@@ -27,7 +27,7 @@ from partita.compiler.ir.signature import AxisSignature
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.rules.child import ChildFailed, run_in_child
 from partita.compiler.rules.derived_cache import DerivedCache
-from partita.compiler.rules.experiment import REFUSALS, Experiment, Results
+from partita.compiler.rules.experiment import REFUSALS, Experiment, Results, random
 from partita.compiler.rules.factors import read
 from partita.compiler.rules.rule import Call, Rule
 from partita.compiler.rules.shrink import shrunk
@@ -36,7 +36,7 @@ from partita.compiler.rules.signatures import Segments, axis_options
 MAX_NUMEL = 1 << 22
 """No experiments on larger tensors: an op that takes no smaller ones stays unknown."""
 
-_NUM_DRAWS = 4
+_NUM_DRAWS = 5
 _MAX_WAYS = 8
 _MAX_CUTS = 4096
 _MAX_PARTIAL = 6
@@ -108,17 +108,20 @@ def experiment_row(call: Call) -> Rule | None:
 
 def _draw(call: Call) -> list[Experiment]:
     """Return the call on several draws of its operands; none if it does not run."""
+    sizes = [size for t in call.operands for size in t.shape if size > 1]
     for dtype in (torch.float64, torch.float32):
-        try:
-            found = [_experiment(call, seed, dtype) for seed in range(_NUM_DRAWS)]
-        except REFUSALS:
-            continue
-        if all(map(_is_pure, found)) and all(_has_shapes(x, call) for x in found):
-            return found
+        for high in (min(sizes, default=2), 2):  # integers are indices of something
+            draw = partial(_experiment, call, dtype=dtype, high=high)
+            try:
+                found = [draw(seed) for seed in range(_NUM_DRAWS)]
+            except REFUSALS:
+                continue
+            if all(map(_is_pure, found)) and all(_has_shapes(x, call) for x in found):
+                return found
     return []
 
 
-def _experiment(call: Call, seed: int, dtype: torch.dtype) -> Experiment:
+def _experiment(call: Call, seed: int, dtype: torch.dtype, high: int) -> Experiment:
     op = _op_of(call.op)
     generator = torch.Generator().manual_seed(seed)
 
@@ -130,7 +133,7 @@ def _experiment(call: Call, seed: int, dtype: torch.dtype) -> Experiment:
         results = result if isinstance(result, tuple | list) else (result,)
         return tuple(x if isinstance(x, Tensor) else None for x in results)
 
-    tensors = tuple(_random(t, generator, seed, dtype) for t in call.operands)
+    tensors = tuple(random(t, generator, seed, high, dtype) for t in call.operands)
     return Experiment(run, tensors, seed)
 
 
@@ -140,17 +143,6 @@ def _with_tensors(value: Any, tensors: Iterator[Tensor]) -> Any:
     if isinstance(value, tuple):
         return [_with_tensors(item, tensors) for item in value]
     return value
-
-
-def _random(
-    type_: TensorType, generator: torch.Generator, seed: int, dtype: torch.dtype
-) -> Tensor:
-    """Return normal numbers, every other time positive; integers 0 and 1."""
-    if not type_.dtype.is_floating_point:
-        bits = torch.randint(0, 2, type_.shape, generator=generator)
-        return bits.to(type_.dtype)
-    values = torch.randn(type_.shape, generator=generator, dtype=torch.float64)
-    return (values.abs() + 0.5 if seed % 2 else values).to(dtype)
 
 
 def _is_pure(experiment: Experiment) -> bool:

@@ -23,6 +23,7 @@ from partita.compiler.ir.sbp import (
     Sharding,
     Split,
 )
+from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.rules.agreement import agrees, scale_of, tolerance_of
 
 Results = tuple[Tensor | None, ...]
@@ -54,6 +55,36 @@ def cut(tensor: Tensor, sharding: Sharding, num: int, rank: int) -> Tensor:
     dim = sharding.dim
     parts = [tensor.narrow(dim, start, stop - start) for start, stop in runs[dim]]
     return torch.cat(parts, dim) if len(parts) > 1 else parts[0].clone()
+
+
+def random(
+    type_: TensorType,
+    generator: torch.Generator,
+    draw: int,
+    high: int = 2,
+    dtype: torch.dtype = torch.float64,
+) -> Tensor:
+    """Return random numbers of a type's shape; integers and booleans of its dtype.
+
+    Args:
+        type_: what is asked for.
+        generator: where they come from.
+        draw: which: of three draws one has normal numbers, one positive ones, and one
+            numbers of any magnitude, so that what is linear near zero alone shows.
+        high: integers are smaller.
+        dtype: of floating numbers.
+    """
+    if not type_.dtype.is_floating_point:
+        bound = 2 if type_.dtype == torch.bool else high
+        numbers = torch.randint(0, bound, type_.shape, generator=generator)
+        return numbers.to(type_.dtype)
+    values = torch.randn(type_.shape, generator=generator, dtype=torch.float64)
+    if draw % 3 == 1:
+        values = values.abs() + 0.5
+    elif draw % 3 == 2:
+        exponents = torch.rand(type_.shape, generator=generator, dtype=torch.float64)
+        values *= 10 ** (8 * exponents - 3)
+    return values.to(dtype)
 
 
 @dataclass

@@ -6,11 +6,17 @@ import os
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx.node import map_aggregate
 
 from partita.compiler.errors import BadRule
 from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.rules.child import ChildFailed, run_in_child
-from partita.compiler.rules.experiment import REFUSALS
+from partita.compiler.rules.experiment import REFUSALS, random
 from partita.compiler.rules.rule import Call, Rule, RuleSet
 from partita.compiler.rules.shrink import shrunk
 from partita.compiler.rules.table import default_rules
@@ -38,10 +44,11 @@ def prove_calls(
 ) -> int:
     """Prove rows that are not the default table's own; return how many signatures held.
 
-    Every distinct call that such a row is used for is made on random numbers, small
-    integers in double precision where its op takes those, and on smaller tensors than
-    its own; all signatures that the row gives are run on the shards of 2 and of 2x2
-    ranks, in a child process, since a kernel may crash on wrong ones.
+    Every distinct call that such a row is used for is made on small integers and on
+    numbers of any magnitude, in double precision where its op takes that, and on
+    smaller tensors than its own; all signatures that the row gives are run on the
+    shards of 2 and of 2x2 ranks, in a child process, since a kernel may crash on wrong
+    ones.
 
     Args:
         rules: the table in use.
@@ -71,16 +78,35 @@ def prove_calls(
 def _prove(rule: Rule, call: Call) -> int | str:
     """Return how many signatures hold, or what does not."""
     try:
-        sample, called = _sample(call)
-        rule.dims_of(called)
-        return sum(prove(rule, sample, mesh) for mesh in MESHES)
+        samples = [sample := _sample(call), *_of_any_magnitude(sample)]
+        return sum(prove(rule, x, mesh) for x in samples for mesh in MESHES)
     except RuleDisproved as error:
         return f"rule disproved: {error}"
     except BadRule as error:
         return str(error)
 
 
-def _sample(call: Call) -> tuple[Sample, Call]:
+def _of_any_magnitude(sample: Sample) -> list[Sample]:
+    """Return the call on large and small numbers, where what it gives is finite.
+
+    An op may be linear, say, below a limit alone.
+    """
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor) or not leaf.is_floating_point():
+            return leaf
+        type_ = TensorType(tuple(leaf.shape), leaf.dtype)
+        return random(type_, generator, draw=2, dtype=leaf.dtype)
+
+    args, kwargs = map_aggregate((sample.args, dict(sample.kwargs)), draw)
+    other = Sample(sample.op, args, kwargs)
+    results = other.run(other.args, other.tensors)
+    is_finite = all(x is None or bool(x.isfinite().all()) for x in results)
+    return [other] if is_finite else []
+
+
+def _sample(call: Call) -> Sample:
     """Return a small call that the op takes, in double precision if it can.
 
     Raises:
@@ -99,7 +125,7 @@ def _sample(call: Call) -> tuple[Sample, Call]:
                 continue
             shapes = [None if x is None else tuple(x.shape) for x in results]
             if shapes == [None if t is None else t.shape for t in tried.results]:
-                return sample, tried
+                return sample
             reasons.append("its results have other shapes")
     types = ", ".join(map(str, call.operands))
     raise BadRule(

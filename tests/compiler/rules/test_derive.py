@@ -24,6 +24,8 @@ IN_PAIRS = call("in_pairs", ("f32[64]",), "f32[64]")
 NOISY = call("noisy", ("f32[64]",), "f32[64]")
 WRITES = call("add_to", ("f32[64]", "f32[64]"), "f32[64]")
 CRASH = call("crash", ("f32[64]",), "f32[64]")
+CLIP = call("clip", ("f32[64, 32]",), "f32[64, 32]")
+PICK = call("pick", ("f32[64, 32]", "i64[4, 128]"), "f32[4, 128, 32]")
 DERIVED = {
     SWISH: Rule(SWISH.op, "f0 f1 -> f0 f1"),
     ROW_NORM: Rule(ROW_NORM.op, "f0 f1 ?, ? -> f0 f1 ?", linear="1"),
@@ -31,6 +33,8 @@ DERIVED = {
     SQUARE: Rule(SQUARE.op, "f0 f1, f1 f2, f2 -> f0 f2", linear="0*1+2"),
     WIDEST: Rule(WIDEST.op, "f0 f1 -> f1", reduce=Reduction.MAX),
     MOMENTS: Rule(MOMENTS.op, "f0 f1 -> f0 f1, f1", linear="0"),
+    CLIP: Rule(CLIP.op, "f0 f1 -> f0 f1"),
+    PICK: Rule(PICK.op, "? f0, f1 f2 -> f1 f2 f0", linear="0"),
     HEADS: Rule(HEADS.op, "f0 f1 ? -> f0 f1 ?"),
 }
 

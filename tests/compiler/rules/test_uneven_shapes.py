@@ -12,7 +12,8 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.rules.table import default_rules
 from partita.testing.prover import Sample, prove
 
-SIZES = st.sampled_from((0, 1, 2, 3, 4, 5, 7, 8))
+SIZES: st.SearchStrategy[int] = st.sampled_from((0, 1, 2, 3, 4, 5, 7, 8))
+PARTS: st.SearchStrategy[int] = st.integers(1, 5)
 MESHES = st.sampled_from((Mesh(a=2), Mesh(a=3), Mesh(a=5), Mesh(a=2, b=2)))
 Draw = st.DrawFn
 
@@ -54,7 +55,7 @@ def products(draw: Draw) -> Sample:
 
 @st.composite
 def reshapes(draw: Draw) -> Sample:
-    parts = draw(st.lists(st.sampled_from((1, 2, 3, 4, 5)), min_size=1, max_size=4))
+    parts = draw(st.lists(PARTS, min_size=1, max_size=4))
     old, new = (_grouped(draw, parts) for _ in range(2))
     if draw(st.booleans()):
         new = [*new[::-1]]

@@ -52,6 +52,13 @@ def test_row_that_does_not_hold_is_refused_with_its_figures() -> None:
     assert "\n" not in message
 
 
+def test_row_that_holds_for_small_numbers_alone_is_refused() -> None:
+    clip = call("clip", ("f32[64, 32]",), "f32[64, 32]")
+
+    with pytest.raises(BadRule, match="rule disproved"):
+        prove_calls(default_rules.with_(Rule(clip.op, "* -> *", linear="0")), [clip])
+
+
 def test_row_of_the_table_that_is_replaced_is_proven_anew() -> None:
     (x,) = call("any", ("f32[4, 6]",)).operands
     relu = call("any", (str(x),), str(x))
