@@ -23,6 +23,7 @@ from partita.compiler.ir.program import InputKind, OutputKind, Phase
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.signature import Signature
 from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.plan.input_spec import InputSpec
 
 VERSION = 1
 """The version of the document's form; a change that old readers misread raises it."""
@@ -83,31 +84,6 @@ class Stage:
     mesh: Mesh
     ranks: tuple[int, ...]
     nodes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class InputLeaf:
-    """A tensor or a constant (plain JSON) among a call's arguments, by its name."""
-
-    name: str
-    tensor: TensorType | None = None
-    constant: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class InputSpec:
-    """The example inputs without their values; inputs.py makes it from capture's.
-
-    ``tree`` is torch's JSON form of the pytree (args, kwargs) of the ``leaves``.
-    """
-
-    leaves: tuple[InputLeaf, ...]
-    tree: Any
-
-    @property
-    def tensors(self) -> dict[str, TensorType]:
-        """The types of the tensors, by name."""
-        return {leaf.name: leaf.tensor for leaf in self.leaves if leaf.tensor}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from partita.compiler.capture.inputs import Constant
 from partita.compiler.capture.inputs import InputSpec as CaptureSpec
 from partita.compiler.errors import BadPlan
 from partita.compiler.ir.tensor_type import TensorType
-from partita.compiler.plan.document import InputLeaf, InputSpec
+from partita.compiler.plan.input_spec import InputLeaf, InputSpec
 
 _PLAIN = ("builtins.tuple", "builtins.list", "builtins.dict", "collections.OrderedDict")
 _NODE_KEYS = {"type", "context", "children_spec"}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from torch import fx
 
@@ -19,8 +19,6 @@ from partita.compiler.ir.program import (
     InputKind,
     InputRole,
     OutputKind,
-    OutputRole,
-    Program,
     Value,
     info,
     op_name,
@@ -29,13 +27,10 @@ from partita.compiler.ir.program import (
     value_of,
 )
 from partita.compiler.ir.sbp import Placement
-from partita.compiler.ir.signature import Signature
 from partita.compiler.plan.document import (
-    Alternative,
     Boxing,
     Buffer,
     CollectiveTotal,
-    Expanded,
     LoweringStep,
     ModelId,
     Node,
@@ -53,25 +48,8 @@ from partita.compiler.plan.document import (
 )
 from partita.compiler.plan.inputs import from_capture
 from partita.compiler.plan.plan import Plan
-from partita.compiler.rules.expansion import Expansion
-from partita.compiler.rules.inline import inline, part_key
-from partita.compiler.search.alternatives import Alternatives
-from partita.compiler.search.candidates import Priced, flops_of
+from partita.compiler.search.chosen import read_choices
 from partita.compiler.search.pose import Posed
-from partita.compiler.search.problem import Choice
-
-_MOST_ALTERNATIVES = 6
-
-
-@dataclass(frozen=True)
-class _Decided:
-    """What was decided of one node; ``index`` is its place in the problem, if any."""
-
-    signature: Signature
-    index: int | None
-    seconds: float
-    flops: float = 0.0
-    ways: int = 1
 
 
 @dataclass(frozen=True)
@@ -111,78 +89,8 @@ class _Decider:
         self.found = found
         self.mesh: Mesh = posed.problem.mesh
         self.hardware: Hardware = posed.candidates.hardware
-        self.prices = Alternatives(posed.problem, found.choices)
-        self.outputs: dict[OutputRole, Placement] = {}
-        decided: dict[str, _Decided] = {}
-        expansions: dict[str, Expansion] = {}
-        self.expanded: dict[str, Expanded] = {}
-        nodes = zip(posed.items, posed.problem.nodes, found.choices, strict=True)
-        for index, (item, node, number) in enumerate(nodes):
-            choice = node.choices[number]
-            if isinstance(item, OutputRole):
-                self.outputs[item] = choice.signature.operands[0]
-                continue
-            priced = self._priced(item, choice)
-            if priced is None or not priced.parts:
-                decided[node.key] = _Decided(choice.signature, index, choice.seconds)
-                if priced is not None:
-                    rule, factors = posed.candidates.read[item]
-                    flops = flops_of(rule, factors, {})
-                    decided[node.key] = replace(
-                        decided[node.key], flops=flops, ways=priced.ways
-                    )
-                continue
-            expansion = expansions[node.key] = posed.candidates.expansion_of(item)
-            self.expanded[node.key] = Expanded(
-                op_name(item),
-                choice.signature,
-                tuple(part_key(node.key, info(part).key) for part in expansion.parts),
-                self._alternatives(index),
-            )
-            decided |= self._of_parts(node.key, item, expansion, priced)
-        self.program: Program = inline(captured.program, expansions)
-        self.decided = {node: decided[info(node).key] for node in self.program.nodes()}
-
-    def _priced(self, item: fx.Node, choice: Choice) -> Priced | None:
-        if item.op != "call_function":
-            return None
-        priced = self.posed.candidates.of_call(item)
-        return next(p for p in priced if p.choice is choice)
-
-    def _of_parts(
-        self, key: str, item: fx.Node, expansion: Expansion, priced: Priced
-    ) -> Iterator[tuple[str, _Decided]]:
-        """Yield what was decided of the parts of an op; the largest has its flops."""
-        rule, factors = self.posed.candidates.read[item]
-        flops = flops_of(rule, factors, {})
-        seconds = [
-            self.posed.candidates.part_seconds(expansion, part, signature)
-            for part, signature in zip(expansion.parts, priced.parts, strict=True)
-        ]
-        heaviest = seconds.index(max(seconds))
-        for position, (part, signature) in enumerate(
-            zip(expansion.parts, priced.parts, strict=True)
-        ):
-            yield (
-                part_key(key, info(part).key),
-                _Decided(
-                    signature,
-                    None,
-                    seconds[position],
-                    flops if position == heaviest else 0.0,
-                    priced.ways,
-                ),
-            )
-
-    def _alternatives(self, index: int) -> tuple[Alternative, ...]:
-        choices = self.posed.problem.nodes[index].choices
-        chosen = self.found.choices[index]
-        found = [
-            Alternative(choices[other].signature, delta)
-            for other, delta in self.prices.of_node(index)
-            if other != chosen and delta < float("inf")
-        ]
-        return tuple(found[:_MOST_ALTERNATIVES])
+        self.chosen = read_choices(captured.program, posed, found.choices)
+        self.program = self.chosen.program
 
     def decide(self, version: str, class_name: str, options: PlanOptions) -> Plan:
         nodes = self._nodes()
@@ -200,7 +108,7 @@ class _Decider:
             parameters=self._parameters(),
             buffers=self._buffers(),
             nodes=nodes,
-            expanded=self.expanded,
+            expanded=self.chosen.expanded,
             boxings=boxings,
             order=order,
             outputs=outputs,
@@ -227,12 +135,11 @@ class _Decider:
         }
 
     def _node(self, node: fx.Node, role: InputRole | None) -> Node:
-        fact, decided = info(node), self.decided[node]
-        at = decided.index
+        fact, chosen = info(node), self.chosen.nodes[node]
         return Node(
             op=op_name(node),
             types=fact.types,
-            signature=decided.signature,
+            signature=chosen.signature,
             operands=tuple(self._ref(value) for value in operands(node)),
             constants=() if role else print_constants(node),
             stage=fact.stage,
@@ -240,10 +147,10 @@ class _Decider:
             module=fact.module,
             source=fact.source,
             role=Role(role.kind, role.name) if role else None,
-            seconds=decided.seconds,
-            flops=decided.flops,
-            ways=decided.ways,
-            alternatives=() if at is None else self._alternatives(at),
+            seconds=chosen.seconds,
+            flops=chosen.flops,
+            ways=chosen.ways,
+            alternatives=chosen.alternatives,
         )
 
     def _ref(self, value: Value) -> Ref:
@@ -255,7 +162,7 @@ class _Decider:
                 role.kind,
                 role.name,
                 self._ref(value_of(node)),
-                self.outputs[role],
+                self.chosen.outputs[role],
             )
             for node, role in self.program.results()
         )
@@ -263,18 +170,18 @@ class _Decider:
     def _boxings(self) -> tuple[Boxing, ...]:
         consumers: dict[tuple[Value, Placement], list[str]] = {}
         for node in self.program.calls():
-            wanted = self.decided[node].signature.operands
+            wanted = self.chosen.nodes[node].signature.operands
             for value, want in zip(operands(node), wanted, strict=True):
                 users = consumers.setdefault((value, want), [])
                 if info(node).key not in users:
                     users.append(info(node).key)
         for node, role in self.program.results():
-            want = self.outputs[role]
+            want = self.chosen.outputs[role]
             name = f"{role.kind}:{role.name}"
             consumers.setdefault((value_of(node), want), []).append(name)
         found: list[Boxing] = []
         for (value, target), users in consumers.items():
-            source = self.decided[value.node].signature.results[value.index]
+            source = self.chosen.nodes[value.node].signature.results[value.index]
             assert source is not None
             if source != target:
                 found.append(self._boxing(value, source, target, tuple(users)))
@@ -320,7 +227,7 @@ class _Decider:
         found: dict[str, Parameter] = {}
         for node, role in self.program.placeholders():
             if role.kind is InputKind.PARAMETER:
-                storage = self.decided[node].signature.results[0]
+                storage = self.chosen.nodes[node].signature.results[0]
                 assert storage is not None
                 held = storage if role.name in trained else None
                 type_ = type_of(Value(node, 0))
@@ -340,7 +247,7 @@ class _Decider:
     def _first_use(self, node: fx.Node, storage: Placement) -> Placement:
         for user in node.users:
             if user.op == "call_function":
-                wanted = self.decided[user].signature.operands
+                wanted = self.chosen.nodes[user].signature.operands
                 for value, want in zip(operands(user), wanted, strict=True):
                     if value.node is node:
                         return want
@@ -354,7 +261,7 @@ class _Decider:
         for node, role in self.program.placeholders():
             if role.kind is InputKind.BUFFER:
                 type_ = type_of(Value(node, 0))
-                placement = self.decided[node].signature.results[0]
+                placement = self.chosen.nodes[node].signature.results[0]
                 assert placement is not None
                 found[role.name] = Buffer(
                     shape=type_.shape,
@@ -369,17 +276,17 @@ class _Decider:
         self, boxings: tuple[Boxing, ...], options: PlanOptions
     ) -> Predicted:
         seconds = {"compute": 0.0, "update": 0.0}
-        for node, decided in self.decided.items():
+        for node, chosen in self.chosen.nodes.items():
             is_call = node.op == "call_function"
-            seconds["compute" if is_call else "update"] += decided.seconds
+            seconds["compute" if is_call else "update"] += chosen.seconds
         for boxing in boxings:
             for step in boxing.lowering:
                 part = f"communication {step.axis}" if step.bytes else "local copies"
                 seconds[part] = seconds.get(part, 0.0) + step.seconds
         placements = {
             Value(node, index): placement
-            for node, decided in self.decided.items()
-            for index, placement in enumerate(decided.signature.results)
+            for node, chosen in self.chosen.nodes.items()
+            for index, placement in enumerate(chosen.signature.results)
             if placement is not None
         }
         parts = peak_bytes(self.program, placements, self.mesh, options.optimizer)

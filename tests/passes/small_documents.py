@@ -12,7 +12,6 @@ from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.signature import Signature
 from partita.compiler.plan.document import (
     Boxing,
-    InputSpec,
     LoweringStep,
     ModelId,
     Node,
@@ -22,6 +21,7 @@ from partita.compiler.plan.document import (
     SearchResult,
     boxing_key,
 )
+from partita.compiler.plan.input_spec import InputSpec
 from partita.compiler.plan.plan import Plan
 
 

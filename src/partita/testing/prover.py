@@ -168,6 +168,15 @@ def prove(
     return _Proof(rule, sample, mesh, segments).run()
 
 
+def prove_signature(rule: Rule, sample: Sample, mesh: Mesh, wanted: Signature) -> None:
+    """Prove one signature of ``rule`` for ``sample`` on ``mesh``.
+
+    Raises:
+        RuleDisproved: when it does not hold.
+    """
+    _Proof(rule, sample, mesh, {}).check(wanted)
+
+
 class _Proof:
     def __init__(
         self,
@@ -190,11 +199,12 @@ class _Proof:
         options = axis_options(self.rule, self.factors, self.segments)
         count = 0
         for combination in combinations(self.factors, options, self.mesh):
-            self._check(combination.signature)
+            self.check(combination.signature)
             count += 1
         return count
 
-    def _check(self, signature: Signature) -> None:
+    def check(self, signature: Signature) -> None:
+        """Make every rank's call under ``signature`` and join what they return."""
         shards = [
             self._shards_of(index, placement)
             for index, placement in enumerate(signature.operands)

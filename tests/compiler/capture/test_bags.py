@@ -59,6 +59,6 @@ def test_bags_of_stated_offsets_stay_one_op_and_compute_what_the_model_computes(
     model, args = Offsets(), (IDS.flatten(), torch.tensor([0, 2, 9]))
     plan = pt.plan(model, *args, mesh=pt.Mesh(dp=2))
 
-    assert "aten._embedding_bag.default" in {item.op for item in plan.reported}
+    assert "aten._embedding_bag.default" in {node.op for node in plan.nodes.values()}
     report = pt.verify(model, *args, plan=plan)
     assert report.ok, str(report)

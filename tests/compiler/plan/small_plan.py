@@ -22,8 +22,6 @@ from partita.compiler.plan.document import (
     Alternative,
     Boxing,
     CollectiveTotal,
-    InputLeaf,
-    InputSpec,
     LoweringStep,
     ModelId,
     Node,
@@ -38,6 +36,7 @@ from partita.compiler.plan.document import (
     SearchResult,
     Stage,
 )
+from partita.compiler.plan.input_spec import InputLeaf, InputSpec
 from partita.compiler.plan.plan import Plan
 
 DOCUMENT = Path(__file__).with_name("two_layers.json")

@@ -7,6 +7,7 @@ from hypothesis import given
 from small_plan import MESH, small_plan
 
 import partita.compiler.plan.document as document
+import partita.compiler.plan.input_spec as input_spec
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.codec import record_keys
 from partita.compiler.plan.document import Boxing, LoweringStep, Ref
@@ -17,7 +18,7 @@ RECORDS = {
     "boxing": document.Boxing,
     "buffer": document.Buffer,
     "collective": document.CollectiveTotal,
-    "input": document.InputLeaf,
+    "input": input_spec.InputLeaf,
     "node": document.Node,
     "output": document.Output,
     "parameter": document.Parameter,
@@ -27,7 +28,7 @@ RECORDS = {
     "signature": document.Signature,
 }
 PARTS = {
-    "inputs": document.InputSpec,
+    "inputs": input_spec.InputSpec,
     "model": document.ModelId,
     "options": document.PlanOptions,
     "predicted": document.Predicted,

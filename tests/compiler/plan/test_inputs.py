@@ -9,7 +9,7 @@ import torch
 from partita.compiler.capture.inputs import describe
 from partita.compiler.errors import BadPlan
 from partita.compiler.plan.codec import decode, encode
-from partita.compiler.plan.document import InputLeaf, InputSpec
+from partita.compiler.plan.input_spec import InputLeaf, InputSpec
 from partita.compiler.plan.inputs import check_inputs, from_capture, to_capture
 
 LEAF: dict[str, Any] = {"type": None, "context": None, "children_spec": []}

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from small_plan import DOCUMENT, replaced, small_plan
 
 from partita.compiler.errors import BadPlan
-from partita.compiler.plan.document import InputSpec
+from partita.compiler.plan.input_spec import InputSpec
 from partita.compiler.plan.plan import Plan
 
 DATA = small_plan().to_dict()

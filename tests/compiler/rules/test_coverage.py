@@ -34,10 +34,8 @@ ARGUED = {
     "aten._pdist_forward.default": "of pairs of rows, in the order of a triangle: no "
     "part of the rows gives a part of the result",
     "aten.adaptive_avg_pool1d.default": "made of the 2-d op, which has a row",
-    "aten.as_strided.default": "reads memory by stride, which a shard has others of",
     "aten.atan2.out": "writes to an argument; the functional op has a row",
     "aten.avg_pool1d.default": "made of the 2-d op, which has a row",
-    "aten.empty_strided.default": "its strides are those of the whole tensor",
     "aten.nonzero.default": SHAPE_OF_DATA,
     "aten.resize_.default": "writes in place",
     "aten.sym_is_contiguous.default": SIZES_ARE_STATIC,

@@ -1,0 +1,114 @@
+"""What an assignment chose for every node of the program that will run.
+
+That program has the parts of an op in its place wherever the signature taken asks for
+the op to be taken apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import fx
+
+from partita.compiler.ir.program import OutputRole, Program, info, op_name
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.signature import Signature
+from partita.compiler.plan.document import Alternative, Expanded
+from partita.compiler.rules.expansion import Expansion
+from partita.compiler.rules.inline import inline, part_key
+from partita.compiler.search.alternatives import Alternatives
+from partita.compiler.search.candidates import Priced, flops_of
+from partita.compiler.search.pose import Posed
+from partita.compiler.search.problem import Choice
+
+_MOST_ALTERNATIVES = 6
+
+
+@dataclass(frozen=True)
+class ChosenNode:
+    """What one node does: ``flops`` of all ranks together, split in ``ways`` parts."""
+
+    signature: Signature
+    seconds: float
+    flops: float = 0.0
+    ways: int = 1
+    alternatives: tuple[Alternative, ...] = ()
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The program that will run, its nodes' choices, and how outputs leave."""
+
+    program: Program
+    nodes: Mapping[fx.Node, ChosenNode]
+    expanded: Mapping[str, Expanded]
+    outputs: Mapping[OutputRole, Placement]
+
+
+def read_choices(program: Program, posed: Posed, choices: Sequence[int]) -> Chosen:
+    """Return what ``choices``, one per node of the posed problem, mean."""
+    prices = Alternatives(posed.problem, choices)
+    outputs: dict[OutputRole, Placement] = {}
+    found: dict[str, ChosenNode] = {}
+    expansions: dict[str, Expansion] = {}
+    expanded: dict[str, Expanded] = {}
+    nodes = zip(posed.items, posed.problem.nodes, choices, strict=True)
+    for index, (item, node, number) in enumerate(nodes):
+        choice = node.choices[number]
+        if isinstance(item, OutputRole):
+            outputs[item] = choice.signature.operands[0]
+            continue
+        others = _alternatives(posed, prices, index, number)
+        if item.op != "call_function":
+            found[node.key] = ChosenNode(
+                choice.signature, choice.seconds, alternatives=others
+            )
+            continue
+        priced = _priced(posed, item, choice)
+        flops = flops_of(*posed.candidates.read[item], {})
+        if not priced.parts:
+            found[node.key] = ChosenNode(
+                choice.signature, choice.seconds, flops, priced.ways, others
+            )
+            continue
+        expansion = expansions[node.key] = posed.candidates.expansion_of(item)
+        parts = dict(_parts(posed, node.key, expansion, priced, flops))
+        expanded[node.key] = Expanded(
+            op_name(item), choice.signature, tuple(parts), others
+        )
+        found |= parts
+    program = inline(program, expansions)
+    chosen = {node: found[info(node).key] for node in program.nodes()}
+    return Chosen(program, chosen, expanded, outputs)
+
+
+def _priced(posed: Posed, item: fx.Node, choice: Choice) -> Priced:
+    return next(p for p in posed.candidates.of_call(item) if p.choice is choice)
+
+
+def _parts(
+    posed: Posed, key: str, expansion: Expansion, priced: Priced, flops: float
+) -> Iterator[tuple[str, ChosenNode]]:
+    """Yield what the parts of an op do; the slowest one has the flops of all."""
+    seconds = [
+        posed.candidates.part_seconds(expansion, part, signature)
+        for part, signature in zip(expansion.parts, priced.parts, strict=True)
+    ]
+    slowest = seconds.index(max(seconds))
+    for position, part in enumerate(expansion.parts):
+        own = flops if position == slowest else 0.0
+        chosen = ChosenNode(priced.parts[position], seconds[position], own, priced.ways)
+        yield part_key(key, info(part).key), chosen
+
+
+def _alternatives(
+    posed: Posed, prices: Alternatives, index: int, chosen: int
+) -> tuple[Alternative, ...]:
+    choices = posed.problem.nodes[index].choices
+    found = [
+        Alternative(choices[other].signature, delta)
+        for other, delta in prices.of_node(index)
+        if other != chosen and delta < float("inf")
+    ]
+    return tuple(found[:_MOST_ALTERNATIVES])
