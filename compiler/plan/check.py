@@ -265,6 +265,10 @@ def _check_groups(document: Document) -> None:
         "recompute": document.recompute,
         **{f"fusion[{i}]": group for i, group in enumerate(document.fusion)},
         **{f"reported[{i}]": item.nodes for i, item in enumerate(document.reported)},
+        **{
+            f"derived_rules[{i}]": item.nodes
+            for i, item in enumerate(document.derived_rules)
+        },
         **{f"expanded.{key}": item.nodes for key, item in document.expanded.items()},
     }
     for path, keys in lists.items():

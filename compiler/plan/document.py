@@ -24,6 +24,7 @@ from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.signature import Signature
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.input_spec import InputSpec
+from partita.compiler.plan.reported import DerivedRow, Reported
 
 VERSION = 1
 """The version of the document's form; a change that old readers misread raises it."""
@@ -330,15 +331,6 @@ class SearchResult:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Reported:
-    """Something the reader must know of an op, e.g. that no rule covers it."""
-
-    op: str
-    why: str
-    nodes: tuple[str, ...] = ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
     """The whole plan.
@@ -353,6 +345,7 @@ class Document:
         recompute: keys of the nodes whose results are computed again for backward.
         fusion: groups of node keys that become one kernel.
         order: every node key, in the order of the program.
+        derived_rules: rows for ops that the rule table lacks.
     """
 
     partita: str
@@ -378,6 +371,7 @@ class Document:
     predicted: Predicted
     search: SearchResult
     reported: tuple[Reported, ...] = ()
+    derived_rules: tuple[DerivedRow, ...] = ()
 
     @property
     def split_fraction(self) -> float:
@@ -387,3 +381,11 @@ class Document:
             node.flops for node in self.nodes.values() if node.ways == self.mesh.size
         )
         return split / total if total else 1.0
+
+    @property
+    def replicated_fraction(self) -> float:
+        """The part of the compute time of ops that some axis of the mesh repeats."""
+        times = [(n.seconds, n.ways) for n in self.nodes.values() if n.role is None]
+        total = sum(seconds for seconds, _ in times)
+        repeated = sum(s for s, ways in times if ways < self.mesh.size)
+        return repeated / total if total else 0.0

@@ -75,6 +75,8 @@ def _head(document: Document) -> str:
         f"step    {format_seconds(predicted.seconds)} predicted{_parts(times)}",
         f"memory  {format_bytes(predicted.bytes)} a rank predicted{_parts(sizes)}",
         f"split   {document.split_fraction:.1%} of the flops over all ranks",
+        f"whole   {document.replicated_fraction:.1%} of the compute time is of ops that "
+        f"several ranks repeat",
         f"search  {search.solver}: {search.status}, {gap}, "
         f"{format_seconds(search.seconds)}",
     ]
@@ -175,5 +177,8 @@ def _boxings(document: Document, most_rows: int) -> str:
 
 
 def _reported(document: Document) -> str:
-    rows = [(item.op, str(len(item.nodes)), item.why) for item in document.reported]
-    return format_table(("reported op", "nodes", "what"), rows) if rows else ""
+    rows = [
+        (item.op, str(len(item.nodes)), format_seconds(item.seconds), item.why)
+        for item in document.reported
+    ]
+    return format_table(("reported op", "nodes", "time", "what"), rows) if rows else ""

@@ -41,7 +41,7 @@ def rule_and_factors(rules: RuleSet, call: Call) -> tuple[Rule, Factors]:
     Raises:
         BadRule: when the row does not fit the call.
     """
-    rule = rules.get(call.op)
+    rule = rules.of_call(call)
     if rule is None:
         text = f"{', '.join('?' for _ in call.operands)} -> "
         text += ", ".join("?" for _ in call.results)

@@ -22,8 +22,8 @@ leaves that dim whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from partita.compiler.ir.sbp import Reduction
@@ -108,6 +108,7 @@ class RuleSet:
 
     rows: tuple[Rule, ...]
     _by_op: dict[str, Rule]
+    _of_calls: dict[Call, Rule] = field(default_factory=dict[Call, Rule])
 
     @classmethod
     def of(cls, rows: tuple[Rule, ...]) -> RuleSet:
@@ -119,6 +120,14 @@ class RuleSet:
         """Return the rule of ``op``, or ``None`` where the table has none."""
         return self._by_op.get(op)
 
+    def of_call(self, call: Call) -> Rule | None:
+        """Return the rule of a call: its op's, else one that was derived for it."""
+        return self.get(call.op) or self._of_calls.get(call)
+
     def with_(self, *rows: Rule) -> RuleSet:
         """Return this set with rows added, or replaced where the op has one."""
         return RuleSet.of((*self.rows, *rows))
+
+    def with_derived(self, rows: Mapping[Call, Rule]) -> RuleSet:
+        """Return this set with rows that hold for single calls of ops without one."""
+        return replace(self, _of_calls=dict(rows))

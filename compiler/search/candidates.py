@@ -131,11 +131,21 @@ class Candidates:
         return find_segmentations(self.program, factors)
 
     @cached_property
+    def derived(self) -> dict[Rule, list[fx.Node]]:
+        """The rows that were derived for calls of ops without one, and their nodes."""
+        found: dict[Rule, list[fx.Node]] = {}
+        for node, call in self.calls.items():
+            rule = self.rules.of_call(call)
+            if rule is not None and self.rules.get(call.op) is None:
+                found.setdefault(rule, []).append(node)
+        return found
+
+    @cached_property
     def unknown(self) -> dict[str, list[fx.Node]]:
         """The nodes whose op the table lacks, by op."""
         found: dict[str, list[fx.Node]] = {}
         for node, call in self.calls.items():
-            if self.rules.get(call.op) is None:
+            if self.rules.of_call(call) is None:
                 found.setdefault(call.op, []).append(node)
         return found
 

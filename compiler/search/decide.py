@@ -40,7 +40,6 @@ from partita.compiler.plan.document import (
     PlanOptions,
     Predicted,
     Ref,
-    Reported,
     Role,
     SearchResult,
     Stage,
@@ -50,6 +49,7 @@ from partita.compiler.plan.inputs import from_capture
 from partita.compiler.plan.plan import Plan
 from partita.compiler.search.chosen import read_choices
 from partita.compiler.search.pose import Posed
+from partita.compiler.search.reported import derived_rows, find_reported
 
 
 @dataclass(frozen=True)
@@ -115,17 +115,9 @@ class _Decider:
             collectives=_totals(boxings, self.mesh),
             predicted=self._predicted(boxings, options),
             search=self.found.result,
-            reported=tuple(
-                Reported(op, "no rule: every tensor whole on every rank", keys)
-                for op, keys in self._unknown()
-            ),
+            reported=find_reported(self.posed, nodes),
+            derived_rules=derived_rows(self.posed.candidates),
         )
-
-    def _unknown(self) -> list[tuple[str, tuple[str, ...]]]:
-        unknown = self.posed.candidates.unknown
-        return [
-            (op, tuple(info(n).key for n in nodes)) for op, nodes in unknown.items()
-        ]
 
     def _nodes(self) -> dict[str, Node]:
         roles = dict(self.program.placeholders())

@@ -17,13 +17,14 @@ from partita.compiler.errors import BadOptions, BadPlan
 from partita.compiler.ir.layout import shard_shape
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.program import Program, info
-from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.sbp import Placement, Reduction
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.document import Boxing, Document, LossKind
 from partita.compiler.plan.inputs import to_capture
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.uses import type_of
-from partita.compiler.rules.rule import RuleSet
+from partita.compiler.rules.calls import call_of
+from partita.compiler.rules.rule import Call, Rule, RuleSet
 from partita.passes.base import run_sequence
 from partita.passes.fuse_small_ops import fuse_small_ops
 from partita.passes.localize import localize
@@ -137,6 +138,7 @@ class Lowered:
             BadPlan: when the plan contradicts itself, the program or the rules.
         """
         plan.validate()
+        rules = _with_derived(rules, captured.program, plan)
         program = run_sequence(captured.program, sequence(plan, rules))
         return cls(program, plan, rules, lowerings_of(plan))
 
@@ -189,6 +191,17 @@ class Lowered:
             ):
                 apart.add(axis)
         return tuple(sorted(apart))
+
+
+def _with_derived(rules: RuleSet, program: Program, plan: Document) -> RuleSet:
+    """Return ``rules`` with the rows that the plan brings for single calls."""
+    calls = {info(node).key: call_of(node) for node in program.calls()}
+    rows: dict[Call, Rule] = {}
+    for row in plan.derived_rules:
+        reduce = None if row.reduce is None else Reduction(row.reduce)
+        rule = Rule(row.op, row.dims, row.linear, reduce)
+        rows |= {calls[key]: rule for key in row.nodes if key in calls}
+    return rules.with_derived(rows)
 
 
 def _code(local: LocalProgram) -> str:

@@ -22,6 +22,8 @@ from partita.compiler.search.pose import Posed, pose
 from partita.compiler.search.problem import made_placement
 from partita.compiler.search.solver import solve
 from partita.options import Options
+from partita.passes.expand_ops import ExpandOps
+from partita.rules_for import rules_for
 from partita.version import __version__
 
 
@@ -110,7 +112,8 @@ class Planner:
                 f"{format_bytes(limit)}; use a larger mesh or pin parameters to a split"
             )
         if options.fuse:
-            plan = add_fusion(plan, self.captured.program, options.rules)
+            program = ExpandOps(plan, options.rules).run(self.captured.program)
+            plan = add_fusion(plan, program, options.rules)
         return replace(plan, loss_function=options.loss)
 
 
@@ -137,6 +140,7 @@ def plan(
         BadMesh: when there is neither ``mesh`` nor ``devices``.
         CaptureFailed: when the model cannot be captured.
         BadOptions, NoSolution: for options that cannot be followed.
+        BadRule: for a rule in ``options`` that does not hold.
     """
     if (mesh is None) == (devices is None):
         raise BadMesh("give either mesh=Mesh(dp=2, ...) or devices=N")
@@ -151,6 +155,7 @@ def plan(
         )
     options = options or Options()
     captured = capture(model, args, kwargs, loss=options.loss, train=options.train)
+    options = replace(options, rules=rules_for(captured.program, options.rules))
     meshes = _meshes(devices) if mesh is None else [mesh]
     plans = [
         Planner.on(captured, type(model).__name__, tried, options).search()

@@ -14,7 +14,7 @@ from tests.models import zoo
 from torch import Tensor, fx, nn
 
 import partita as pt
-from partita.compiler.errors import BadOptions, BadPlan
+from partita.compiler.errors import BadOptions, BadPlan, BadRule
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.rules.rule import Rule
@@ -232,7 +232,9 @@ def test_wrong_rule_is_measured() -> None:
     pins = {"mm/0": "P", "relu/0": "P"}
     model, x = Rectified(), small.batch()
     options = pt.Options(rules=rules, pins=pins)
-    plan = pt.plan(model, x, mesh=TP, options=options)
+    with pytest.raises(BadRule, match=r"aten\.relu"):
+        pt.plan(model, x, mesh=TP, options=options)  # it is proven when it is used
+    plan = Planner.of(model, (x,), {}, TP, options).search()
     assert str(plan.nodes["relu/0"].signature) == "(P(sum),) -> (P(sum),)"
     report = Verifier.of(model, (x,), {}).verify(plan, rules)
     assert report.failure == ""

@@ -31,13 +31,13 @@ from partita.compiler.plan.document import (
     PlanOptions,
     Predicted,
     Ref,
-    Reported,
     Role,
     SearchResult,
     Stage,
 )
 from partita.compiler.plan.input_spec import InputLeaf, InputSpec
 from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.reported import Reported
 
 DOCUMENT = Path(__file__).with_name("two_layers.json")
 MESH = Mesh(dp=2, tp=2)

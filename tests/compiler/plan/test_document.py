@@ -8,6 +8,7 @@ from small_plan import MESH, small_plan
 
 import partita.compiler.plan.document as document
 import partita.compiler.plan.input_spec as input_spec
+import partita.compiler.plan.reported as reported
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.codec import record_keys
 from partita.compiler.plan.document import Boxing, LoweringStep, Ref
@@ -22,7 +23,7 @@ RECORDS = {
     "node": document.Node,
     "output": document.Output,
     "parameter": document.Parameter,
-    "reported": document.Reported,
+    "reported": reported.Reported,
     "stage": document.Stage,
     "step": document.LoweringStep,
     "signature": document.Signature,

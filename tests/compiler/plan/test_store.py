@@ -46,7 +46,7 @@ def test_document_has_the_promised_keys(plan: Plan) -> None:
         "partita version model mesh stages hardware parameters nodes boxings schedule "
         "microbatches recompute fusion order outputs collectives predicted search"
     ).split()
-    added = ["buffers", "expanded", "inputs", "options", "reported"]
+    added = ["buffers", "derived_rules", "expanded", "inputs", "options", "reported"]
     assert sorted(plan.to_dict()) == sorted([*promised, *added])
 
 

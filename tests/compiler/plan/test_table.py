@@ -9,6 +9,7 @@ model.TwoLayers on mesh dp=2,tp=2: 4 ranks, hardware by hand, training
 step    36 us predicted (communication 20 us, compute 16 us)
 memory  2 KiB a rank predicted (activations 1.5 KiB, parameters 512 B)
 split   100.0% of the flops over all ranks
+whole   0.0% of the compute time is of ops that several ranks repeat
 search  highs: optimal, gap 0.00%, 250 ms
 
 parameter        type        storage    use   gradient  optimizer
@@ -30,7 +31,7 @@ def test_plan_prints_as_tables(plan: Plan) -> None:
     assert text.startswith(SMALL)
     (line,) = (line for line in text.splitlines() if line.startswith("mean/0  "))
     assert line.split()[-1] == "loss:loss"
-    assert text.endswith("aten.max.dim  1      no rule: replicated")
+    assert text.endswith("aten.max.dim  1      0 s   no rule: replicated")
 
 
 def test_repeated_blocks_take_one_line(plan: Plan) -> None:
@@ -61,6 +62,7 @@ def test_empty_parts_are_left_out(plan: Plan) -> None:
         "step    0 s predicted",
         "memory  0 B a rank predicted",
         "split   100.0% of the flops over all ranks",
+        "whole   0.0% of the compute time is of ops that several ranks repeat",
         "search  fixed: given, gap unknown, 0 s",
         "",
         "no collectives",

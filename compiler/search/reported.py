@@ -1,0 +1,84 @@
+"""What a plan must tell of its ops: which are repeated on several ranks, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from torch import fx
+
+from partita.compiler.ir.program import info
+from partita.compiler.ir.sbp import Broadcast
+from partita.compiler.ir.signature import Signature
+from partita.compiler.plan.document import Node
+from partita.compiler.plan.reported import DerivedRow, Reported, ReportKind
+from partita.compiler.search.candidates import Candidates
+from partita.compiler.search.pose import Posed
+
+_WHY = {
+    ReportKind.UNKNOWN: "no rule: every tensor whole on every rank",
+    ReportKind.DERIVED: "no rule in the table: one was derived by experiment",
+    ReportKind.WHOLE: "its rule offers no split of these shapes along some axis",
+}
+
+
+def find_reported(posed: Posed, nodes: Mapping[str, Node]) -> tuple[Reported, ...]:
+    """Return what must be told of ops, the slowest first.
+
+    Args:
+        posed: the problem, which knows what each node might have done.
+        nodes: what the plan's nodes do, by key.
+    """
+    candidates = posed.candidates
+    found: dict[tuple[ReportKind, str], list[str]] = {}
+    for op, unknown in candidates.unknown.items():
+        found[ReportKind.UNKNOWN, op] = [info(node).key for node in unknown]
+    for rule, derived in candidates.derived.items():
+        keys = found.setdefault((ReportKind.DERIVED, rule.op), [])
+        keys += [info(node).key for node in derived]
+    known = {key for keys in found.values() for key in keys}
+    for node in _without_split(candidates, nodes):
+        key = info(node).key
+        if key not in known:
+            found.setdefault((ReportKind.WHOLE, nodes[key].op), []).append(key)
+    told = [
+        Reported(op, _WHY[kind], tuple(keys), kind, sum(nodes[k].seconds for k in keys))
+        for (kind, op), keys in found.items()
+    ]
+    return tuple(sorted(told, key=lambda item: -item.seconds))
+
+
+def _without_split(
+    candidates: Candidates, nodes: Mapping[str, Node]
+) -> Iterator[fx.Node]:
+    """Yield nodes that an axis repeats because their row offers it nothing else."""
+    for node in candidates.program.calls():
+        decided = nodes.get(info(node).key)
+        call = candidates.calls[node]
+        is_large = any(t is not None and t.numel > 1 for t in call.results)
+        if decided is None or not decided.seconds or not is_large:
+            continue
+        offered = [priced.choice.signature for priced in candidates.of_call(node)]
+        for axis, size in enumerate(candidates.mesh.sizes):
+            if size > 1 and all(_repeats(signature, axis) for signature in offered):
+                yield node
+                break
+
+
+def _repeats(signature: Signature, axis: int) -> bool:
+    """Whether every rank along the axis does the same."""
+    return all(
+        placement is None or isinstance(placement.shardings[axis], Broadcast)
+        for placement in (*signature.operands, *signature.results)
+    )
+
+
+def derived_rows(candidates: Candidates) -> tuple[DerivedRow, ...]:
+    """Return the rows that the plan stands on and the rule table lacks."""
+    found: list[DerivedRow] = []
+    for rule, nodes in candidates.derived.items():
+        assert isinstance(rule.dims, str)
+        assert isinstance(rule.linear, str)
+        reduce = None if rule.reduce is None else str(rule.reduce)
+        keys = tuple(info(node).key for node in nodes)
+        found.append(DerivedRow(rule.op, rule.dims, rule.linear, reduce, keys))
+    return tuple(found)
