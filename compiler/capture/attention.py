@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from partita.compiler.capture.torch_private import (
     cpu_flash_attention,
@@ -220,3 +221,43 @@ def _differentiate(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ..
 
 
 attention.register_autograd(_differentiate, setup_context=_save_for_backward)
+
+
+class OneAttention(TorchFunctionMode):
+    """Within it ``scaled_dot_product_attention`` is the one op, where that can be.
+
+    A mask that needs a gradient and scores dropped at random are left to torch.
+    """
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Run ``func``, or the op in its place."""
+        kwargs = kwargs or {}
+        if func is torch.nn.functional.scaled_dot_product_attention:
+            given = _attention_call(*args, **kwargs)
+            if given is not None:
+                return attention(*given)[0]
+        return func(*args, **kwargs)
+
+
+def _attention_call(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> tuple[Any, ...] | None:
+    """Return the op's arguments, ``None`` where it does not do what is asked for."""
+    learned = attn_mask is not None and attn_mask.requires_grad
+    if dropout_p or learned or any(t.ndim != 4 for t in (query, key, value)):
+        return None
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    return query, key, value, attn_mask, is_causal, scale

@@ -1,8 +1,10 @@
 """Capture: an nn.Module and its example inputs -> one functional joint program.
 
 ``torch.export`` (non-strict) traces the user's module as it is, AOTAutograd adds the
-backward. What comes out holds only aten ops and ``partita::attention``, no views of
-views' bookkeeping, no device and no dtype that the model did not name.
+backward; one with an ``autograd.Function``, whose backward export would forget, is
+traced by AOTAutograd alone. What comes out holds only aten ops and
+``partita::attention``, no views of views' bookkeeping, no device and no dtype that the
+model did not name.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from torch import fx
 
+from partita.compiler.capture.attention import OneAttention
 from partita.compiler.capture.bags import unify_bags
 from partita.compiler.capture.canonicalize import (
     canonicalize,
@@ -94,17 +98,21 @@ def capture_spec(
     try:
         with without_mkldnn(), quiet_failure():
             exported = torch.export.export(scored, tensors, strict=False)
-        module = exported.module()
+        module = scored if form.own_backwards else exported.module()
     except CaptureFailed:
         raise
     except Exception as error:
         raise CaptureFailed(_explain(model, error)) from error
-    drop_checks(module)
-    lift_own_tensors(module, exported.constants, model)
-    unify_attention(module)
-    unify_bags(module)
+    tracing = nullcontext()
+    if isinstance(module, fx.GraphModule):
+        drop_checks(module)
+        lift_own_tensors(module, exported.constants, model)
+        unify_attention(module)
+        unify_bags(module)
+    else:
+        tracing = OneAttention()
     try:
-        with torch.set_grad_enabled(train), without_mkldnn():
+        with torch.set_grad_enabled(train), without_mkldnn(), tracing:
             own = {**OWN, **grouped_products()}
             joint = export_joint(module, tensors, FROM_TORCH, own)
     except Exception as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -33,7 +34,9 @@ from partita.compiler.ir.program import (
     OutputRole,
     Phase,
     Program,
+    info,
     set_info,
+    value_of,
 )
 from partita.compiler.ir.tensor_type import TensorType
 
@@ -133,10 +136,29 @@ class _RoleReader:
             for node, role in zip(values, roles, strict=True)
             if node is not None and role is not None
         ]
+        kept = self._with_sums_of_gradients(kept)
         self.graph.output(tuple(node for node, _ in kept))
         module = fx.GraphModule(torch.nn.Module(), self.graph)
         outputs = tuple(role for _, role in kept)
         return Program(module, tuple(self.inputs), outputs, constants=self.constants)
+
+    def _with_sums_of_gradients(
+        self, kept: list[tuple[fx.Node, OutputRole]]
+    ) -> list[tuple[fx.Node, OutputRole]]:
+        """Add up the gradients that one parameter has under several names."""
+        found: dict[OutputRole, fx.Node] = {}
+        for node, role in kept:
+            first = found.get(role)
+            if first is None:
+                found[role] = node
+                continue
+            fact = info(value_of(node).node)
+            index = value_of(node).index
+            total = self.graph.call_function(torch.ops.aten.add.Tensor, (first, node))
+            key = f"{fact.key}~tied.{index}"
+            set_info(total, replace(fact, key=key, types=(fact.types[index],)))
+            found[role] = total
+        return [(node, role) for role, node in found.items()]
 
     def _copy_input(self, node: fx.Node) -> None:
         if node.op == "get_attr":

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from partita.compiler.capture.inputs import InputSpec
-from partita.compiler.capture.torch_private import pytree
+from partita.compiler.capture.torch_private import own_backwards, pytree
 from partita.compiler.errors import CaptureFailed
 
 LossFunction = Callable[[Any], Tensor]
@@ -85,10 +85,12 @@ class OutputForm:
     """The structure of what a model returns, learned while it is traced.
 
     A model that returns its loss alone names it ``output``, programs ``loss``. Leaves
-    that are no tensors come back as ``None``.
+    that are no tensors come back as ``None``. ``own_backwards`` names the functions
+    that the loss was computed by and that state their own backward.
     """
 
     def __init__(self) -> None:
+        self.own_backwards: list[str] = []
         self._spec: Any = None
         self._names: list[str | None] = []
 
@@ -136,6 +138,7 @@ class ScoredModel(torch.nn.Module):
         if not self._train:
             return {}, name_outputs(returned)
         loss = pick_loss(returned, self._loss)
+        self._form.own_backwards = own_backwards(loss)
         outputs = name_outputs_beside_loss(returned, self._loss)
         return {"loss": loss}, {n: tensor.detach() for n, tensor in outputs.items()}
 

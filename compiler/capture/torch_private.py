@@ -145,6 +145,28 @@ def fake_copy(
     return copy.deepcopy(module, memo), mode
 
 
+def own_backwards(loss: torch.Tensor) -> list[str]:
+    """Return the names of the ``autograd.Function`` that ``loss`` was computed by.
+
+    Export traces through their forward and forgets their backward. Those of torch
+    itself stand for ops, or have a backward that autograd knows too.
+    """
+    found: dict[str, None] = {}
+    seen: set[Any] = set()
+    left: list[Any] = [loss.grad_fn]
+    while left:
+        node = left.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        left.extend(before for before, _ in node.next_functions)
+        if isinstance(node, torch.autograd.function.BackwardCFunction):
+            function: Any = vars(type(node))["_forward_cls"]
+            if function.__module__.partition(".")[0] != "torch":
+                found[function.__qualname__] = None
+    return list(found)
+
+
 def output_names(exported: torch.export.ExportedProgram) -> list[str]:
     """Return the keys of the dict that an exported ``ScoredModel`` returns second."""
     spec = exported.call_spec.out_spec

@@ -60,6 +60,36 @@ class Tied(nn.Module):
         return self.head(hidden).logsumexp(-1).mean()
 
 
+class Round(torch.autograd.Function):
+    """Rounds, and hands its gradient straight through."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        """Return the nearest integers."""
+        return x.round()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        """Return the gradient as it is."""
+        return grads[0]
+
+
+class Rounding(Tied):
+    """A backward of its own, a tied table, attention, a buffer that changes."""
+
+    seen: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        self.seen += 1
+        x = Round.apply(3 * self.table(ids)).unsqueeze(1)
+        y = nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+        return self.head(y).logsumexp(-1).mean()
+
+
 class Checking(Tied):
     """Asserts something of a value; export takes what pytest does not rewrite."""
 

@@ -23,6 +23,7 @@ MODELS: dict[str, zoo.Built] = {
     "scale": (small.Scale(), (torch.ones(8, 4),), {}),
     "normed": (small.Normed(), (small.batch(),), {}),
     "tied": (small.Tied(), (torch.arange(6).reshape(2, 3),), {}),
+    "rounding": (small.Rounding(), (torch.arange(6).reshape(2, 3),), {}),
     "nested": (
         small.Nested(),
         ({"images": [torch.ones(4)] * 2, "text": torch.arange(4.0)}, torch.ones(4)),
@@ -194,6 +195,14 @@ def test_checks_of_values_are_left_out() -> None:
     found = small.run_captured(program, model, ids)
     loss, _ = small.run_eager(model, ids)
     torch.testing.assert_close(found["loss:loss"], loss)
+
+
+def test_a_backward_of_ones_own_is_kept_and_attention_stays_one_op() -> None:
+    model, ids = small.Rounding(), torch.arange(6).reshape(2, 3)
+    ops = {op_name(node) for node in capture(model, (ids,), {}).program.calls()}
+    assert {"partita.attention.default", "partita.attention_backward.default"} <= ops
+    _, wanted = small.run_eager(model, ids)
+    assert wanted["gradient:table.weight"].abs().max() > 0.0
 
 
 class Recurrent(nn.Module):
