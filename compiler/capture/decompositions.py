@@ -135,6 +135,22 @@ def _group_norm(
     return out.to(x.dtype).reshape(x.shape), mean, scale
 
 
+def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
+    norms = v.square().sum(_others(v, dim), keepdim=True).sqrt()
+    return v * (g / norms), norms
+
+
+def _weight_norm_backward(
+    grad: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int
+) -> tuple[Tensor, Tensor]:
+    along = (grad * v).sum(_others(v, dim), keepdim=True)
+    return (g / norms) * (grad - v * (along / norms.square())), along / norms
+
+
+def _others(x: Tensor, dim: int) -> list[int]:
+    return [other for other in range(x.ndim) if other != dim % x.ndim]
+
+
 OWN: dict[Any, Callable[..., Any]] = {
     aten.mean.default: _mean,
     aten.mean.dim: _mean_dim,
@@ -142,6 +158,8 @@ OWN: dict[Any, Callable[..., Any]] = {
     aten.var_mean.correction: _var_mean,
     aten.std.correction: _std,
     aten.native_group_norm.default: _group_norm,
+    aten._weight_norm_interface.default: _weight_norm,
+    aten._weight_norm_interface_backward.default: _weight_norm_backward,
     aten.as_strided.default: as_strided,
     aten.as_strided_scatter.default: as_strided_scatter,
 }

@@ -45,7 +45,9 @@ from partita.precision import (
     ConstantDtypes,
     double_precision,
     doubled,
+    largest_of,
     own_tolerance,
+    scale_floor,
 )
 from partita.runtime.feeds import FeedKey
 from partita.runtime.shards import take_shard
@@ -146,17 +148,18 @@ class Reference:
         for name, buffer in model.named_buffers():
             same = torch.equal(buffer, before[name])
             (kept if same else values)[f"buffer:{name}"] = buffer.detach()
-        largest = max((_largest(g) for g in gradients.values()), default=0.0)
+        largest = max((largest_of(g) for g in gradients.values()), default=0.0)
         return cls(values | gradients, largest, kept)
 
     def scale(self, name: str, value: torch.Tensor) -> float:
         """Return what an error of a tensor is relative to.
 
-        It is max|b|, for gradients at least 1e-3 of the largest one.
+        It is max|b|, for gradients at least 1e-3 of the largest one, for buffers of
+        the largest in the same module: a mean that is zero but for rounding errors
+        goes with a variance.
         """
-        is_gradient = ":" not in name and name != "loss"
-        floor = 1e-3 * self.largest_gradient if is_gradient else 0.0
-        return max(_largest(value), floor, 1e-300)
+        floor = scale_floor(name, self.largest_gradient, self.values, self.kept_buffers)
+        return max(largest_of(value), floor, 1e-300)
 
     def distance(self, other: Reference) -> dict[str, float]:
         """Return how far each tensor of ``other`` is from this one."""
@@ -165,11 +168,6 @@ class Reference:
             for name, value in self.values.items()
             if name in other.values
         }
-
-
-def _largest(value: torch.Tensor) -> float:
-    finite = _widest(value[value.isfinite()]).abs()
-    return float(finite.max()) if finite.numel() else 0.0
 
 
 def _widest(value: torch.Tensor) -> torch.Tensor:

@@ -438,3 +438,30 @@ def test_constants_are_as_exact_in_the_reference_as_in_the_plan(
     model, x = Constants().to(dtype), torch.randn(2, 4, dtype=dtype)
     report = pt.verify(model, x, plan=pt.plan(model, x, mesh=pt.Mesh(tp=2)))
     assert report.ok, str(report)
+
+
+class Centered(nn.Module):
+    """A batch norm whose running mean is of inputs that are centered already."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.norms = nn.Sequential(nn.BatchNorm1d(4), nn.BatchNorm1d(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the mean fourth power of ``x`` ``[8, 4]``, normalized twice."""
+        return self.norms(self.linear(x)).pow(4).mean()
+
+
+def test_a_mean_that_is_rounding_errors_goes_by_the_variance_beside_it() -> None:
+    torch.manual_seed(0)
+    model, x = Centered(), torch.randn(8, 4)
+    verifier = Verifier.of(model, (x,), {})
+    mean = verifier.double.values["buffer:norms.1.running_mean"]
+    assert 0.0 < mean.abs().max() < 1e-15
+
+    pins = {"x": "(S(0),)"}
+    plan = pt.plan(model, x, mesh=TP, options=pt.Options(pins=pins))
+    assert verifier.verify(plan).ok
+    scale = verifier.double.scale("buffer:norms.1.running_mean", mean)
+    assert 5e-4 < scale < 2e-3

@@ -20,6 +20,8 @@ X = torch.randn(
     3, 4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
 )
 WEIGHTS = (X[0, :, 0].contiguous(), X[1, :, 1].contiguous())
+SIZES = X[:, :1, :1].exp()
+NORMED = (SIZES, aten._weight_norm_interface.default(X, SIZES, 0)[1])
 
 CALLS: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (aten.mean.default, (X,), {}),
@@ -37,6 +39,9 @@ CALLS: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (aten.std.correction, (X, [1]), {}),
     (aten.native_group_norm.default, (X, *WEIGHTS, 3, 4, 5, 2, 0.1), {}),
     (aten.native_group_norm.default, (X, None, None, 3, 4, 5, 4, 0.1), {}),
+    (aten._weight_norm_interface.default, (X, X[:, :1, :1].exp(), 0), {}),
+    (aten._weight_norm_interface.default, (X, X[:1, :1].exp(), 2), {}),
+    (aten._weight_norm_interface_backward.default, (2 - X, X, *NORMED, 0), {}),
     (aten.as_strided.default, (X, [12, 1, 5], [5, 7, 1]), {}),
     (aten.as_strided.default, (X.transpose(0, 2), [5, 4, 3], [12, 3, 1]), {}),
     (aten.as_strided.default, (X.transpose(0, 2), [2, 4, 3], [9, 3, 1], 7), {}),
