@@ -75,8 +75,8 @@ def _head(document: Document) -> str:
         f"step    {format_seconds(predicted.seconds)} predicted{_parts(times)}",
         f"memory  {format_bytes(predicted.bytes)} a rank predicted{_parts(sizes)}",
         f"split   {document.split_fraction:.1%} of the flops over all ranks",
-        f"whole   {document.replicated_fraction:.1%} of the compute time is of ops that "
-        f"several ranks repeat",
+        f"whole   {document.replicated_fraction:.1%} of the compute time is of ops "
+        "that several ranks repeat",
         f"search  {search.solver}: {search.status}, {gap}, "
         f"{format_seconds(search.seconds)}",
     ]

@@ -12,22 +12,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from itertools import combinations, product
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from partita.compiler.capture.torch_private import writes_in_place
 from partita.compiler.errors import BadRule
 from partita.compiler.ir.sbp import Broadcast, Partial, Reduction, Split
 from partita.compiler.ir.signature import AxisSignature
 from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.rules.call_experiments import (
+    differ,
+    experiments_of,
+    op_of,
+    tell_apart,
+)
 from partita.compiler.rules.child import ChildFailed, run_in_child
 from partita.compiler.rules.derived_cache import DerivedCache
-from partita.compiler.rules.experiment import REFUSALS, Experiment, Results, random
+from partita.compiler.rules.experiment import REFUSALS, Experiment
 from partita.compiler.rules.factors import read
 from partita.compiler.rules.rule import Call, Rule
 from partita.compiler.rules.shrink import shrunk
@@ -36,7 +40,6 @@ from partita.compiler.rules.signatures import Segments, axis_options
 MAX_NUMEL = 1 << 22
 """No experiments on larger tensors: an op that takes no smaller ones stays unknown."""
 
-_NUM_DRAWS = 5
 _MAX_WAYS = 8
 _MAX_CUTS = 4096
 _MAX_PARTIAL = 6
@@ -76,13 +79,6 @@ def derive(
     return rule
 
 
-def _op_of(name: str) -> Any:
-    try:
-        return reduce(getattr, name.split("."), torch.ops)
-    except AttributeError:
-        return None
-
-
 _REFUSED = (
     torch.Tag.nondeterministic_seeded,
     torch.Tag.dynamic_output_shape,
@@ -91,7 +87,7 @@ _REFUSED = (
 
 
 def _is_refused(name: str) -> bool:
-    op = _op_of(name)
+    op = op_of(name)
     return op is None or writes_in_place(op) or any(tag in op.tags for tag in _REFUSED)
 
 
@@ -100,65 +96,11 @@ def experiment_row(call: Call) -> Rule | None:
     for tried in (shrunk(call), call):
         if sum(t.numel for t in tried.operands) > MAX_NUMEL:
             continue
-        experiments = _draw(tried)
+        experiments = experiments_of(tried)
         if experiments:
-            return _Derivation(tried, experiments).row()
+            tells = tell_apart(experiments)
+            return _Derivation(tried, experiments).row() if tells else None
     return None
-
-
-def _draw(call: Call) -> list[Experiment]:
-    """Return the call on several draws of its operands; none if it does not run."""
-    sizes = [size for t in call.operands for size in t.shape if size > 1]
-    for dtype in (torch.float64, torch.float32):
-        for high in (min(sizes, default=2), 2):  # integers are indices of something
-            draw = partial(_experiment, call, dtype=dtype, high=high)
-            try:
-                found = [draw(seed) for seed in range(_NUM_DRAWS)]
-            except REFUSALS:
-                continue
-            if all(map(_is_pure, found)) and all(_has_shapes(x, call) for x in found):
-                return found
-    return []
-
-
-def _experiment(call: Call, seed: int, dtype: torch.dtype, high: int) -> Experiment:
-    op = _op_of(call.op)
-    generator = torch.Generator().manual_seed(seed)
-
-    def run(tensors: tuple[Tensor, ...], _: object) -> Results:
-        rest = iter(tensors)
-        args = tuple(_with_tensors(arg, rest) for arg in call.args)
-        kwargs = {name: _with_tensors(arg, rest) for name, arg in call.kwargs}
-        result = op(*args, **kwargs)
-        results = result if isinstance(result, tuple | list) else (result,)
-        return tuple(x if isinstance(x, Tensor) else None for x in results)
-
-    tensors = tuple(random(t, generator, seed, high, dtype) for t in call.operands)
-    return Experiment(run, tensors, seed)
-
-
-def _with_tensors(value: Any, tensors: Iterator[Tensor]) -> Any:
-    if isinstance(value, TensorType):
-        return next(tensors)
-    if isinstance(value, tuple):
-        return [_with_tensors(item, tensors) for item in value]
-    return value
-
-
-def _is_pure(experiment: Experiment) -> bool:
-    """Whether the call gives the same again, and leaves its operands as they are."""
-    before = [x.clone() for x in experiment.tensors]
-    again = experiment.run(experiment.tensors, ())
-    same = [*zip(before, experiment.tensors, strict=True)]
-    for x, y in zip(experiment.want, again, strict=True):
-        if x is not None and y is not None:
-            same.append((x, y))
-    return all(torch.allclose(x, y, 0, 0, equal_nan=True) for x, y in same)
-
-
-def _has_shapes(experiment: Experiment, call: Call) -> bool:
-    shapes = [None if x is None else tuple(x.shape) for x in experiment.want]
-    return shapes == [None if t is None else t.shape for t in call.results]
 
 
 @dataclass(frozen=True)
@@ -252,6 +194,10 @@ class _Derivation:
             if dim is not None and type_.shape[dim] == size:
                 results[-1] = dim
             elif Broadcast() in held:
+                if any(
+                    self._depends(index, i) for i, d in enumerate(cut) if d is not None
+                ):
+                    return None  # all parts gave the same by luck
                 same.add(index)
             else:
                 joins = [s.reduction for s in held if isinstance(s, Partial)]
@@ -264,6 +210,21 @@ class _Derivation:
             return None
         reduction = next(iter(reductions), None)
         return _Factor(cut, tuple(results), frozenset(same), reduction)
+
+    def _depends(self, index: int, operand: int) -> bool:
+        """Whether a result changes when an operand has another draw's values."""
+        for experiment in self.experiments:
+            for other in self.experiments:
+                tensors = list(experiment.tensors)
+                tensors[operand] = other.tensors[operand]
+                try:
+                    got = experiment.run(tuple(tensors), ())[index]
+                except REFUSALS:
+                    return True
+                want = experiment.want[index]
+                if want is not None and differ(want, got):
+                    return True
+        return False
 
     # As a row
 

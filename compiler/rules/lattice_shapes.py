@@ -117,10 +117,18 @@ def index_put(call: Call) -> str:
     return arrow([text, masked, " ".join(stated) or "?"], [text])
 
 
-def scatter_reduce_sum(call: Call) -> str:
-    """Return the source plus what is scattered, where that is how they are joined."""
+def scatter_reduce(call: Call) -> str:
+    """Return the dims of ``scatter``; parts of the index add up to a sum."""
     keeps = dict(call.kwargs).get("include_self", True)
-    return "0+2" if call.arg(4) == "sum" and keeps else ""
+    is_sum = call.arg(4) == "sum" and keeps
+    if is_sum and call.operands[0].dtype != torch.bool:
+        return shapes.scatter_add(call)
+    return shapes.scatter(call)
+
+
+def scatter_reduce_sum(call: Call) -> str:
+    """Return the source plus what is scattered, unless an extreme joins them."""
+    return "0+2" if call.arg(4) in ("sum", "mean") else ""
 
 
 def embedding_bag(call: Call) -> str:

@@ -400,7 +400,7 @@ ROWS = (
         linear="0+2",
         expand=ei.scatter_add,
     ),
-    Rule("aten.scatter_reduce.two", s.scatter, linear=la.scatter_reduce_sum),
+    Rule("aten.scatter_reduce.two", la.scatter_reduce, linear=la.scatter_reduce_sum),
     Rule("aten.select.int", s.select, linear="0", free=True, expand=ei.select),
     Rule(
         "aten.select_backward.default",

@@ -64,6 +64,24 @@ def clip(x: Tensor) -> Tensor:
     return x.clamp(-100, 100)
 
 
+@torch.library.custom_op("rules_test::has_large", mutates_args=())
+def has_large(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Say something that the parts of most tensors agree on."""
+    return x * 2, (x.abs() > 50).any()
+
+
+@torch.library.custom_op("rules_test::with_version", mutates_args=())
+def with_version(x: Tensor, version: Tensor) -> tuple[Tensor, Tensor]:
+    """Hand on what has nothing to do with the rest."""
+    return x.exp(), version + 1
+
+
+@torch.library.custom_op("rules_test::without_nan", mutates_args=())
+def without_nan(x: Tensor) -> Tensor:
+    """Replace what is no number."""
+    return x.nan_to_num(0.0)
+
+
 @torch.library.custom_op("rules_test::pick", mutates_args=())
 def pick(table: Tensor, index: Tensor) -> Tensor:
     """Look rows up."""

@@ -26,6 +26,9 @@ WRITES = call("add_to", ("f32[64]", "f32[64]"), "f32[64]")
 CRASH = call("crash", ("f32[64]",), "f32[64]")
 CLIP = call("clip", ("f32[64, 32]",), "f32[64, 32]")
 PICK = call("pick", ("f32[64, 32]", "i64[4, 128]"), "f32[4, 128, 32]")
+LARGE = call("has_large", ("f32[64, 32]",), "f32[64, 32]", "b8[]")
+VERSION = call("with_version", ("f64[64]", "f64[32]"), "f64[64]", "f64[32]")
+WITHOUT_NAN = call("without_nan", ("f32[64, 32]",), "f32[64, 32]")
 DERIVED = {
     SWISH: Rule(SWISH.op, "f0 f1 -> f0 f1"),
     ROW_NORM: Rule(ROW_NORM.op, "f0 f1 ?, ? -> f0 f1 ?", linear="1"),
@@ -35,6 +38,8 @@ DERIVED = {
     MOMENTS: Rule(MOMENTS.op, "f0 f1 -> f0 f1, f1", linear="0"),
     CLIP: Rule(CLIP.op, "f0 f1 -> f0 f1"),
     PICK: Rule(PICK.op, "? f0, f1 f2 -> f1 f2 f0", linear="0"),
+    VERSION: Rule(VERSION.op, "f0, f1 -> f0 =f1, f1 =f0"),
+    WITHOUT_NAN: Rule(WITHOUT_NAN.op, "f0 f1 -> f0 f1"),
     HEADS: Rule(HEADS.op, "f0 f1 ? -> f0 f1 ?"),
 }
 
@@ -54,7 +59,7 @@ def test_derived_row_is_proven_on_every_mesh(known: Call) -> None:
 
 
 @pytest.mark.parametrize(
-    "unknown", [STIR, IN_PAIRS, NOISY, WRITES, CRASH], ids=lambda c: c.op
+    "unknown", [STIR, IN_PAIRS, NOISY, WRITES, CRASH, LARGE], ids=lambda c: c.op
 )
 def test_nothing_is_derived_where_nothing_holds_or_may_be_tried(unknown: Call) -> None:
     assert derive(unknown) is None
@@ -77,6 +82,13 @@ def test_rows_of_the_table_are_found_again() -> None:
     mm = Call("aten.mm.default", types.args, (), types.operands, types.results)
 
     assert derive(mm) == Rule(mm.op, "f0 f1, f1 f2 -> f0 f2", linear="0*1")
+
+
+@pytest.mark.parametrize("op", ["aten.all.default", "aten.any.default"])
+def test_what_parts_agree_on_by_luck_is_not_the_same_on_each(op: str) -> None:
+    types = call("", ("f32[64, 96]",), "b8[]")
+
+    assert derive(Call(op, types.args, (), types.operands, types.results)) is None
 
 
 def test_sum_and_maximum_are_not_one_reduction() -> None:
