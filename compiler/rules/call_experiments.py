@@ -75,7 +75,7 @@ def _with_nan(tensor: Tensor) -> Tensor:
 
 
 def tell_apart(experiments: Sequence[Experiment]) -> bool:
-    """Whether every result is another on some draw: constants are all things at once."""
+    """Whether every result changes between draws: of a constant everything holds."""
     first, *others = (experiment.want for experiment in experiments)
     return all(
         x is None or not x.numel() or any(differ(x, other[index]) for other in others)

@@ -1,16 +1,19 @@
 """Rows of ops that the table lacks, found by running them."""
 
+from collections import Counter
+from itertools import chain
 from pathlib import Path
 
 import pytest
 import torch
 from tests.compiler.rules.custom_ops import call
+from tests.compiler.rules.rule_samples import samples
 
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Reduction
 from partita.compiler.rules.derive import derive
 from partita.compiler.rules.rule import Call, Rule
-from partita.testing.prover import prove, sample_of
+from partita.testing.prover import call_of, prove, sample_of
 
 SWISH = call("swish", ("f32[512, 768]", 1.5), "f32[512, 768]")
 ROW_NORM = call("row_norm", ("f32[4, 512, 768]", "f32[768]"), "f32[4, 512, 768]")
@@ -89,6 +92,23 @@ def test_what_parts_agree_on_by_luck_is_not_the_same_on_each(op: str) -> None:
     types = call("", ("f32[64, 96]",), "b8[]")
 
     assert derive(Call(op, types.args, (), types.operands, types.results)) is None
+
+
+@pytest.mark.slow
+def test_rows_derived_for_ops_of_the_table_are_proven() -> None:
+    counts = Counter[str]()
+    for sample in chain(*samples().values()):
+        rule = None if sample.stand_in else derive(call_of(sample))
+        if rule is None:
+            counts["none"] += 1
+            continue
+        counts["derived"] += 1
+        for mesh in (Mesh(a=2), Mesh(a=3), Mesh(a=2, b=2)):
+            counts["proven"] += prove(rule, sample, mesh)
+
+    # The others are views, constants, and ops that state shapes.
+    assert counts["derived"] > 3 * counts["none"]
+    assert counts["proven"] > 10 * counts["derived"]
 
 
 def test_sum_and_maximum_are_not_one_reduction() -> None:
