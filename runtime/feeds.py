@@ -43,6 +43,20 @@ def own_feeds(
     return feeds
 
 
+def shards_of(
+    local: LocalProgram, values: Mapping[FeedKey, torch.Tensor]
+) -> dict[FeedKey, torch.Tensor]:
+    """Return this rank's shards of the whole tensors that enter the program."""
+    feeds: dict[FeedKey, torch.Tensor] = {}
+    for role, placement in zip(local.inputs, local.input_placements, strict=True):
+        key = (role.kind, role.name)
+        if key in values and placement is not None:
+            feeds[key] = take_shard(
+                values[key], placement, local.mesh, local.coordinates
+            )
+    return feeds
+
+
 def arguments(local: LocalProgram, *feeds: Feeds) -> list[torch.Tensor | int]:
     """Return the values of the placeholders in order; the first feeds win."""
     found: list[torch.Tensor | int] = []

@@ -12,7 +12,7 @@ place: that is checked before anything runs. A value is freed after its last use
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -36,6 +36,7 @@ from partita.runtime.devices import on_device
 from partita.runtime.feeds import Feeds, arguments, own_feeds
 
 Outputs = tuple[torch.Tensor | None, ...]
+Observer = Callable[[int, fx.Node, Any], None]
 
 
 def run_all(
@@ -43,19 +44,21 @@ def run_all(
     feeds: Sequence[Feeds],
     stages: Sequence[int] | None = None,
     device: torch.device | None = None,
+    observe: Observer | None = None,
 ) -> list[Outputs]:
     """Run the programs, by rank, on their feeds; return each rank's outputs.
 
     ``stages[i]`` is the pipeline stage of program i, 0 unless given: a group
     ``stage<n>/<axis>`` joins the ranks of stage n that differ only along the axis.
     Coordinates, constants and the loss scale need no feeding. With a ``device``, ops
-    that make tensors make them there.
+    that make tensors make them there. ``observe(rank, node, value)`` is told what every
+    node computes.
 
     Raises:
         InvariantViolation: when ranks disagree about a collective, or wait for calls
             that nobody makes.
     """
-    lockstep = _Lockstep(programs, stages or [0] * len(programs))
+    lockstep = _Lockstep(programs, stages or [0] * len(programs), observe)
     runs: list[_Run] = []
     modules = {program.graph_module: program.graph_module for program in programs}
     if device is not None and device != torch.get_default_device():
@@ -87,6 +90,7 @@ _Run = Generator[_Ticket, None, Outputs]
 class _Lockstep:
     programs: Sequence[LocalProgram]
     stages: Sequence[int]
+    observe: Observer | None
     queues: dict[_Group, dict[int, deque[_Ticket]]] = field(
         default_factory=dict[_Group, dict[int, deque[_Ticket]]]
     )
@@ -145,6 +149,8 @@ class _Lockstep:
                 env[node] = self._post(rank, node, call)
             else:
                 env[node] = self._call(rank, node, env)
+            if self.observe is not None and not isinstance(env[node], _Ticket):
+                self.observe(rank, node, env[node])
             for dead in last_users.get(node, ()):
                 del env[dead]
         raise AssertionError("a graph has an output node")

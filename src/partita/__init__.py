@@ -26,7 +26,8 @@ from partita.compiler.rules.rule import Rule, RuleSet  # noqa: E402
 from partita.compiler.rules.table import default_rules  # noqa: E402
 from partita.options import Options  # noqa: E402
 from partita.planning import plan  # noqa: E402
-from partita.verification import Report, verify  # noqa: E402
+from partita.report import Report  # noqa: E402
+from partita.verification import verify  # noqa: E402
 from partita.version import __version__  # noqa: E402
 
 __all__ = [

@@ -10,8 +10,7 @@ off from double precision (DESIGN, decision 15).
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
@@ -35,6 +34,7 @@ from partita.compiler.local_invariants import in_step, local_of_all
 from partita.compiler.plan.plan import Plan
 from partita.compiler.rules.rule import RuleSet
 from partita.compiler.rules.table import default_rules
+from partita.divergence import first_divergence
 from partita.lowering import Lowered, capture_for, loss_of
 from partita.passes.promote_precision import (
     promote_arguments,
@@ -49,55 +49,14 @@ from partita.precision import (
     own_tolerance,
     scale_floor,
 )
-from partita.runtime.feeds import FeedKey
+from partita.report import Report
+from partita.runtime.feeds import FeedKey, shards_of
 from partita.runtime.shards import take_shard
 from partita.runtime.virtual import run_all
 
 DOUBLE_TOLERANCE = 1e-9
 
 Tensors = dict[str, torch.Tensor]
-
-
-@dataclass(frozen=True)
-class Report:
-    """What came of a verification.
-
-    Attributes:
-        ok: whether every tensor agrees in both precisions.
-        max_error: the largest of ``errors``.
-        errors: loss, gradients by parameter name, ``output:`` and ``buffer:`` names ->
-            relative error in double precision.
-        own_errors: the same in the model's own precision.
-        tolerances: what each of ``own_errors`` may be.
-        failure: why the plan could not be carried out at all, "" where it was.
-    """
-
-    ok: bool
-    max_error: float
-    errors: Mapping[str, float]
-    own_errors: Mapping[str, float]
-    tolerances: Mapping[str, float]
-    failure: str = ""
-
-    @classmethod
-    def of_failure(cls, error: Exception) -> Report:
-        """Return the report of a plan that cannot be carried out."""
-        reason = f"{type(error).__name__}: {error}".splitlines()
-        return cls(False, float("inf"), {}, {}, {}, reason[0])
-
-    def __str__(self) -> str:
-        if self.failure:
-            return f"verify: FAILED: {self.failure}"
-        worst = sorted(self.errors, key=lambda name: -self.errors[name])[:5]
-        off = [n for n, e in self.own_errors.items() if not e <= self.tolerances[n]]
-        lines = [
-            f"verify: {'ok' if self.ok else 'FAILED'}: {len(self.errors)} tensors, "
-            f"largest error {self.max_error:.2e} in double precision, "
-            f"{max(self.own_errors.values(), default=0.0):.2e} in the model's own",
-            *(f"  {self.errors[name]:.2e}  {name}" for name in worst),
-            *(f"  {self.own_errors[n]:.2e}  {n} in its own precision" for n in off[:5]),
-        ]
-        return "\n".join(lines)
 
 
 @dataclass(frozen=True)
@@ -242,7 +201,15 @@ class Verifier:
             ranks = lowered.of_all()
         except (InvariantViolation, PartitaError) as error:
             return Report.of_failure(error)
-        return self.verify_ranks(ranks)
+        report = self.verify_ranks(ranks)
+        if report.failure or report.max_error <= DOUBLE_TOLERANCE:
+            return report
+        with double_precision():
+            values = self._values(double=True)
+            found = first_divergence(
+                captured.program, lowered, promote_precision(ranks), values
+            )
+        return replace(report, divergence=found)
 
     def verify_ranks(self, ranks: list[LocalProgram]) -> Report:
         """Run the programs of all ranks, in their order, and compare."""
@@ -267,6 +234,14 @@ class Verifier:
         return Report(ok, largest, errors, own_errors, allowed)
 
     def _run(self, ranks: list[LocalProgram], *, double: bool) -> _Found:
+        values = self._values(double=double)
+        feeds = [shards_of(local, values) for local in ranks]
+        with torch.no_grad():
+            outputs = run_all(ranks, feeds, device=_device_of(self.model))
+        return _Found(ranks, outputs)
+
+    def _values(self, *, double: bool) -> dict[FeedKey, torch.Tensor]:
+        """Return the whole tensors that enter a program, by kind and name."""
         leaves = name_leaves(self.model, self.args, self.kwargs)
         values: dict[FeedKey, torch.Tensor] = {
             (InputKind.INPUT, name): leaf
@@ -279,10 +254,7 @@ class Verifier:
             values[InputKind.BUFFER, name] = buffer
         if double:
             values = {key: promote_tensor(value) for key, value in values.items()}
-        feeds = [_shards(local, values) for local in ranks]
-        with torch.no_grad():
-            outputs = run_all(ranks, feeds, device=_device_of(self.model))
-        return _Found(ranks, outputs)
+        return values
 
 
 def _device_of(model: torch.nn.Module) -> torch.device:
@@ -298,19 +270,6 @@ def _copied(leaf: Any) -> Any:
 
 def _promoted(leaf: Any) -> Any:
     return promote_tensor(leaf) if isinstance(leaf, torch.Tensor) else leaf
-
-
-def _shards(
-    local: LocalProgram, values: Mapping[FeedKey, torch.Tensor]
-) -> dict[FeedKey, torch.Tensor]:
-    feeds: dict[FeedKey, torch.Tensor] = {}
-    for role, placement in zip(local.inputs, local.input_placements, strict=True):
-        key = (role.kind, role.name)
-        if key in values and placement is not None:
-            feeds[key] = take_shard(
-                values[key], placement, local.mesh, local.coordinates
-            )
-    return feeds
 
 
 @dataclass(frozen=True)

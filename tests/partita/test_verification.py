@@ -21,7 +21,8 @@ from partita.compiler.rules.rule import Rule
 from partita.compiler.rules.table import default_rules
 from partita.lowering import Lowered
 from partita.planning import Planner
-from partita.verification import Report, Verifier, relative_error, verify
+from partita.report import Report
+from partita.verification import Verifier, relative_error, verify
 
 GRID, TP = pt.Mesh(dp=2, tp=2), pt.Mesh(tp=2)
 at = Placement.parse

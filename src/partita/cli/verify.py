@@ -20,7 +20,7 @@ from partita.cli.target import load_target
 from partita.compiler.plan.plan import Plan
 
 if TYPE_CHECKING:
-    from partita.verification import Report
+    from partita.report import Report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
