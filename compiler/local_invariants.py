@@ -1,6 +1,6 @@
 """What must hold of the programs that ranks run, checked before any of them runs.
 
-Both checks run a program on fake tensors: shapes and dtypes without values.
+Both checks run a program on meta tensors: shapes and dtypes without values.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ import torch
 from torch import fx
 from torch.fx.node import map_arg
 
-from partita.compiler.capture.torch_private import fake_tensor_mode
 from partita.compiler.errors import InvariantViolation
 from partita.compiler.ir.layout import shard_shape
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.on_device import on_device
 from partita.compiler.ir.program import InputKind, has_info, info, op_name
 from partita.compiler.ir.tensor_type import TensorType
 
 _COLLECTIVES = "_c10d_functional."
 _WAIT = "_c10d_functional.wait_tensor.default"
+_META = torch.device("meta")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +57,19 @@ def local(program: LocalProgram) -> tuple[Issued, ...]:
     Raises:
         InvariantViolation: naming the first node that makes anything else.
     """
-    with fake_tensor_mode():
-        return _Propagation(program).run()
+    return _Propagation(program).run()
 
 
 class _Propagation:
     def __init__(self, program: LocalProgram) -> None:
         self.program = program
+        self.module = on_device(program.graph_module, _META)
         self.values: dict[fx.Node, Any] = {}
         self.issued: list[Issued] = []
 
     def run(self) -> tuple[Issued, ...]:
         feeds = iter(self._feeds())
-        for node in self.program.graph_module.graph.nodes:
+        for node in self.module.graph.nodes:
             match node.op:
                 case "placeholder":
                     self.values[node] = next(feeds)
@@ -96,7 +97,7 @@ class _Propagation:
                 assert type_ is not None
                 assert placement is not None
                 shape = shard_shape(type_.shape, placement, mesh, here)
-                found.append(torch.empty(shape, dtype=type_.dtype))
+                found.append(torch.empty(shape, dtype=type_.dtype, device=_META))
         return found
 
     def _call(self, node: fx.Node) -> Any:
@@ -106,7 +107,7 @@ class _Propagation:
         )
         target: Any = node.target
         if node.op == "call_module":
-            target = self.program.graph_module.get_submodule(target)
+            target = self.module.get_submodule(target)
         try:
             made = target(*args, **kwargs)
         except Exception as error:

@@ -11,9 +11,9 @@ from torch import fx
 
 from partita.compiler.capture.torch_private import below_autograd
 from partita.compiler.ir.local_program import LocalProgram
+from partita.compiler.ir.on_device import on_device
 from partita.compiler.ir.program import OutputKind
 from partita.runtime.collectives import is_collective
-from partita.runtime.devices import on_device
 from partita.runtime.feeds import FeedKey, Feeds, arguments, own_feeds
 from partita.runtime.groups import Groups
 

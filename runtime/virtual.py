@@ -23,6 +23,7 @@ from torch.fx.node import map_arg
 from partita.compiler.capture.torch_private import writes_in_place
 from partita.compiler.errors import InvariantViolation
 from partita.compiler.ir.local_program import LocalProgram
+from partita.compiler.ir.on_device import on_device
 from partita.compiler.ir.program import has_info, info, op_name
 from partita.runtime.collectives import (
     Call,
@@ -32,7 +33,6 @@ from partita.runtime.collectives import (
     is_wait,
     read_call,
 )
-from partita.runtime.devices import on_device
 from partita.runtime.feeds import Feeds, arguments, own_feeds
 
 Outputs = tuple[torch.Tensor | None, ...]

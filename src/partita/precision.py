@@ -44,7 +44,8 @@ def own_tolerance(local: LocalProgram) -> float:
 
 def largest_of(value: torch.Tensor) -> float:
     """Return the largest finite magnitude, 0 where there is none."""
-    finite = value[value.isfinite()].abs()
+    wide = value.to(torch.complex128 if value.is_complex() else torch.float64)
+    finite = wide[wide.isfinite()].abs()
     return float(finite.max()) if finite.numel() else 0.0
 
 

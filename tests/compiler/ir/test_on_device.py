@@ -7,7 +7,7 @@ import torch
 from torch import fx, nn
 
 from partita.compiler.capture.torch_private import makes_tensors
-from partita.runtime.devices import on_device
+from partita.compiler.ir.on_device import on_device
 
 aten = torch.ops.aten
 META = torch.device("meta")
