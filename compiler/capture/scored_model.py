@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from partita.compiler.capture.inputs import InputSpec
-from partita.compiler.capture.torch_private import own_backwards, pytree
+from partita.compiler.capture.torch_private import pytree
 from partita.compiler.errors import CaptureFailed
 
 LossFunction = Callable[[Any], Tensor]
@@ -48,6 +48,28 @@ def pick_loss(outputs: Any, loss: LossFunction | None) -> Tensor:
             "out.mean())"
         )
     return found.reshape(())
+
+
+def own_backwards(loss: Tensor) -> list[str]:
+    """Return the names of the ``autograd.Function`` that ``loss`` was computed by.
+
+    Export traces through their forward and forgets their backward. Those of torch
+    itself stand for ops, or have a backward that autograd knows too.
+    """
+    found: dict[str, None] = {}
+    seen: set[Any] = set()
+    left: list[Any] = [loss.grad_fn]
+    while left:
+        node = left.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        left.extend(before for before, _ in node.next_functions)
+        if isinstance(node, torch.autograd.function.BackwardCFunction):
+            function: Any = vars(type(node))["_forward_cls"]
+            if function.__module__.partition(".")[0] != "torch":
+                found[function.__qualname__] = None
+    return list(found)
 
 
 def name_outputs(outputs: Any) -> dict[str, Tensor]:

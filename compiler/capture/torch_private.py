@@ -59,6 +59,21 @@ __all__ = [
 ]
 
 
+@contextmanager
+def _seen_as_export() -> Generator[None]:
+    """Within it models that ask whether they are being exported are told so.
+
+    They then leave out what depends on values, such as a warning about padding.
+    """
+    flags: Any = torch.compiler.__dict__
+    were = {name: flags[name] for name in ("_is_compiling_flag", "_is_exporting_flag")}
+    flags.update(dict.fromkeys(were, True))
+    try:
+        yield
+    finally:
+        flags.update(were)
+
+
 def export_joint(
     module: torch.nn.Module,
     inputs: tuple[torch.Tensor, ...],
@@ -75,6 +90,8 @@ def export_joint(
     table: dict[Any, Callable[..., Any]] = get_decompositions(list(decompose))
     table.update(own)
     with ExitStack() as stack:
+        if not isinstance(module, fx.GraphModule):
+            stack.enter_context(_seen_as_export())
         joint = aot_export_joint_with_descriptors(
             stack, module, inputs, decompositions=table
         )
@@ -143,28 +160,6 @@ def fake_copy(
             if isinstance(value, torch.Tensor) and not value.is_meta:
                 memo.setdefault(id(value), value.detach().cpu())
     return copy.deepcopy(module, memo), mode
-
-
-def own_backwards(loss: torch.Tensor) -> list[str]:
-    """Return the names of the ``autograd.Function`` that ``loss`` was computed by.
-
-    Export traces through their forward and forgets their backward. Those of torch
-    itself stand for ops, or have a backward that autograd knows too.
-    """
-    found: dict[str, None] = {}
-    seen: set[Any] = set()
-    left: list[Any] = [loss.grad_fn]
-    while left:
-        node = left.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        left.extend(before for before, _ in node.next_functions)
-        if isinstance(node, torch.autograd.function.BackwardCFunction):
-            function: Any = vars(type(node))["_forward_cls"]
-            if function.__module__.partition(".")[0] != "torch":
-                found[function.__qualname__] = None
-    return list(found)
 
 
 def output_names(exported: torch.export.ExportedProgram) -> list[str]:

@@ -84,6 +84,8 @@ class Rounding(Tied):
         self.register_buffer("seen", torch.zeros(()))
 
     def forward(self, ids: Tensor) -> Tensor:
+        if not torch.compiler.is_exporting() and int(ids.max()) > 100:
+            raise ValueError("no such row")
         self.seen += 1
         x = Round.apply(3 * self.table(ids)).unsqueeze(1)
         y = nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
