@@ -33,12 +33,16 @@ _TRANSPARENT = {
     aten.detach.default,
     aten.lift_fresh_copy.default,
     aten.lift_fresh.default,
+    aten.resolve_conj.default,
+    aten.resolve_neg.default,
 }
 
-# The same ops without a check of the indices.
-_CHECKED = {
+# The same ops without a check of the indices, or as a mark on a view.
+_SAME = {
     aten._unsafe_index.Tensor: aten.index.Tensor,
     aten._unsafe_index_put.default: aten.index_put.default,
+    aten._conj.default: aten.conj_physical.default,
+    aten._neg_view.default: aten.neg.default,
 }
 
 _CHECKS = {
@@ -161,8 +165,8 @@ def canonicalize(program: Program) -> Program:
             graph.erase_node(node)
         elif node.target in _CHECKS:
             graph.erase_node(node)
-        elif checked := _CHECKED.get(node.target):
-            node.target = checked
+        elif same := _SAME.get(node.target):
+            node.target = same
         elif rewrite := _REWRITES.get(node.target):
             rewrite(node)
     graph.eliminate_dead_code()

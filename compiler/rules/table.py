@@ -145,6 +145,7 @@ ROWS = (
     Rule("aten.clone.default", "* -> *", linear="0"),
     Rule("aten.col2im.default", la.columns_to_image, linear="0"),
     Rule("aten.complex.default", s.elementwise, linear="0+1"),
+    Rule("aten.conj_physical.default", "* -> *", linear="0"),
     Rule("aten.constant_pad_nd.default", s.pad, linear=s.linear_if_zero(2)),
     Rule(
         "aten.convolution.default",
@@ -349,6 +350,7 @@ ROWS = (
     Rule("aten.permute.default", s.permute, linear="0", free=True),
     Rule("aten.pixel_shuffle.default", la.pixel_shuffle, linear="0"),
     Rule("aten.pixel_unshuffle.default", la.pixel_unshuffle, linear="0"),
+    Rule("aten.polar.default", s.elementwise),
     Rule("aten.polygamma.default", "* -> *"),
     Rule("aten.pow.Scalar", "* -> *"),
     Rule("aten.pow.Tensor_Scalar", "* -> *"),

@@ -196,6 +196,18 @@ def test_attention_without_heads_falls_apart() -> None:
     assert not any("attention" in op for op in ops_of(Rank3(), torch.randn(2, 3, 8)))
 
 
+class Conjugated(small.Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        turned = torch.polar(x.exp(), x * self.w).conj()
+        return torch.view_as_real(turned.resolve_conj()).square()[..., 1].sum()
+
+
+def test_a_conjugate_is_computed_and_no_mark_on_a_view() -> None:
+    ops = ops_of(Conjugated(), torch.randn(2, 4))
+    assert "aten.conj_physical.default" in ops
+    assert not {"aten._conj.default", "aten.resolve_conj.default"} & ops
+
+
 CALLABLES: list[Callable[..., Any]] = [aten.detach.default, aten.alias.default]
 
 

@@ -234,6 +234,8 @@ def reshapes() -> Iterator[Sample]:
     yield call("expand", x(4, 1, 6), [2, 4, 8, 6])
     yield call("expand", x(), [4, 6])
     yield call("view_as_complex", x(4, 6, 2))
+    yield call("conj_physical", torch.complex(x(4, 6), x(4, 6)))
+    yield call("polar", positive(4, 6), x(6))
     yield call("view_as_real", torch.view_as_complex(x(4, 6, 2)))
 
 
