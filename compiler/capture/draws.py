@@ -7,6 +7,7 @@ one is the n-th in the other: capture traced the very calls that eager mode make
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -265,6 +266,16 @@ class LayoutFreeDraws(DispatchMode):
 Numbers = Callable[[Sequence[int], str], Tensor]
 
 
+def _single(probability: float) -> float:
+    """Return what a program compares its numbers with, which are float32, in any dtype.
+
+    >>> found = torch.tensor(0.9, dtype=torch.float32)
+    >>> found < 0.9, found.double() < 0.9, found.double() < _single(0.9)
+    (tensor(False), tensor(True), tensor(False))
+    """
+    return struct.unpack("f", struct.pack("f", probability))[0]
+
+
 def _filled(args: tuple[Any, ...], defaults: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return a tensor and its parameters, those that were left out by default."""
     return (*args, *defaults[len(args) - 1 :])
@@ -286,14 +297,14 @@ def _fill_bernoulli(
 ) -> Tensor:
     x = args[0]
     p = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
-    return x.copy_(numbers(x.shape, "uniform") < p)
+    return x.copy_(numbers(x.shape, "uniform") < _single(p))
 
 
 def _new_bernoulli(
     numbers: Numbers, func: Any, args: tuple[Any, ...], _: Any
 ) -> Tensor:
     x = args[0]
-    p = args[1] if func is aten.bernoulli.p else x
+    p = _single(args[1]) if func is aten.bernoulli.p else x
     return (numbers(x.shape, "uniform") < p).to(x.dtype)
 
 
@@ -320,7 +331,7 @@ def _new_dropout(
 ) -> tuple[Tensor, Tensor]:
     x, probability, is_training = args
     keep = 1.0 - probability if is_training is not False else 1.0
-    mask = numbers(x.shape, "uniform") < keep
+    mask = numbers(x.shape, "uniform") < _single(keep)
     return x * mask * (1.0 / keep if keep else 0.0), mask
 
 
