@@ -10,6 +10,7 @@ import faulthandler
 import multiprocessing
 import os
 import signal
+import sys
 import warnings
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -37,6 +38,8 @@ def run_in_child(function: Callable[[], T], timeout_s: float) -> T:
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_work, args=(function, sender), daemon=True)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()  # else the copy says again what waits there
     with warnings.catch_warnings():
         # The copy has none of the other threads and uses none of its own: see _work.
         warnings.simplefilter("ignore", DeprecationWarning)

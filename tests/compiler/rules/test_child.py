@@ -1,6 +1,8 @@
 """What happens in a child stays there: crashes, hangs and errors."""
 
 import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -26,6 +28,19 @@ def test_early_end_is_told_by_its_exit_code() -> None:
 def test_error_is_told_by_its_message() -> None:
     with pytest.raises(ChildFailed, match=r"ValueError: invalid literal"):
         run_in_child(lambda: int("x"), 30)
+
+
+def test_what_waits_to_be_printed_is_printed_once() -> None:
+    code = (
+        "from partita.compiler.rules.child import run_in_child\n"
+        "print('once', end=' ')\n"
+        "run_in_child(int, 30)\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+
+    assert found.stdout == "once "
 
 
 def test_child_that_takes_too_long_is_ended() -> None:
