@@ -141,9 +141,19 @@ def embedding_bag(call: Call) -> str:
 
 
 def embedding_bag_backward(call: Call) -> str:
-    """Return the dim of the embedding; a maximum's places have it too."""
-    operands = ["? d" if t.ndim == 2 else "?" for t in call.operands]
-    return arrow(operands, ["? d"])
+    """Return the dim of the embedding, and that of the ids, whose parts add up.
+
+    Where ids are counted, or bags have a maximum, all of them are needed at once.
+    """
+    is_counted, mode = call.args[7], call.args[8]
+    has_bags = call.operands[3].shape == call.operands[1].shape
+    ids = "i" if has_bags and not is_counted and mode != _MAX_OF_BAG else "?"
+    places = "? d" if call.operands[5].ndim == 2 else "?"
+    weights = [ids] * (len(call.operands) - 6)
+    return arrow(["? d", ids, "?", ids, "?", places, *weights], ["? d"])
+
+
+_MAX_OF_BAG = 2  # of the modes sum, mean, max
 
 
 # Images

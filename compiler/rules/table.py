@@ -35,7 +35,9 @@ ROWS = (
     ),
     Rule("aten._cdist_forward.default", "* m ?, * n ? -> * m n"),
     Rule("aten._embedding_bag.default", la.embedding_bag),
-    Rule("aten._embedding_bag_backward.default", la.embedding_bag_backward, linear="0"),
+    Rule(
+        "aten._embedding_bag_backward.default", la.embedding_bag_backward, linear="0*1"
+    ),
     Rule("aten._fft_c2c.default", s.along(1), linear="0"),
     Rule("aten._fft_c2r.default", s.along(1), linear="0"),
     Rule("aten._fft_r2c.default", s.along(1), linear="0"),

@@ -86,7 +86,11 @@ def rarer_indices() -> Iterator[Sample]:
         _, bags, sizes, places = aten._embedding_bag(*args)
         rest = (ids, offsets, bags, sizes, places, 6, False, mode, False, None)
         yield call("_embedding_bag_backward", x(4, 8), *rest)
-    yield call("_embedding_bag", table, ids, offsets, False, 0, False, x(10))
+    weights = x(10)
+    yield call("_embedding_bag", table, ids, offsets, False, 0, False, weights)
+    _, *bags = aten._embedding_bag(table, ids, offsets, False, 0, False, weights)
+    rest = (ids, offsets, *bags, 6, False, 0, False, weights)
+    yield call("_embedding_bag_backward", x(4, 8), *rest)
 
 
 def images() -> Iterator[Sample]:
