@@ -34,7 +34,7 @@ NUM_RANKS = 2
 NUM_DRAWS = 5
 MIN_NUMEL = 4
 _EXTREMES = frozenset({Partial(Reduction.MAX), Partial(Reduction.MIN)})
-MAX_CANDIDATES = 600
+MAX_CANDIDATES = 300
 """Of a call with more placements only those that split equal sizes are tried."""
 
 
@@ -218,7 +218,16 @@ def _held(
     rule: Rule, sample: Sample, placements: Sequence[tuple[Sharding, ...]]
 ) -> list[AxisSignature]:
     experiments = _experiments(rule, sample)
+    if not any(
+        _changes(index, experiments) for index in range(len(experiments[0].want))
+    ):
+        return []  # of a constant everything holds
     return [x for tried in placements for x in _found(experiments, tried, rule)]
+
+
+def _changes(index: int, experiments: Sequence[Experiment]) -> bool:
+    first, *others = (experiment.want[index] for experiment in experiments)
+    return any(_differ(first, other) for other in others)
 
 
 def _held_in_child(
@@ -253,7 +262,7 @@ def find_missed(rule: Rule, sample: Sample) -> list[Missed]:
 
 
 def find_all_missed(
-    rows: Iterable[Rule], samples: Mapping[str, Sequence[Sample]], per_op: int = 6
+    rows: Iterable[Rule], samples: Mapping[str, Sequence[Sample]], per_op: int = 4
 ) -> dict[str, list[Missed]]:
     """Return what the rows miss, by op, on the first calls of each form of an op.
 

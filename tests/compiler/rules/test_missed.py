@@ -1,7 +1,7 @@
 """Signatures that hold and that no row offers: added, or argued in argued_misses.py."""
 
 import pytest
-from tests.compiler.rules.argued_misses import ARGUED, is_argued
+from tests.compiler.rules.argued_misses import ARGUED, NOT_SEARCHED, is_argued
 from tests.compiler.rules.op_database import harvested
 from tests.compiler.rules.rule_samples import samples
 
@@ -22,7 +22,7 @@ def test_reasons_are_given_for_ops_of_the_table() -> None:
 @pytest.mark.parametrize("part", range(NUM_PARTS))
 def test_signatures_that_no_row_offers_are_argued(part: int) -> None:
     by_hand, found = samples(), harvested().samples
-    rows = ROWS[part::NUM_PARTS]
+    rows = [r for r in ROWS if r.op not in NOT_SEARCHED][part::NUM_PARTS]
     calls = {r.op: [*found.get(r.op, ()), *by_hand.get(r.op, ())] for r in rows}
 
     missed = find_all_missed(rows, calls)
