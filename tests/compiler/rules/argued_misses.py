@@ -52,7 +52,7 @@ ARGUED = (
     Argued(
         "convolution_backward.default grid_sampler_2d_backward.default "
         "grid_sampler_3d_backward.default",
-        r"(B|P\(sum\)|, )+ -> (B|None), P\(sum\)(, (B|None))+",
+        r"(B|P\(sum\)|, )+ -> (B|None), P\(sum\)(, (B|None))*",
         "the weight's gradient is linear in the input, its own gradient is not: "
         "see above",
     ),
