@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, product
+from math import prod
 from pathlib import Path
 
 import torch
@@ -145,7 +146,9 @@ class _Derivation:
         if not all(t is None or _is_inexact(t) for t in self.call.results):
             return ""
         minimal: list[frozenset[int]] = []
-        for size in range(1, min(len(inexact), _MAX_PARTIAL) + 1):
+        is_many = len(inexact) > _MAX_PARTIAL
+        sizes = (1, 2, len(inexact)) if is_many else range(1, len(inexact) + 1)
+        for size in sizes:
             for chosen in map(frozenset, combinations(inexact, size)):
                 if not any(m <= chosen for m in minimal) and self._is_additive(chosen):
                     minimal.append(chosen)
@@ -162,16 +165,25 @@ class _Derivation:
     def _factors(self, linear: str) -> Iterator[_Factor]:
         sizes = {size for t in self.call.operands for size in t.shape if size > 1}
         for size in sorted(sizes):
-            dims = [
-                [None, *(d for d, s in enumerate(t.shape) if s == size)]
-                for t in self.call.operands
-            ]
-            tried = list(product(*dims))[:_MAX_CUTS]
-            for cut in tried:
+            for cut in self._cuts(size):
                 if any(dim is not None for dim in cut):
                     factor = self._factor(cut, size, bool(linear))
                     if factor is not None:
                         yield factor
+
+    def _cuts(self, size: int) -> Iterator[tuple[int | None, ...]]:
+        """Yield dims of one size per operand; of many operands, those in one place."""
+        shapes = [t.shape for t in self.call.operands]
+        dims = [[None, *(d for d, s in enumerate(x) if s == size)] for x in shapes]
+        if prod(map(len, dims)) <= _MAX_CUTS:
+            yield from product(*dims)
+            return
+        for place in range(max(map(len, shapes))):
+            yield tuple(place if place in found else None for found in dims)
+            last = [len(x) - 1 - place for x in shapes]
+            yield tuple(
+                d if d in found else None for d, found in zip(last, dims, strict=True)
+            )
 
     def _factor(
         self, cut: tuple[int | None, ...], size: int, is_linear: bool

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import torch
 from torch import Tensor
 
@@ -82,6 +84,12 @@ def without_nan(x: Tensor) -> Tensor:
     return x.nan_to_num(0.0)
 
 
+@torch.library.custom_op("rules_test::total", mutates_args=())
+def total(xs: list[Tensor]) -> Tensor:
+    """Add many tensors up."""
+    return torch.stack(xs).sum(0)
+
+
 @torch.library.custom_op("rules_test::pick", mutates_args=())
 def pick(table: Tensor, index: Tensor) -> Tensor:
     """Look rows up."""
@@ -112,10 +120,11 @@ def crash(x: Tensor) -> Tensor:
 def call(name: str, args: tuple[object, ...], *results: str) -> Call:
     """Return a call of an op of this file; types are text, as in ``f32[4, 6]``."""
     given = tuple(TensorType.parse(a) if isinstance(a, str) else a for a in args)
+    flat = chain(*(arg if isinstance(arg, tuple) else (arg,) for arg in given))
     return Call(
         f"rules_test.{name}.default",
         given,
         (),
-        tuple(arg for arg in given if isinstance(arg, TensorType)),
+        tuple(arg for arg in flat if isinstance(arg, TensorType)),
         tuple(map(TensorType.parse, results)),
     )

@@ -131,6 +131,19 @@ def test_large_tensors_are_tried_small_and_else_not_at_all() -> None:
     assert derive(stated) is None
 
 
+def test_many_operands_are_cut_in_one_place() -> None:
+    types = (*call("", ("f32[64, 96]",)).operands,) * 16
+    many = call("total", (types,), "f32[64, 96]")
+
+    rule = derive(many)
+
+    assert rule == Rule(
+        many.op,
+        f"{', '.join(['f0 f1'] * 16)} -> f0 f1",
+        linear="+".join(map(str, range(16))),
+    )
+
+
 def test_what_was_found_is_remembered(tmp_path: Path) -> None:
     rule = derive(SWISH, tmp_path)
     (file,) = (tmp_path / "derived").iterdir()
