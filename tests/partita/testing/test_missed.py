@@ -48,7 +48,11 @@ def missed(sample: Sample, **columns: object) -> set[str]:
             {"linear": ""},
             {"P(sum), P(sum) -> P(sum)"},
         ),
-        (call("new_full", x(4, 6), [4], 2.0), {}, {"S(0) -> B", "S(1) -> B"}),
+        (
+            call("eq.Scalar", x(4, 6), 0),
+            {"dims": "? -> ?"},
+            {"S(0) -> S(0)", "S(1) -> S(1)"},
+        ),
     ],
     ids=lambda value: value.op if isinstance(value, Sample) else None,
 )  # fmt: skip
@@ -91,6 +95,10 @@ def test_what_can_be_had_for_free_is_not_missed(
 ) -> None:
     one, two = (AxisSignature(ops, (result,)) for ops, result in (known, other))
     assert implies(one, two) is want
+
+
+def test_constants_tell_nothing() -> None:
+    assert missed(call("new_full", x(4, 6), [4], 2.0)) == set()
 
 
 def test_calls_of_next_to_nothing_are_left_out() -> None:
