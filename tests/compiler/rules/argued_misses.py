@@ -28,10 +28,9 @@ ARGUED = (
         "P(min) of booleans, which no collective joins",
     ),
     Argued(
-        "new_empty.default new_full.default new_ones.default new_zeros.default",
+        "new_empty.default",
         r"S\(\d\) -> B",
-        "the operand gives a dtype and a device, of which every shard has the "
-        "same; canonical programs have full in their place",
+        "the operand gives a dtype and a device, of which every shard has the same",
     ),
     Argued(
         "convolution_backward.default native_layer_norm_backward.default "
