@@ -14,6 +14,7 @@ import torch
 from torch import fx
 from torch.fx.node import map_arg
 
+from partita.compiler.capture.torch_private import fake_tensor_mode
 from partita.compiler.errors import InvariantViolation
 from partita.compiler.ir.layout import shard_shape
 from partita.compiler.ir.local_program import LocalProgram
@@ -24,7 +25,7 @@ from partita.compiler.ir.tensor_type import TensorType
 
 _COLLECTIVES = "_c10d_functional."
 _WAIT = "_c10d_functional.wait_tensor.default"
-_META = torch.device("meta")
+_META, _CPU = torch.device("meta"), torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +58,20 @@ def local(program: LocalProgram) -> tuple[Issued, ...]:
     Raises:
         InvariantViolation: naming the first node that makes anything else.
     """
-    return _Propagation(program).run()
+    try:
+        return _Propagation(program, _META).run()
+    except InvariantViolation:
+        # Some kernels have results of other sizes there; fakes take several times
+        # as long and tell what the device's own would make.
+        with fake_tensor_mode():
+            return _Propagation(program, _CPU).run()
 
 
 class _Propagation:
-    def __init__(self, program: LocalProgram) -> None:
+    def __init__(self, program: LocalProgram, device: torch.device) -> None:
         self.program = program
-        self.module = on_device(program.graph_module, _META)
+        self.device = device
+        self.module = on_device(program.graph_module, device)
         self.values: dict[fx.Node, Any] = {}
         self.issued: list[Issued] = []
 
@@ -97,7 +105,7 @@ class _Propagation:
                 assert type_ is not None
                 assert placement is not None
                 shape = shard_shape(type_.shape, placement, mesh, here)
-                found.append(torch.empty(shape, dtype=type_.dtype, device=_META))
+                found.append(torch.empty(shape, dtype=type_.dtype, device=self.device))
         return found
 
     def _call(self, node: fx.Node) -> Any:

@@ -151,6 +151,7 @@ def canonicalize(program: Program) -> Program:
     * constants are ``full`` of a stated shape; splits and slices state sizes and
       bounds; ``cat`` has no empty operands
     * random numbers are drawn by seed and element (random_numbers.py)
+    * equal ranges are one: draws and masks count the same positions over and over
 
     Raises:
         CaptureFailed: for an op that draws in a way that depends on the layout.
@@ -170,10 +171,23 @@ def canonicalize(program: Program) -> Program:
         elif rewrite := _REWRITES.get(node.target):
             rewrite(node)
     graph.eliminate_dead_code()
+    _share_ranges(graph)
     program = _without_unused_constants(program)
     graph.lint()
     program.graph_module.recompile()
     return program
+
+
+def _share_ranges(graph: fx.Graph) -> None:
+    first: dict[object, fx.Node] = {}
+    for node in list(graph.nodes):
+        if node.target in _RANGES and not operand_nodes(node):
+            same = (node.target, node.args, tuple(sorted(node.kwargs.items(), key=str)))
+            if same in first:
+                node.replace_all_uses_with(first[same])
+                graph.erase_node(node)
+            else:
+                first[same] = node
 
 
 def _without_unused_constants(program: Program) -> Program:
@@ -262,6 +276,8 @@ def _to_full(node: fx.Node) -> None:
     device = node.kwargs.get("device") or torch.device("cpu")
     node.kwargs = {"dtype": type_.dtype, "device": device}
 
+
+_RANGES = {aten.arange.default, aten.arange.start, aten.arange.start_step}
 
 _CONSTANTS: dict[object, int] = {
     aten.zeros.default: 0,

@@ -42,7 +42,7 @@ def _values(node: fx.Node, factors: Factors) -> list[tuple[Value, tuple[Part, ..
 
 def _seen_through(part: Part, found: set[Segments]) -> set[Segments]:
     """Return a dim's segmentations as segmentations of the factor in it."""
-    if part.outer > 1 or part.pieces:
+    if not found or part.outer > 1 or part.pieces:
         return set()
     return {
         tuple(size // part.inner for size in segments)
@@ -91,7 +91,7 @@ def find_segmentations(
                 for part in parts:
                     here = of_dim.setdefault((value, part.dim), set())
                     known = found.setdefault(part.factor, set())
-                    if part.factor in factors[node].sizes:
+                    if here and part.factor in factors[node].sizes:
                         known |= _seen_through(part, here)
             for value, parts in values:
                 for part in parts:

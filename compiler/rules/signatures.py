@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from math import prod
 
@@ -38,6 +39,7 @@ class Option:
     segments: Segments = ()
 
 
+@lru_cache(maxsize=1 << 14)
 def split_of(part: Part, segments: Segments) -> Split:
     """Return how a tensor is split when the factor of ``part`` is.
 

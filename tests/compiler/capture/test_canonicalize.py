@@ -217,3 +217,19 @@ def test_an_input_may_leave_as_it_came(op: Callable[..., Any]) -> None:
     x = b.enter("x", "f32[4]")
     b.leave(OutputKind.OUTPUT, "y", b.call("op/0", op, (x,), "f32[4]"))
     assert show(canonicalize(b.program())) == "output:y = input:x"
+
+
+def test_equal_ranges_are_one() -> None:
+    class Positions(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.ones(6))
+
+        def forward(self, x: Tensor) -> Tensor:
+            first, second = torch.arange(6), torch.arange(6)
+            other = torch.arange(0, 12, 2)
+            return (x * self.w * first + second * other).sum()
+
+    program = capture(Positions(), (torch.ones(6),), {}).program
+    names = [op_name(node) for node in program.calls()]
+    assert len([name for name in names if "arange" in name]) == 2
