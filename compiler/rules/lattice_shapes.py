@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from partita.compiler.rules import shapes
+from partita.compiler.rules import index_shapes
 from partita.compiler.rules.rule import Call, Text
 from partita.compiler.rules.shapes import arrow, dim_names, ints
 
@@ -96,7 +96,7 @@ def index_add(call: Call) -> str:
 
 
 def index_put(call: Call) -> str:
-    """Return the dims of ``shapes.index_put``; those that a mask chooses from as well.
+    """Return the dims of plain indexing; those that a mask chooses from as well.
 
     A mask of the first dims is cut with them, unless the values state one by one what
     goes where it is true.
@@ -104,7 +104,7 @@ def index_put(call: Call) -> str:
     x, mask, *_ = call.operands
     at: Any = call.args[1]
     if len(call.operands) != 3 or at[0] is None or mask.dtype != torch.bool:
-        return shapes.index_put(call)
+        return index_shapes.index_put(call)
     values = call.operands[2]
     names = dim_names(x.ndim)
     rest = names[mask.ndim :]
@@ -122,8 +122,8 @@ def scatter_reduce(call: Call) -> str:
     keeps = dict(call.kwargs).get("include_self", True)
     is_sum = call.arg(4) == "sum" and keeps
     if is_sum and call.operands[0].dtype != torch.bool:
-        return shapes.scatter_add(call)
-    return shapes.scatter(call)
+        return index_shapes.scatter_add(call)
+    return index_shapes.scatter(call)
 
 
 def scatter_reduce_sum(call: Call) -> str:

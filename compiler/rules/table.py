@@ -10,6 +10,7 @@ from __future__ import annotations
 from partita.compiler.ir.sbp import Reduction
 from partita.compiler.rules import expand as e
 from partita.compiler.rules import expand_indexing as ei
+from partita.compiler.rules import index_shapes as ix
 from partita.compiler.rules import lattice_shapes as la
 from partita.compiler.rules import nn_shapes as nn
 from partita.compiler.rules import shapes as s
@@ -221,7 +222,7 @@ ROWS = (
     Rule("aten.frac.default", "* -> *"),
     Rule("aten.full.default", " -> *", localize="shape@0"),
     Rule("aten.full_like.default", "* -> *"),
-    Rule("aten.gather.default", s.gather, linear="0", expand=ei.gather),
+    Rule("aten.gather.default", ix.gather, linear="0", expand=ei.gather),
     Rule("aten.ge.Scalar", "* -> *"),
     Rule("aten.ge.Tensor", s.elementwise),
     Rule("aten.gelu.default", "* -> *"),
@@ -247,17 +248,17 @@ ROWS = (
     Rule("aten.igamma.default", s.elementwise),
     Rule("aten.igammac.default", s.elementwise),
     Rule("aten.im2col.default", la.image_to_columns, linear="0"),
-    Rule("aten.index.Tensor", s.index, linear="0", expand=ei.index),
+    Rule("aten.index.Tensor", ix.index, linear="0", expand=ei.index),
     Rule("aten.index_add.default", la.index_add, linear="0+2"),
     Rule(
         "aten.index_put.default",
         la.index_put,
-        linear=s.index_put_sum,
+        linear=ix.index_put_sum,
         expand=ei.index_put,
     ),
     Rule(
         "aten.index_select.default",
-        s.index_select,
+        ix.index_select,
         linear="0",
         expand=ei.index_select,
     ),
@@ -391,16 +392,16 @@ ROWS = (
     Rule("aten.round.default", "* -> *"),
     Rule("aten.rsqrt.default", "* -> *"),
     Rule("aten.scalar_tensor.default", " -> ?"),
-    Rule("aten.scatter.src", s.scatter, linear="0+2", expand=ei.scatter),
+    Rule("aten.scatter.src", ix.scatter, linear="0+2", expand=ei.scatter),
     Rule(
         "aten.scatter.value",
-        s.scatter,
+        ix.scatter,
         linear=s.linear_if_zero(3),
         expand=ei.scatter_value,
     ),
     Rule(
         "aten.scatter_add.default",
-        s.scatter_add,
+        ix.scatter_add,
         linear="0+2",
         expand=ei.scatter_add,
     ),
@@ -550,7 +551,7 @@ ROWS = (
         flops="10 b g r s t d",
         expand=ei.attention_backward,
     ),
-    Rule("partita.gather.default", s.gather_rows, linear="0"),
+    Rule("partita.gather.default", ix.gather_rows, linear="0"),
     Rule(
         "partita.grouped_multiply.default",
         "s k, e k n, s e -> s n",
@@ -563,10 +564,10 @@ ROWS = (
         linear="0*1",
         flops="2 s k n",
     ),
-    Rule("partita.index.default", s.index_rows, linear="0"),
-    Rule("partita.index_put.default", s.index_put_rows, linear=s.index_put_rows_sum),
+    Rule("partita.index.default", ix.index_rows, linear="0"),
+    Rule("partita.index_put.default", ix.index_put_rows, linear=ix.index_put_rows_sum),
     Rule("partita.random.default", nn.random),
-    Rule("partita.scatter.default", s.scatter_rows),
+    Rule("partita.scatter.default", ix.scatter_rows),
 )
 """The rows, sorted by op."""
 
