@@ -197,13 +197,19 @@ def ways_of(options: tuple[Option, ...], mesh: Mesh) -> tuple[tuple[str, int], .
 
 
 def combinations(
-    factors: Factors, options: tuple[Option, ...], mesh: Mesh
+    factors: Factors,
+    options: tuple[Option, ...],
+    mesh: Mesh,
+    fixed: Mapping[int, AxisSignature] | None = None,
 ) -> Iterator[Combination]:
     """Yield every legal combination of the axes' options on ``mesh``.
 
-    An axis of size one offers only ``B``: there is nothing to split.
+    An axis of size one offers only ``B``: there is nothing to split. ``fixed`` says
+    what some axes do.
     """
     per_axis = [options if size > 1 else options[:1] for size in mesh.sizes]
+    for axis, own in (fixed or {}).items():
+        per_axis[axis] = tuple(o for o in per_axis[axis] if o.signature == own)
     for chosen in product(*per_axis):
         if not fits(factors, chosen, mesh):
             continue

@@ -166,6 +166,7 @@ def expanded_combinations(
     options: tuple[Option, ...],
     segments: Mapping[str, frozenset[Segments]],
     mesh: Mesh,
+    fixed: Mapping[int, AxisSignature] | None = None,
 ) -> Iterator[Combination]:
     """Yield the legal combinations of which an axis needs the op taken apart.
 
@@ -175,6 +176,7 @@ def expanded_combinations(
         options: what an axis may do with the op as it is.
         segments: the segmentations worth trying per factor.
         mesh: the ranks.
+        fixed: what some axes do.
     """
     walker = _Walker(expansion)
     walks: list[tuple[Option, Walk, bool]] = []
@@ -192,11 +194,18 @@ def expanded_combinations(
             if found is not None:
                 walks.append((*found, True))
     per_axis = [walks if size > 1 else walks[:1] for size in mesh.sizes]
+    for axis, own in (fixed or {}).items():
+        per_axis[axis] = [walk for walk in per_axis[axis] if _does(walk, own)]
     for chosen in product(*per_axis):
         if any(is_expanded for _, _, is_expanded in chosen):
             combination = _combine(expansion, factors, chosen, mesh)
             if combination is not None:
                 yield combination
+
+
+def _does(walked: tuple[Option, Walk, bool], wanted: AxisSignature) -> bool:
+    option, walk, _ = walked
+    return AxisSignature(option.signature.operands, walk.results) == wanted
 
 
 def _expanded_option(

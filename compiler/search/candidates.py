@@ -20,9 +20,9 @@ from partita.compiler.errors import BadPlacement
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.layout import largest_shard_numel, shard_shape
 from partita.compiler.ir.mesh import Mesh
-from partita.compiler.ir.program import Program
+from partita.compiler.ir.program import Program, info
 from partita.compiler.ir.sbp import Broadcast, Placement, Sharding, Split
-from partita.compiler.ir.signature import Signature
+from partita.compiler.ir.signature import AxisSignature, Signature
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.rules.calls import call_of, rule_and_factors
 from partita.compiler.rules.expansion import Expansion
@@ -37,6 +37,7 @@ from partita.compiler.rules.signatures import (
 )
 from partita.compiler.rules.walks import expanded_combinations
 from partita.compiler.search.problem import Choice
+from partita.compiler.search.within import Within
 
 SegmentsByFactor = Mapping[str, frozenset[Segments]]
 
@@ -108,9 +109,15 @@ class Candidates:
     """
 
     def __init__(
-        self, program: Program, rules: RuleSet, mesh: Mesh, hardware: Hardware
+        self,
+        program: Program,
+        rules: RuleSet,
+        mesh: Mesh,
+        hardware: Hardware,
+        within: Within = Within(),  # noqa: B008  # a value
     ) -> None:
         self.program = program
+        self.within = within
         self.rules = rules
         self.mesh = mesh
         self.hardware = hardware
@@ -121,7 +128,7 @@ class Candidates:
             if call not in memo:
                 memo[call] = rule_and_factors(rules, call)
             self.read[node] = memo[call]
-        self._priced: dict[tuple[Call, object], tuple[Priced, ...]] = {}
+        self._priced: dict[object, tuple[Priced, ...]] = {}
         self._expansions: dict[Call, Expansion] = {}
 
     @cached_property
@@ -152,9 +159,14 @@ class Candidates:
     def of_call(self, node: fx.Node) -> tuple[Priced, ...]:
         """Return what a call may take, all-``B`` first, each signature once."""
         segments = self.segmentations.of_factor.get(node, {})
-        key = (self.calls[node], tuple(sorted(segments.items())))
+        fixed = self.within.of_node(info(node).key)
+        key = (
+            self.calls[node],
+            tuple(sorted(segments.items())),
+            tuple(fixed.items()),
+        )
         if key not in self._priced:
-            self._priced[key] = self._price(node, segments)
+            self._priced[key] = self._price(node, segments, fixed)
         return self._priced[key]
 
     def expansion_of(self, node: fx.Node) -> Expansion:
@@ -165,19 +177,24 @@ class Candidates:
             self._expansions[call] = Expansion.of(self.rules, rule, call)
         return self._expansions[call]
 
-    def _price(self, node: fx.Node, segments: SegmentsByFactor) -> tuple[Priced, ...]:
+    def _price(
+        self,
+        node: fx.Node,
+        segments: SegmentsByFactor,
+        fixed: Mapping[int, AxisSignature],
+    ) -> tuple[Priced, ...]:
         call, (rule, factors) = self.calls[node], self.read[node]
         options = axis_options(rule, factors, segments)
         found: list[tuple[Combination, float]] = [
             (c, self._seconds(call, rule, factors, c))
-            for c in combinations(factors, options, self.mesh)
+            for c in combinations(factors, options, self.mesh, fixed)
         ]
         if rule.expand is not None and factors.expanded:
             expansion = self.expansion_of(node)
             found += [
                 (c, self._expanded_seconds(expansion, c))
                 for c in expanded_combinations(
-                    expansion, factors, options, segments, self.mesh
+                    expansion, factors, options, segments, self.mesh, fixed
                 )
             ]
         best: dict[Signature, Priced] = {}

@@ -146,9 +146,12 @@ class _Poser:
                 placements = [Placement.broadcast(self.mesh.ndim)]
             else:
                 placements = self.candidates.of_tensor(type_of(value), {})
+            name = f"{role.kind}:{role.name}"
+            offered = [p for p in placements if p is not None]
+            placements = self.candidates.within.of_leaf(name, offered)
             search_nodes.append(
                 SearchNode(
-                    f"{role.kind}:{role.name}",
+                    name,
                     tuple(Choice(Signature((p,), ()), 0.0) for p in placements if p),
                     ((at[value.node], value.index),),
                     (),
@@ -230,6 +233,7 @@ class _Poser:
             whole = Placement.broadcast(self.mesh.ndim)
             placements = [whole, *sorted({w for w in wants if _is_stored(w)}, key=str)]
             placements = list(dict.fromkeys(placements))
+        placements = self.candidates.within.of_leaf(info(node).key, placements)
         return tuple(
             Choice(Signature((), (p,)), self._update_seconds(role, type_, p))
             for p in placements

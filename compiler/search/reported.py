@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping
 
 from torch import fx
 
+from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import info
 from partita.compiler.ir.sbp import Broadcast
 from partita.compiler.ir.signature import Signature
 from partita.compiler.plan.document import Node
 from partita.compiler.plan.reported import DerivedRow, Reported, ReportKind
+from partita.compiler.rules.signatures import axis_options, fits
 from partita.compiler.search.candidates import Candidates
 from partita.compiler.search.pose import Posed
 
@@ -57,9 +59,14 @@ def _without_split(
         is_large = any(t is not None and t.numel > 1 for t in call.results)
         if decided is None or not decided.seconds or not is_large:
             continue
-        offered = [priced.choice.signature for priced in candidates.of_call(node)]
+        rule, factors = candidates.read[node]
+        splits = [o for o in axis_options(rule, factors, {}) if o.factor is not None]
+        if any(factor in factors.sizes for factor in factors.expanded) and rule.expand:
+            continue
         for axis, size in enumerate(candidates.mesh.sizes):
-            if size > 1 and all(_repeats(signature, axis) for signature in offered):
+            alone = Mesh(alone=size)
+            could = any(fits(factors, (option,), alone) for option in splits)
+            if size > 1 and _repeats(decided.signature, axis) and not could:
                 yield node
                 break
 

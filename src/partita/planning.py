@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any, cast
 
 import torch
@@ -15,12 +17,13 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.document import LossKind, PlanOptions, SearchResult
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.units import format_bytes, parse_bytes
+from partita.compiler.search.by_axes import Choose, choose_by_axes, steps_of
 from partita.compiler.search.candidates import Candidates
 from partita.compiler.search.decide import Found, decide
 from partita.compiler.search.fusion import add_fusion
 from partita.compiler.search.pose import Posed, pose
 from partita.compiler.search.problem import made_placement
-from partita.compiler.search.solver import solve
+from partita.compiler.search.solver import Solution, solve
 from partita.options import Options
 from partita.passes.expand_ops import ExpandOps
 from partita.rules_for import rules_for
@@ -29,15 +32,15 @@ from partita.version import __version__
 
 @dataclass(frozen=True)
 class Planner:
-    """One captured model and its search problem; makes plans from assignments.
+    """One captured model on one mesh; makes plans of it, searched or drawn.
 
     ``plan`` uses it once; tests and tools that want several plans of one model on one
     mesh keep it, since capturing and posing take longer than deciding.
     """
 
     captured: Captured
-    posed: Posed
     class_name: str
+    mesh: Mesh
     options: Options
 
     @classmethod
@@ -49,7 +52,7 @@ class Planner:
         mesh: Mesh,
         options: Options,
     ) -> Planner:
-        """Capture ``model`` and pose its problem on ``mesh``; see ``plan``."""
+        """Capture ``model``, to be planned on ``mesh``; see ``plan``."""
         captured = capture(model, args, kwargs, loss=options.loss, train=options.train)
         return cls.on(captured, type(model).__name__, mesh, options)
 
@@ -57,34 +60,60 @@ class Planner:
     def on(
         cls, captured: Captured, class_name: str, mesh: Mesh, options: Options
     ) -> Planner:
-        """Pose the problem of a captured model on ``mesh``."""
+        """Plan a captured model on ``mesh``."""
+        return cls(captured, class_name, mesh, options)
+
+    @cached_property
+    def posed(self) -> Posed:
+        """The search problem on all axes at once."""
+        options, program = self.options, self.captured.program.with_mesh(self.mesh)
         hardware = load_hardware(options.hardware)
-        program = captured.program.with_mesh(mesh)
-        candidates = Candidates(program, options.rules, mesh, hardware)
-        posed = pose(candidates, options.pins, options.optimizer)
-        return cls(captured, posed, class_name, options)
+        candidates = Candidates(program, options.rules, self.mesh, hardware)
+        return pose(candidates, options.pins, options.optimizer)
 
     def search(self) -> Plan:
         """Return the cheapest plan that the solver finds in its time."""
-        solution = solve(self.posed.problem, self.options.time_limit)
+        steps = len(steps_of(self.mesh))
+        solved: list[Solution] = []
+
+        def choose(posed: Posed) -> Sequence[int]:
+            solved.append(solve(posed.problem, self.options.time_limit / steps))
+            return solved[-1].choices
+
+        posed, choices = self._choose(choose)
+        last = solved[-1]
         result = SearchResult(
-            solution.solver, solution.status, solution.gap, solution.wall_s
+            last.solver if steps == 1 else f"{last.solver}, axis by axis",
+            last.status if steps == 1 else "not compared with all",
+            last.gap if steps == 1 else None,
+            sum(solution.wall_s for solution in solved),
         )
-        return self.decide(Found(solution.choices, result))
+        return self.decide(Found(choices, result), posed)
 
     def random(self, seed: int) -> Plan:
         """Return a plan of choices drawn at random among all that are legal."""
         rng = random.Random(seed)
-        nodes = self.posed.problem.nodes
-        choices = [rng.randrange(len(node.choices)) for node in nodes]
-        for tie in self.posed.problem.ties:
-            stored = made_placement(nodes[tie.first].choices[choices[tie.first]], 0)
-            wants = [c.signature.operands[0] for c in nodes[tie.second].choices]
-            choices[tie.second] = wants.index(stored)
-        return self.decide(Found(choices, SearchResult("random", "drawn", None, 0.0)))
+        posed, choices = self._choose(partial(_draw, rng))
+        result = SearchResult("random", "drawn", None, 0.0)
+        return self.decide(Found(choices, result), posed)
 
-    def decide(self, found: Found) -> Plan:
-        """Return the plan of one assignment.
+    def _choose(self, choose: Choose) -> tuple[Posed, Sequence[int]]:
+        """Return a posed problem of the mesh and a choice per node of it."""
+        if len(steps_of(self.mesh)) == 1:
+            return self.posed, choose(self.posed)
+        options = self.options
+        return choose_by_axes(
+            self.captured.program,
+            options.rules,
+            self.mesh,
+            load_hardware(options.hardware),
+            options.pins,
+            options.optimizer,
+            choose,
+        )
+
+    def decide(self, found: Found, posed: Posed | None = None) -> Plan:
+        """Return the plan of one assignment; ``posed`` is the problem it is of.
 
         Raises:
             NoSolution: when it is predicted to need more than ``Options(memory=)``.
@@ -93,7 +122,7 @@ class Planner:
         limit = None if options.memory is None else parse_bytes(options.memory)
         plan = decide(
             self.captured,
-            self.posed,
+            posed or self.posed,
             found,
             version=__version__,
             class_name=self.class_name,
@@ -115,6 +144,17 @@ class Planner:
             program = ExpandOps(plan, options.rules).run(self.captured.program)
             plan = add_fusion(plan, program, options.rules)
         return replace(plan, loss_function=options.loss)
+
+
+def _draw(rng: random.Random, posed: Posed) -> list[int]:
+    """Return a choice per node, drawn at random; what is tied follows."""
+    nodes = posed.problem.nodes
+    choices = [rng.randrange(len(node.choices)) for node in nodes]
+    for tie in posed.problem.ties:
+        stored = made_placement(nodes[tie.first].choices[choices[tie.first]], 0)
+        wants = [c.signature.operands[0] for c in nodes[tie.second].choices]
+        choices[tie.second] = wants.index(stored)
+    return choices
 
 
 def plan(

@@ -83,7 +83,7 @@ def _prove(rule: Rule, call: Call) -> int | str:
     except RuleDisproved as error:
         return f"rule disproved: {error}"
     except BadRule as error:
-        return str(error)
+        return f"{call.op} on {[str(t) for t in call.operands]}: {error}"
 
 
 def _of_any_magnitude(sample: Sample) -> list[Sample]:

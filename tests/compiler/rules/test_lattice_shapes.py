@@ -66,10 +66,10 @@ def test_row_states_these_dims(sample: Sample, text: str) -> None:
 @pytest.mark.parametrize(
     ("how", "keeps", "text", "linear"),
     [
-        ("sum", True, "d0 ?, d0 i, d0 i -> d0 ?", "0+2"),
-        ("sum", False, "d0 ?, d0 ?, d0 ? -> d0 ?", "0+2"),
-        ("mean", True, "d0 ?, d0 ?, d0 ? -> d0 ?", "0+2"),
-        ("amax", True, "d0 ?, d0 ?, d0 ? -> d0 ?", ""),
+        ("sum", True, "d0 n!, d0 i, d0 i -> d0 n!", "0+2"),
+        ("sum", False, "d0 n!, d0 ?, d0 ? -> d0 n!", "0+2"),
+        ("mean", True, "d0 n!, d0 ?, d0 ? -> d0 n!", "0+2"),
+        ("amax", True, "d0 n!, d0 ?, d0 ? -> d0 n!", ""),
     ],
 )
 def test_scatter_reduce_adds_up_where_it_sums(
