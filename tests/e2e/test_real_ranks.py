@@ -159,6 +159,14 @@ def test_two_by_two_ranks_train_as_one_process_does(name: str) -> None:
     _check(name, pt.Mesh(dp=2, tp=2), options, torch.float32)
 
 
+def test_a_split_vocabulary_trains_as_one_process_does() -> None:
+    pins = {
+        "transformer.wte.weight": "S(0) use=S(0)",
+        "_log_softmax/0": "S(1)",  # reduced by maxima and sums over the ranks
+    }
+    _check("gpt2", pt.Mesh(tp=2), pt.Options(pins=pins), torch.float64)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("mesh", [pt.Mesh(tp=4), pt.Mesh(dp=2, tp=2)], ids=str)
