@@ -2,6 +2,8 @@
 
 import faulthandler
 import os
+import sys
+from collections.abc import Generator
 
 import hypothesis
 import pytest
@@ -40,3 +42,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not torch.cuda.is_available():
         for item in on_gpu:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture(autouse=True)
+def _no_process_group_is_left() -> Generator[None]:  # pyright: ignore[reportUnusedFunction]
+    """End what a program in this process started, so that tests run in any order."""
+    yield
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
