@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _no_process_group_is_left() -> Generator[None]:  # pyright: ignore[reportUnusedFunction]
+def _no_process_group_is_left() -> Generator[None]:
     """End what a program in this process started, so that tests run in any order."""
     yield
     torch = sys.modules.get("torch")

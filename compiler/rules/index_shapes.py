@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -116,7 +117,7 @@ def index_put(call: Call) -> str:
         found = ["?" if name.startswith("i") else name for name in found]
     values = call.operands[-1]
     stated = found[len(found) - values.ndim :]
-    if _broadcasts_along_indices(found, stated, values):
+    if _broadcasts_along_indices(found, stated, values, call.operands[1:-1]):
         return whole(call)
     return arrow(
         [" ".join(names), *indices, " ".join(stated) or "?"], [" ".join(names)]
@@ -124,10 +125,15 @@ def index_put(call: Call) -> str:
 
 
 def _broadcasts_along_indices(
-    found: list[str], stated: list[str], values: TensorType
+    found: list[str],
+    stated: list[str],
+    values: TensorType,
+    indices: Sequence[TensorType],
 ) -> bool:
+    shape = torch.broadcast_shapes(*(index.shape for index in indices))
+    long = {f"i{dim}" for dim, size in enumerate(shape) if size > 1}
     wide = {name for name, size in zip(stated, values.shape, strict=True) if size > 1}
-    return any(name.startswith("i") and name not in wide for name in found)
+    return any(name in long and name not in wide for name in found)
 
 
 def index_put_sum(call: Call) -> str:
@@ -166,7 +172,8 @@ def index_put_rows(call: Call) -> str:
         found = ["?" if name.startswith("i") else name for name in found]
     values = call.operands[-1]
     stated = found[len(found) - values.ndim :]
-    if _broadcasts_along_indices(found, stated, values):
+    given = call.operands[1 + len(rows) : -1]
+    if _broadcasts_along_indices(found, stated, values, given):
         indices = ["?"] * len(indices)
         stated = ["?" if name.startswith("i") else name for name in stated]
     operands = [" ".join(names), *rows, *indices, " ".join(stated) or "?"]

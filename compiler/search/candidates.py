@@ -269,7 +269,7 @@ class Candidates:
                 placement = Placement(shardings)
             except BadPlacement:
                 continue
-            if self._every_rank_has_some(type_, placement):
+            if placement.is_broadcast or self._every_rank_has_some(type_, placement):
                 found.append(placement)
         return tuple(found)
 

@@ -11,7 +11,7 @@ from tests.compiler.search.hand_made import machine
 from tests.models import zoo
 from torch import Tensor, nn
 
-from partita import Mesh, Options, Plan, plan
+from partita import Mesh, Options, Plan, plan, verify
 from partita.compiler.errors import BadMesh, BadOptions, CaptureFailed, NoSolution
 from partita.compiler.plan.document import LossKind
 from partita.planning import Planner
@@ -126,3 +126,22 @@ def test_a_mesh_of_another_type_is_refused() -> None:
     mesh: Any = (2, 2)
     with pytest.raises(BadMesh, match=r"mesh is \(2, 2\); want Mesh"):
         plan(nn.Linear(2, 2), torch.ones(2, 2), mesh=mesh)
+
+
+class WithNothing(torch.nn.Module):
+    """One of its parameters has no elements, as some configurations make them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.randn(4, 4))
+        self.none = torch.nn.Parameter(torch.randn(0, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x @ self.w, self.none]).square().sum()
+
+
+def test_a_parameter_without_elements_is_whole() -> None:
+    model, x = WithNothing(), torch.randn(4, 4)
+    found = plan(model, x, mesh=Mesh(tp=2))
+    assert str(found.parameters["none"].placements.storage) == "(B,)"
+    assert verify(model, x, plan=found).ok

@@ -256,6 +256,7 @@ def indices() -> Iterator[Sample]:
     yield call("index_put", x(4, 6), [ints(0, 4, 8)], x(8, 6), True)
     yield call("index_put", x(4, 6), [ints(0, 4, 8)], x(6), True)
     yield call("index_put", x(4, 6), [None, torch.tensor([3, 1])], x(4, 2))
+    yield call("index_put", x(4, 6, 2), [None, torch.tensor([3])], x(4, 1, 2), True)
     yield call("index_put", x(4, 6), [torch.tensor([3, 1])], x())
     bits = mask(4, 6), [ints(0, 4, 8)], mask(8, 6)
     yield call("index_put", *bits, True)
