@@ -13,14 +13,19 @@ from torch import fx
 
 from partita.compiler.capture import attention as attention  # defines the op
 from partita.compiler.capture.draws import rewrite_draws
+from partita.compiler.capture.keys import short_op
 from partita.compiler.capture.torch_private import pytree
 from partita.compiler.ir.program import (
     InputKind,
     InputRole,
+    NodeInfo,
+    Phase,
     Program,
     Value,
+    info,
     operand_nodes,
     operands,
+    set_info,
     type_of,
     value_of,
 )
@@ -151,7 +156,7 @@ def canonicalize(program: Program) -> Program:
     * constants are ``full`` of a stated shape; splits and slices state sizes and
       bounds; ``cat`` has no empty operands
     * random numbers are drawn by seed and element (random_numbers.py)
-    * equal ranges are one: draws and masks count the same positions over and over
+    * positions that are counted (``arange`` of integers) are constants
 
     Raises:
         CaptureFailed: for an op that draws in a way that depends on the layout.
@@ -171,23 +176,45 @@ def canonicalize(program: Program) -> Program:
         elif rewrite := _REWRITES.get(node.target):
             rewrite(node)
     graph.eliminate_dead_code()
-    _share_ranges(graph)
-    program = _without_unused_constants(program)
+    program = _with_counted_constants(_without_unused_constants(program))
     graph.lint()
     program.graph_module.recompile()
     return program
 
 
-def _share_ranges(graph: fx.Graph) -> None:
-    first: dict[object, fx.Node] = {}
-    for node in list(graph.nodes):
-        if node.target in _RANGES and not operand_nodes(node):
-            same = (node.target, node.args, tuple(sorted(node.kwargs.items(), key=str)))
-            if same in first:
-                node.replace_all_uses_with(first[same])
-                graph.erase_node(node)
-            else:
-                first[same] = node
+def _with_counted_constants(program: Program) -> Program:
+    """Return the program with positions that it counts as constants, equal ones as one.
+
+    Draws, masks and tables count the same positions in every step; a constant is made
+    once, and a rank holds the part of it that it needs.
+    """
+    inputs, constants = list(program.inputs), dict(program.constants)
+    made: dict[str, fx.Node] = {}
+    for node in list(program.graph.nodes):
+        if node.target not in _RANGES or operand_nodes(node):
+            continue
+        fact = info(node)
+        (type_,) = fact.types
+        if type_ is None or type_.dtype.is_floating_point:
+            continue
+        if type_.numel > _MOST_COUNTED:
+            continue
+        numbers = ",".join(str(arg) for arg in node.args)
+        name = f"{short_op(node)}({numbers}):{type_}"
+        if name not in made:
+            kwargs = {**node.kwargs, "device": torch.device("cpu")}
+            constants[name] = node.target(*node.args, **kwargs)
+            last = program.graph.find_nodes(op="placeholder")[-1]
+            with program.graph.inserting_after(last):
+                made[name] = program.graph.placeholder(f"counted_{len(made)}")
+            made[name].meta = {}
+            role = InputRole(InputKind.CONSTANT, name)
+            key = f"{role.kind}:{role.name}"
+            set_info(made[name], NodeInfo(key, Phase.FORWARD, fact.types))
+            inputs.append(role)
+        node.replace_all_uses_with(made[name])
+        program.graph.erase_node(node)
+    return replace(program, inputs=tuple(inputs), constants=constants)
 
 
 def _without_unused_constants(program: Program) -> Program:
@@ -277,7 +304,14 @@ def _to_full(node: fx.Node) -> None:
     node.kwargs = {"dtype": type_.dtype, "device": device}
 
 
-_RANGES = {aten.arange.default, aten.arange.start, aten.arange.start_step}
+_RANGES: set[object] = {
+    aten.arange.default,
+    aten.arange.start,
+    aten.arange.start_step,
+    aten.tril_indices.default,
+    aten.triu_indices.default,
+}
+_MOST_COUNTED = 1 << 16
 
 _CONSTANTS: dict[object, int] = {
     aten.zeros.default: 0,

@@ -219,7 +219,7 @@ def test_an_input_may_leave_as_it_came(op: Callable[..., Any]) -> None:
     assert show(canonicalize(b.program())) == "output:y = input:x"
 
 
-def test_equal_ranges_are_one() -> None:
+def test_counted_positions_are_constants_and_equal_ones_one() -> None:
     class Positions(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -231,5 +231,8 @@ def test_equal_ranges_are_one() -> None:
             return (x * self.w * first + second * other).sum()
 
     program = capture(Positions(), (torch.ones(6),), {}).program
-    names = [op_name(node) for node in program.calls()]
-    assert len([name for name in names if "arange" in name]) == 2
+    assert [op_name(n) for n in program.calls() if "arange" in op_name(n)] == []
+    assert {name: c.tolist() for name, c in program.constants.items()} == {
+        "arange(6):i64[6]": [0, 1, 2, 3, 4, 5],
+        "arange.start_step(0,12,2):i64[6]": [0, 2, 4, 6, 8, 10],
+    }
