@@ -326,6 +326,7 @@ def verify(
     *args: Any,
     plan: Plan,
     loss: LossFunction | None = None,
+    rules: RuleSet = default_rules,
     **kwargs: Any,
 ) -> Report:
     """Check that ``plan`` computes what ``model`` computes.
@@ -339,6 +340,7 @@ def verify(
         args: inputs, as the model is called with.
         plan: what is checked.
         loss: the function of ``Options(loss=...)`` for a plan loaded from a file.
+        rules: the table that the plan was made with.
         kwargs: keyword inputs.
 
     Raises:
@@ -354,4 +356,4 @@ def verify(
     captured = capture_for(model, plan, spec, loss)
     draws = captured.program.draws
     verifier = Verifier.of(model, args, kwargs, loss, plan.options.train, draws)
-    return verifier.verify_captured(captured, plan)
+    return verifier.verify_captured(captured, plan, rules)

@@ -67,8 +67,10 @@ def test_a_row_is_derived_reported_and_carried_by_the_plan(tmp_path: Path) -> No
 def test_a_rule_of_the_user_is_taken_when_it_holds() -> None:
     rules = pt.default_rules.with_(pt.Rule(OP, "r ? -> r ?"))
     options = pt.Options(rules=rules, hardware=FREE)
-    plan = pt.plan(Sharing(), torch.randn(4, 6), mesh=TP, options=options)
+    model, x = Sharing(), torch.randn(4, 6)
+    plan = pt.plan(model, x, mesh=TP, options=options)
     assert plan.derived_rules == ()
+    assert pt.verify(model, x, plan=plan, rules=rules).ok
     assert str(plan.nodes[KEY].signature) == "(S(0),) -> (S(0),)"
 
 
