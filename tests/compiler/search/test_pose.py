@@ -189,7 +189,7 @@ def test_use_that_no_rule_allows_is_named() -> None:
     norm = "blocks.a.0"
     pins = {f"{norm}.weight": "B use=P(sum)"}
     with pytest.raises(NoSolution) as caught:
-        planner(small.Chain("a"), small.batch(), mesh=TP, pins=pins)
+        planner(small.Chain("a"), small.batch(), mesh=TP, pins=pins).search()
     message = f"pin '{norm}.weight': {norm}/native_layer_norm/0 (aten.native_layer_norm"
     assert str(caught.value).startswith(message)
     assert str(caught.value).endswith(") has no signature with that placement")
