@@ -15,17 +15,21 @@ def on_device(module: fx.GraphModule, device: torch.device) -> fx.GraphModule:
     Every device that an op names is replaced, and given where an op that makes a tensor
     out of none names none; so too in the modules that it calls.
     """
-    graph = fx.Graph()
-    graph.output(graph.graph_copy(module.graph, val_map={}))
-    for node in graph.nodes:
+    copy = uncompiled(module, _moved(module.graph, device))
+    for name, region in module.named_children():
+        if isinstance(region, fx.GraphModule):
+            copy.add_module(name, fx.GraphModule(region, _moved(region.graph, device)))
+    return copy
+
+
+def _moved(graph: fx.Graph, device: torch.device) -> fx.Graph:
+    moved = fx.Graph()
+    moved.output(moved.graph_copy(graph, val_map={}))
+    for node in moved.nodes:
         node.args, node.kwargs = map_aggregate(
             (node.args, node.kwargs),
             lambda leaf: device if isinstance(leaf, torch.device) else leaf,
         )
         if makes_tensors(node.target):
             node.kwargs = {**node.kwargs, "device": device}
-    copy = uncompiled(module, graph)
-    for name, child in module.named_children():
-        if isinstance(child, fx.GraphModule):
-            copy.add_module(name, on_device(child, device))
-    return copy
+    return moved
