@@ -18,7 +18,7 @@ from partita.compiler.rules.rule import RuleSet
 from partita.compiler.search.candidates import Candidates
 from partita.compiler.search.pins import parse_pin
 from partita.compiler.search.pose import Posed, pose
-from partita.compiler.search.within import Within
+from partita.compiler.search.within import NOTHING_DECIDED, Within
 
 MOST_AXES = 2
 """So many axes of more than one rank are searched at once."""
@@ -62,7 +62,7 @@ def choose_by_axes(
         NoSolution: when a pin leaves a node nothing to choose.
     """
     found: tuple[Posed, Sequence[int]] | None = None
-    within, decided = Within(), set[int]()
+    within, decided = NOTHING_DECIDED, set[int]()
     for step in steps_of(mesh):
         decided |= set(step)
         sizes = {

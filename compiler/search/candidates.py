@@ -37,7 +37,7 @@ from partita.compiler.rules.signatures import (
 )
 from partita.compiler.rules.walks import expanded_combinations
 from partita.compiler.search.problem import Choice
-from partita.compiler.search.within import Within
+from partita.compiler.search.within import NOTHING_DECIDED, Within
 
 SegmentsByFactor = Mapping[str, frozenset[Segments]]
 
@@ -114,7 +114,7 @@ class Candidates:
         rules: RuleSet,
         mesh: Mesh,
         hardware: Hardware,
-        within: Within = Within(),  # noqa: B008  # a value
+        within: Within = NOTHING_DECIDED,
     ) -> None:
         self.program = program
         self.within = within

@@ -45,6 +45,9 @@ class Within:
         return list(found)
 
 
+NOTHING_DECIDED = Within()
+
+
 def _along(signature: Signature, axis: int) -> AxisSignature:
     return AxisSignature(
         tuple(placement.shardings[axis] for placement in signature.operands),

@@ -30,6 +30,7 @@ from partita.compiler.ir.sbp import Broadcast, Partial, Placement
 from partita.lowering import Lowered
 from partita.passes.expand_ops import ExpandOps
 from partita.passes.promote_precision import promote_precision
+from partita.relative_error import largest_of, relative_error
 from partita.runtime.feeds import FeedKey, shards_of
 from partita.runtime.shards import assemble, take_shard
 from partita.runtime.virtual import run_all
@@ -191,18 +192,17 @@ def _error_of_shards(
 def _error(
     found: torch.Tensor, wanted: torch.Tensor, whole: torch.Tensor | None = None
 ) -> float:
-    """Return the largest difference, relative to the largest value wanted."""
-    if found.shape != wanted.shape or found.dtype != wanted.dtype:
+    """Return the relative error; where both are NaN, as masked rows are, there is none.
+
+    It is relative to the largest value of ``whole``, of ``wanted`` unless given.
+    """
+    if found.dtype != wanted.dtype:
         return float("inf")
-    if not wanted.numel() or torch.equal(found, wanted):
-        return 0.0
-    a, b = found.to(torch.complex128), wanted.to(torch.complex128)
-    same = (a == b) | (a.isnan() & b.isnan())
-    gap = float((a - b).abs().where(~same, 0.0).max())
-    scale = (wanted if whole is None else whole).to(torch.complex128).abs()
-    finite = scale[scale.isfinite()]
-    largest = float(finite.max()) if finite.numel() else 0.0
-    return gap / max(largest, 1e-300) if gap == gap else float("inf")
+    if found.shape == wanted.shape:
+        both = found.isnan() & wanted.isnan()
+        found, wanted = found.masked_fill(both, 0), wanted.masked_fill(both, 0)
+    scale = largest_of(wanted if whole is None else whole)
+    return relative_error(found, wanted, max(scale, 1e-300))
 
 
 def _describe(node: fx.Node, error: float) -> str:

@@ -54,14 +54,7 @@ class Planner:
     ) -> Planner:
         """Capture ``model``, to be planned on ``mesh``; see ``plan``."""
         captured = capture(model, args, kwargs, loss=options.loss, train=options.train)
-        return cls.on(captured, type(model).__name__, mesh, options)
-
-    @classmethod
-    def on(
-        cls, captured: Captured, class_name: str, mesh: Mesh, options: Options
-    ) -> Planner:
-        """Plan a captured model on ``mesh``."""
-        return cls(captured, class_name, mesh, options)
+        return cls(captured, type(model).__name__, mesh, options)
 
     @cached_property
     def posed(self) -> Posed:
@@ -198,7 +191,7 @@ def plan(
     options = replace(options, rules=rules_for(captured.program, options.rules))
     meshes = _meshes(devices) if mesh is None else [mesh]
     plans = [
-        Planner.on(captured, type(model).__name__, tried, options).search()
+        Planner(captured, type(model).__name__, tried, options).search()
         for tried in meshes
     ]
     return min(plans, key=lambda found: found.predicted.seconds)

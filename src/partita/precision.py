@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -40,31 +40,6 @@ def own_tolerance(local: LocalProgram) -> float:
     dtypes = {t.dtype for t in types if t.dtype.is_floating_point}
     coarse = [d for d in dtypes if d.itemsize < torch.float32.itemsize]
     return max(OWN_TOLERANCE, *(4 * torch.finfo(dtype).eps for dtype in coarse), 0.0)
-
-
-def largest_of(value: torch.Tensor) -> float:
-    """Return the largest finite magnitude, 0 where there is none."""
-    wide = value.to(torch.complex128 if value.is_complex() else torch.float64)
-    finite = wide[wide.isfinite()].abs()
-    return float(finite.max()) if finite.numel() else 0.0
-
-
-def scale_floor(
-    name: str, largest_gradient: float, *values: Mapping[str, torch.Tensor]
-) -> float:
-    """Return the least that an error of the tensor called ``name`` is relative to."""
-    if name.startswith("buffer:"):
-        module = name.rpartition(".")[0]
-        beside = [
-            tensor
-            for tensors in values
-            for other, tensor in tensors.items()
-            if other.startswith("buffer:") and other.rpartition(".")[0] == module
-        ]
-        floats = [tensor for tensor in beside if tensor.is_floating_point()]
-        return 1e-3 * max(map(largest_of, floats), default=0.0)
-    is_gradient = ":" not in name and name != "loss"
-    return 1e-3 * largest_gradient if is_gradient else 0.0
 
 
 def doubled(model: torch.nn.Module) -> torch.nn.Module:

@@ -45,10 +45,9 @@ from partita.precision import (
     ConstantDtypes,
     double_precision,
     doubled,
-    largest_of,
     own_tolerance,
-    scale_floor,
 )
+from partita.relative_error import largest_of, relative_error, scale_floor
 from partita.report import Report
 from partita.runtime.feeds import FeedKey, shards_of
 from partita.runtime.shards import take_shard
@@ -127,21 +126,6 @@ class Reference:
             for name, value in self.values.items()
             if name in other.values
         }
-
-
-def _widest(value: torch.Tensor) -> torch.Tensor:
-    return value.to(torch.complex128 if value.is_complex() else torch.float64)
-
-
-def relative_error(found: torch.Tensor, wanted: torch.Tensor, scale: float) -> float:
-    """Return max|found - wanted| / scale; infinity for other shapes or for NaN."""
-    if found.shape != wanted.shape:
-        return float("inf")
-    if not wanted.numel():
-        return 0.0
-    a, b = _widest(found), _widest(wanted)
-    worst = float(torch.where(a == b, 0.0, (a - b).abs()).max())
-    return worst / scale if worst == worst else float("inf")
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ def _check(name: str, mesh: Mesh) -> None:
     options = Options(hardware="cpu-gloo-free", time_limit=LIMIT_S)
     captured, _ = _captured(name)
     assert bool(captured.program.draws) == (name not in WITHOUT_DRAWS)
-    planner = Planner.on(captured, name, mesh, options)
+    planner = Planner(captured, name, mesh, options)
     plan = planner.search()
     unknown = [r.op for r in plan.reported if r.kind is not ReportKind.WHOLE]
     assert unknown == [], "every op has a row"

@@ -157,7 +157,7 @@ def tensor_parallel_plan(name: str, mesh: str) -> Plan:
     model, _, _ = ZOO[name]()
     pins = tensor_parallel_pins(model, Mesh.parse(mesh).ndim)
     options = Options(hardware="cpu-gloo-free", pins=pins, fuse=False)
-    return Planner.on(captured(name), name, Mesh.parse(mesh), options).search()
+    return Planner(captured(name), name, Mesh.parse(mesh), options).search()
 
 
 def run_step(

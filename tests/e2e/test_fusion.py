@@ -32,7 +32,7 @@ def planned(name: str, mesh: str) -> tuple[Captured, pt.Plan]:
     model, args, kwargs = ZOO[name]()
     captured = capture(model, args, kwargs)
     options = pt.Options(hardware=slow_memory(), fuse=True, time_limit=20.0)
-    plan = Planner.on(captured, name, pt.Mesh.parse(mesh), options).search()
+    plan = Planner(captured, name, pt.Mesh.parse(mesh), options).search()
     return captured, plan
 
 

@@ -40,7 +40,7 @@ def _verifier(name: str) -> Verifier:
 
 
 def _planner(name: str, mesh: Mesh, options: Options) -> Planner:
-    return Planner.on(_captured(name), name, mesh, options)
+    return Planner(_captured(name), name, mesh, options)
 
 
 def _assert_verified(name: str, plan: Plan) -> None:

@@ -40,7 +40,7 @@ def test_logits_and_table_stay_split_from_end_to_end(mesh: pt.Mesh) -> None:
     split = f"({', '.join(['B'] * (mesh.ndim - 1) + ['S(0)'])},)"
     options = pt.Options(pins={TABLE: f"{split} use={split}"}, time_limit=30)
     captured = capture(model, (), batch)
-    plan = Planner.on(captured, "GPT2", mesh, options).search()
+    plan = Planner(captured, "GPT2", mesh, options).search()
 
     assert {"_log_softmax/0", "gather/0", "transformer.wte/embedding/0"} <= set(
         plan.expanded

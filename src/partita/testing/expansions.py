@@ -15,7 +15,7 @@ from torch.fx.node import map_arg
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import info, op_name
 from partita.compiler.ir.signature import Signature
-from partita.compiler.rules.agreement import agrees, scale_of, tolerance_of
+from partita.compiler.rules.agreement import scale_of, tolerance_of
 from partita.compiler.rules.expansion import Expansion
 from partita.compiler.rules.factors import read
 from partita.compiler.rules.rule import RuleSet
@@ -25,6 +25,7 @@ from partita.testing.prover import (
     RuleDisproved,
     Sample,
     call_of,
+    difference,
     prove_signature,
 )
 
@@ -81,20 +82,12 @@ def _run(expansion: Expansion, sample: Sample) -> dict[fx.Node, Sample]:
                 raise _wrong(sample, index, "is there in only one of the two")
             continue
         found: torch.Tensor = values[result]
-        if problem := _difference(found, want, sample):
+        tolerance = tolerance_of((*sample.tensors, want))
+        if problem := difference(found, want, tolerance, scale_of((want, found))):
             raise _wrong(sample, index, problem)
     for part in expansion.parts:
         _check_types(part, values[part])
     return samples
-
-
-def _difference(found: torch.Tensor, want: torch.Tensor, sample: Sample) -> str:
-    if found.shape != want.shape or found.dtype != want.dtype:
-        return f"is {found.dtype} {list(found.shape)}"
-    tolerance = tolerance_of((*sample.tensors, want))
-    if agrees(found, want, tolerance, scale_of((want, found))):
-        return ""
-    return f"is {found.flatten()[:8].tolist()}; want {want.flatten()[:8].tolist()}"
 
 
 def _check_types(part: fx.Node, made: Any) -> None:

@@ -22,7 +22,7 @@ CUBE = Mesh(dp=2, cp=2, tp=2)
 def planner(mesh: Mesh, pins: dict[str, str] | None = None) -> Planner:
     model, args, kwargs = zoo.mlp()
     options = pt.Options(hardware="cpu-gloo-free", pins=pins or {})
-    return Planner.on(capture(model, args, kwargs), "mlp", mesh, options)
+    return Planner(capture(model, args, kwargs), "mlp", mesh, options)
 
 
 def assert_equal(plan: Plan) -> None:

@@ -43,7 +43,7 @@ def captured(name: str) -> Captured:
 @lru_cache(maxsize=2)
 def planner(name: str, mesh: str) -> Planner:
     options = Options(hardware=hardware())
-    return Planner.on(captured(name), name, Mesh.parse(mesh), options)
+    return Planner(captured(name), name, Mesh.parse(mesh), options)
 
 
 def groups_of(name: str, plan: Plan) -> tuple[fusion.Group, ...]:
@@ -139,6 +139,6 @@ def test_what_is_saved_is_predicted() -> None:
 def test_options_write_groups_only_when_asked() -> None:
     for fuse in (False, True):
         options = Options(hardware=hardware(), fuse=fuse)
-        plan = Planner.on(captured("mlp"), "mlp", Mesh(tp=2), options).search()
+        plan = Planner(captured("mlp"), "mlp", Mesh(tp=2), options).search()
         assert bool(plan.fusion) is fuse
     assert Options().fuse is False
