@@ -180,11 +180,6 @@ def index_put_rows(call: Call) -> str:
     return arrow(operands, [" ".join(names)])
 
 
-def index_put_rows_sum(call: Call) -> str:
-    """Return the source plus the values, if they are added."""
-    return f"0+{len(call.operands) - 1}" if call.args[6] else ""
-
-
 def gather_rows(call: Call) -> str:
     """Return the dims of ``gather``, whose gathered one adds up over its rows."""
     (dim,) = ints(call.args[2])
@@ -198,11 +193,15 @@ def gather_rows(call: Call) -> str:
 
 
 def scatter_rows(call: Call) -> str:
-    """Return the dims of ``scatter``, whose scattered one keeps its rows."""
+    """Return the dims of ``scatter``, whose scattered one keeps its rows.
+
+    What is added may come in parts.
+    """
     (dim,) = ints(call.args[2])
     x, _, index, source = call.operands
     sizes = zip(dim_names(x.ndim), x.shape, index.shape, source.shape, strict=True)
     names = [name if len({a, b, c}) == 1 else "?" for name, a, b, c in sizes]
     found = list(names)
-    names[dim], found[dim] = "n", "?"
+    parts = bool(call.args[6]) and index.shape[dim] == source.shape[dim]
+    names[dim], found[dim] = "n", "i" if parts else "?"
     return arrow([" ".join(names), "n", *[" ".join(found)] * 2], [" ".join(names)])

@@ -353,7 +353,7 @@ ROWS = (
     Rule("aten.permute.default", s.permute, linear="0", free=True),
     Rule("aten.pixel_shuffle.default", la.pixel_shuffle, linear="0"),
     Rule("aten.pixel_unshuffle.default", la.pixel_unshuffle, linear="0"),
-    Rule("aten.polar.default", s.elementwise),
+    Rule("aten.polar.default", s.elementwise, linear="0"),
     Rule("aten.polygamma.default", "* -> *"),
     Rule("aten.pow.Scalar", "* -> *"),
     Rule("aten.pow.Tensor_Scalar", "* -> *"),
@@ -565,9 +565,9 @@ ROWS = (
         flops="2 s k n",
     ),
     Rule("partita.index.default", ix.index_rows, linear="0"),
-    Rule("partita.index_put.default", ix.index_put_rows, linear=ix.index_put_rows_sum),
+    Rule("partita.index_put.default", ix.index_put_rows, linear=ix.index_put_sum),
     Rule("partita.random.default", nn.random),
-    Rule("partita.scatter.default", ix.scatter_rows),
+    Rule("partita.scatter.default", ix.scatter_rows, linear="0+3"),
 )
 """The rows, sorted by op."""
 

@@ -29,8 +29,9 @@ ARGUED = (
     ),
     Argued(
         "new_empty.default",
-        r"S\(\d\) -> B",
-        "the operand gives a dtype and a device, of which every shard has the same",
+        r"(S\(\d\)|P\(sum\)) -> .*",
+        "the operand gives a dtype and a device, of which every shard has the same; "
+        "what it holds is nobody's to read, and equal by chance",
     ),
     Argued(
         "convolution_backward.default native_layer_norm_backward.default "
@@ -140,6 +141,12 @@ ARGUED = (
         "_embedding_bag_backward.default",
         r".*",
         "offsets, sizes and places are read in some modes alone",
+    ),
+    Argued(
+        "partita.index_put.default",
+        r"P\(sum\), B, S\(\d\), B -> P\(sum\)",
+        "values that broadcast along split indices are added once per part; a factor "
+        "that an operand repeats has no notation",
     ),
     Argued(
         "index_add.default",
