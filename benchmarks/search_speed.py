@@ -22,6 +22,7 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.build import build_model
+from partita.compiler.search.fold import Fold
 from partita.compiler.search.problem import Problem
 from partita.compiler.search.solver import solve
 from partita.options import Options
@@ -119,7 +120,7 @@ def with_known_prices(problem: Problem) -> Problem:
         return known[key]
 
     priced = replace(problem, box_seconds=ask)
-    build_model(priced)
+    build_model(Fold.none(priced))
     return priced
 
 

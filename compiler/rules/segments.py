@@ -71,21 +71,36 @@ def segments_in(
 
 
 def find_segmentations(
-    program: Program, factors: Mapping[fx.Node, Factors]
+    program: Program,
+    factors: Mapping[fx.Node, Factors],
+    stand_in: Mapping[fx.Node, fx.Node] | None = None,
 ) -> Segmentations:
     """Follow segmentations through ``program`` until nothing new is found.
 
     At most four per dim and 64 segments each: more has never paid, and the search
     grows with them.
+
+    Args:
+        program: the logical program.
+        factors: of its calls.
+        stand_in: of nodes that equal calls share, the one that is looked at for all.
     """
+    first = stand_in or {}
     of_dim: dict[tuple[Value, int], set[Segments]] = {}
     of_factor: dict[fx.Node, dict[str, set[Segments]]] = {}
-    nodes = [node for node in program.calls() if node in factors]
+    nodes = [n for n in program.calls() if n in factors and first.get(n, n) is n]
+    values_of = {
+        node: [
+            (Value(first.get(value.node, value.node), value.index), parts)
+            for value, parts in _values(node, factors[node])
+        ]
+        for node in nodes
+    }
     changed = True
     while changed:
         changed = False
         for node in (*nodes, *reversed(nodes)):
-            values = _values(node, factors[node])
+            values = values_of[node]
             found = of_factor.setdefault(node, {})
             for value, parts in values:
                 for part in parts:

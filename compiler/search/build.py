@@ -9,6 +9,7 @@ import numpy as np
 from partita.compiler.errors import NoSolution
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.search.fold import Fold, Shared
 from partita.compiler.search.model import (
     Bools,
     Floats,
@@ -91,70 +92,97 @@ def _join_columns(ports: dict[int, tuple[list[int], Port]]) -> list[int]:
     return columns
 
 
-def _tie_message(problem: Problem, tie: Tie) -> str:
-    first, second = problem.nodes[tie.first], problem.nodes[tie.second]
-    stored = sorted({str(made_placement(choice, 0)) for choice in first.choices})
-    taken = sorted({str(c.signature.operands[0]) for c in second.choices})
-    return (
-        f"{second.key} must hand on what it takes in the placement of {first.key}, "
-        f"but takes only {', '.join(taken)} and that can be only {', '.join(stored)}"
-    )
+def build_model(fold: Fold) -> Model:
+    """Return the model of a folded problem, its variables numbered as the classes.
 
-
-def build_model(problem: Problem) -> Model:
-    """Return the model of a problem, its variables numbered as the nodes.
+    A variable of a higher number stands in for the class of that number less theirs.
 
     Raises:
         NoSolution: when a node has nothing to choose from, or a tie cannot hold.
     """
-    model = Model()
-    placements = _Placements()
-    prices = _Prices(problem, placements)
-    consumers: dict[tuple[int, int], dict[int, list[int]]] = {}
-    for index, node in enumerate(problem.nodes):
-        if not node.choices:
-            raise NoSolution(f"{node.key}: no signature is left to choose from")
-        cost = np.array([choice.seconds for choice in node.choices], dtype=np.float64)
-        model.add_variable(index, cost, np.arange(len(cost), dtype=np.int64))
-        for position, value in enumerate(node.operands):
-            consumers.setdefault(value, {}).setdefault(index, []).append(position)
+    return _Builder(fold).build()
 
-    def made(node: int, result: int) -> tuple[list[int], Ints]:
-        choices = problem.nodes[node].choices
-        return _classes(
-            [placements.number(made_placement(choice, result)) for choice in choices]
-        )
 
-    def wanted(node: int, positions: list[int]) -> tuple[list[int], Port]:
-        operands = [c.signature.operands for c in problem.nodes[node].choices]
-        return _port(
-            [
-                frozenset(placements.number(own[p]) for p in positions)
-                for own in operands
-            ]
-        )
+class _Builder:
+    def __init__(self, fold: Fold) -> None:
+        self.fold = fold
+        self.problem = fold.problem
+        self.nodes = [self.problem.nodes[members[0]] for members in fold.members]
+        self.model = Model()
+        self.placements = _Placements()
+        self.prices = _Prices(self.problem, self.placements)
+        self._stand_ins: dict[int, int] = {}
 
-    for name, (value, users) in enumerate(consumers.items()):
-        source, result = value
-        type_ = problem.nodes[source].result_types[result]
+    def build(self) -> Model:
+        model = self.model
+        for number, node in enumerate(self.nodes):
+            if not node.choices:
+                raise NoSolution(f"{node.key}: no signature is left to choose from")
+            seconds = [choice.seconds for choice in node.choices]
+            cost = np.array(seconds, dtype=np.float64) * len(self.fold.members[number])
+            model.add_variable(number, cost, np.arange(len(cost), dtype=np.int64))
+        for name, shared in enumerate(self.fold.shared):
+            self._add(name, shared)
+        for tie in self.fold.ties:
+            self._tie(tie)
+        return model
+
+    def _add(self, name: int, shared: Shared) -> None:
+        type_ = self.nodes[shared.source].result_types[shared.result]
         assert type_ is not None
-        rows, row_of = made(source, result)
-        ports = {user: wanted(user, positions) for user, positions in users.items()}
+        rows, row_of = self._made(shared.source, shared.result)
+        ports = {user: self._wanted(user, at) for user, at in shared.users}
         columns = _join_columns(ports)
-        boxing = prices.table(type_, rows, columns)
+        boxing = self.prices.table(type_, rows, columns) * shared.count
+        source = shared.source
+        if source in ports:  # the block before is of its own class
+            source = self._stand_in(source)
         if len(ports) == 1:
             ((user, (_, port)),) = ports.items()
             table = price_of_sets(boxing, port.sets)
-            model.add_edge(source, user, table, row_of, port.classes)
+            self.model.add_edge(source, user, table, row_of, port.classes)
         else:
             just_ports = {user: port for user, (_, port) in ports.items()}
-            model.add_star(name, Star(source, row_of, boxing, just_ports))
-    for tie in problem.ties:
-        rows, row_of = made(tie.first, 0)
-        columns, port = wanted(tie.second, [0])
+            self.model.add_star(name, Star(source, row_of, boxing, just_ports))
+
+    def _stand_in(self, number: int) -> int:
+        """Return a variable that chooses as the class does, and costs nothing."""
+        if number not in self._stand_ins:
+            count = len(self.nodes[number].choices)
+            every = np.arange(count, dtype=np.int64)
+            stand_in = len(self.nodes) + number
+            self._stand_ins[number] = stand_in
+            self.model.add_variable(stand_in, np.zeros(count), every)
+            same = np.where(np.eye(count, dtype=np.bool_), 0.0, inf)
+            self.model.add_edge(stand_in, number, same, every, every)
+        return self._stand_ins[number]
+
+    def _tie(self, tie: Tie) -> None:
+        rows, row_of = self._made(tie.first, 0)
+        columns, port = self._wanted(tie.second, (0,))
         if not set(rows) & set(columns):
-            raise NoSolution(_tie_message(problem, tie))
+            raise NoSolution(self._tie_message(tie))
         order = [columns[int(column)] for column in port.sets.argmax(axis=1)]
         table = np.array([[0.0 if a == b else inf for b in order] for a in rows])
-        model.add_edge(tie.first, tie.second, table, row_of, port.classes)
-    return model
+        self.model.add_edge(tie.first, tie.second, table, row_of, port.classes)
+
+    def _made(self, number: int, result: int) -> tuple[list[int], Ints]:
+        choices = self.nodes[number].choices
+        made = (made_placement(choice, result) for choice in choices)
+        return _classes([self.placements.number(placement) for placement in made])
+
+    def _wanted(self, number: int, at: tuple[int, ...]) -> tuple[list[int], Port]:
+        operands = [c.signature.operands for c in self.nodes[number].choices]
+        return _port(
+            [frozenset(self.placements.number(own[p]) for p in at) for own in operands]
+        )
+
+    def _tie_message(self, tie: Tie) -> str:
+        first, second = self.nodes[tie.first], self.nodes[tie.second]
+        stored = sorted({str(made_placement(choice, 0)) for choice in first.choices})
+        taken = sorted({str(c.signature.operands[0]) for c in second.choices})
+        return (
+            f"{second.key} must hand on what it takes in the placement of "
+            f"{first.key}, but takes only {', '.join(taken)} and that can be only "
+            f"{', '.join(stored)}"
+        )

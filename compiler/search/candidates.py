@@ -20,7 +20,7 @@ from partita.compiler.errors import BadPlacement
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.layout import largest_shard_numel, shard_shape
 from partita.compiler.ir.mesh import Mesh
-from partita.compiler.ir.program import Program, info
+from partita.compiler.ir.program import Program, Value, info, operands
 from partita.compiler.ir.sbp import Broadcast, Placement, Sharding, Split
 from partita.compiler.ir.signature import AxisSignature, Signature
 from partita.compiler.ir.tensor_type import TensorType
@@ -28,7 +28,7 @@ from partita.compiler.rules.calls import call_of, rule_and_factors
 from partita.compiler.rules.expansion import Expansion
 from partita.compiler.rules.factors import Factors
 from partita.compiler.rules.rule import Call, Rule, RuleSet
-from partita.compiler.rules.segments import find_segmentations
+from partita.compiler.rules.segments import Segmentations, find_segmentations
 from partita.compiler.rules.signatures import (
     Combination,
     Segments,
@@ -37,6 +37,7 @@ from partita.compiler.rules.signatures import (
 )
 from partita.compiler.rules.walks import expanded_combinations
 from partita.compiler.search.problem import Choice
+from partita.compiler.search.repeats import alike
 from partita.compiler.search.within import NOTHING_DECIDED, Within
 
 SegmentsByFactor = Mapping[str, frozenset[Segments]]
@@ -123,19 +124,47 @@ class Candidates:
         self.hardware = hardware
         self.calls = {node: call_of(node) for node in program.calls()}
         self.read: dict[fx.Node, tuple[Rule, Factors]] = {}
-        memo: dict[Call, tuple[Rule, Factors]] = {}
+        self._label: dict[fx.Node, int] = {}
+        memo: dict[Call, tuple[int, tuple[Rule, Factors]]] = {}
         for node, call in self.calls.items():
-            if call not in memo:
-                memo[call] = rule_and_factors(rules, call)
-            self.read[node] = memo[call]
+            known = memo.get(call)
+            if known is None:
+                known = memo[call] = len(memo), rule_and_factors(rules, call)
+            self._label[node], self.read[node] = known
+        self._segments_key: dict[fx.Node, object] = {}
         self._priced: dict[object, tuple[Priced, ...]] = {}
         self._expansions: dict[Call, Expansion] = {}
 
     @cached_property
-    def segmentations(self):
-        """The segmented splits worth trying, per factor and per dim."""
+    def _stand_in(self) -> dict[fx.Node, fx.Node]:
+        """Of nodes in the same place of equal blocks, the first."""
+        nodes = list(self.program.nodes())
+        at = {node: index for index, node in enumerate(nodes)}
+        types: dict[object, int] = {}
+        labels = [
+            self._label[node]
+            if node in self._label
+            else types.setdefault(info(node).types, -1 - len(types))
+            for node in nodes
+        ]
+        used = [[(at[v.node], v.index) for v in operands(node)] for node in nodes]
+        calls = [index for index, node in enumerate(nodes) if node in self._label]
+        first: dict[int, fx.Node] = {}
+        classes = alike(labels, used, calls)
+        return {
+            node: first.setdefault(one, node)
+            for node, one in zip(nodes, classes, strict=True)
+        }
+
+    @cached_property
+    def _segmentations(self) -> Segmentations:
         factors = {node: found for node, (_, found) in self.read.items()}
-        return find_segmentations(self.program, factors)
+        return find_segmentations(self.program, factors, self._stand_in)
+
+    def segments_of(self, value: Value, dim: int) -> frozenset[Segments]:
+        """Return the segmentations worth trying for a dim of a tensor."""
+        value = Value(self._stand_in[value.node], value.index)
+        return self._segmentations.of_dim.get((value, dim), frozenset())
 
     @cached_property
     def derived(self) -> dict[Rule, list[fx.Node]]:
@@ -158,13 +187,12 @@ class Candidates:
 
     def of_call(self, node: fx.Node) -> tuple[Priced, ...]:
         """Return what a call may take, all-``B`` first, each signature once."""
-        segments = self.segmentations.of_factor.get(node, {})
+        first = self._stand_in[node]
+        segments = self._segmentations.of_factor.get(first, {})
+        if first not in self._segments_key:
+            self._segments_key[first] = tuple(sorted(segments.items()))
         fixed = self.within.of_node(info(node).key)
-        key = (
-            self.calls[node],
-            tuple(sorted(segments.items())),
-            tuple(fixed.items()),
-        )
+        key = self._label[node], self._segments_key[first], tuple(fixed.items())
         if key not in self._priced:
             self._priced[key] = self._price(node, segments, fixed)
         return self._priced[key]

@@ -7,7 +7,7 @@ buffer as it came; the loss leaves as ``B``; nothing leaves partial.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import fx
@@ -31,7 +31,7 @@ from partita.compiler.ir.program import (
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.signature import Signature
 from partita.compiler.ir.tensor_type import TensorType
-from partita.compiler.search.candidates import Candidates, Priced
+from partita.compiler.search.candidates import Candidates
 from partita.compiler.search.pins import Pin, check_pin, parse_pins
 from partita.compiler.search.problem import (
     Choice,
@@ -82,6 +82,14 @@ class _Poser:
         self.program: Program = candidates.program
         self.mesh = candidates.mesh
         self.optimizer = optimizer
+        self._trained = {
+            role.name
+            for role in self.program.outputs
+            if role.kind is OutputKind.GRADIENT
+        }
+        self._choices: dict[int, tuple[Choice, ...]] = {}
+        self._known: dict[tuple[Choice, ...], tuple[Choice, ...]] = {}
+        self._same_choices: dict[tuple[int, ...], tuple[Choice, ...]] = {}
         self.roles = dict(self.program.placeholders())
         self.names = {
             name: node
@@ -123,7 +131,8 @@ class _Poser:
         wants = self._wants(calls)
         choices: dict[Item, tuple[Choice, ...]] = {**calls}
         for node, role in self.roles.items():
-            choices[node] = self._of_placeholder(node, role, wants.get(node, set()))
+            found = self._of_placeholder(node, role, wants.get(node, set()))
+            choices[node] = self._known.setdefault(found, found)
         items: list[Item] = list(nodes)
         search_nodes = [
             SearchNode(
@@ -149,10 +158,11 @@ class _Poser:
             name = f"{role.kind}:{role.name}"
             offered = [p for p in placements if p is not None]
             placements = self.candidates.within.of_leaf(name, offered)
+            found = tuple(Choice(Signature((p,), ()), 0.0) for p in placements if p)
             search_nodes.append(
                 SearchNode(
                     name,
-                    tuple(Choice(Signature((p,), ()), 0.0) for p in placements if p),
+                    self._known.setdefault(found, found),
                     ((at[value.node], value.index),),
                     (),
                 )
@@ -165,22 +175,25 @@ class _Poser:
         return Posed(problem, tuple(items), self.candidates)
 
     def _of_call(self, node: fx.Node) -> tuple[Choice, ...]:
-        found: Iterator[Priced] = iter(self.candidates.of_call(node))
+        found = self.candidates.of_call(node)
+        every = self._choices.get(id(found))
+        if every is None:
+            every = self._choices[id(found)] = tuple(priced.choice for priced in found)
+        if not self.pins:
+            return every
         pin = self.pins.get(node)
         uses = [self.uses.get(value.node) for value in operands(node)]
         kept = tuple(
-            priced.choice
-            for priced in found
+            choice
+            for choice in every
             if (
                 pin is None
                 or pin.placement is None
-                or priced.choice.signature.results[0] == pin.placement
+                or choice.signature.results[0] == pin.placement
             )
             and all(
                 use is None or use == wanted
-                for use, wanted in zip(
-                    uses, priced.choice.signature.operands, strict=True
-                )
+                for use, wanted in zip(uses, choice.signature.operands, strict=True)
             )
         )
         if not kept:
@@ -195,7 +208,11 @@ class _Poser:
                 "signature with that placement"
             )
         _, factors = self.candidates.read[node]
-        return self.split_inputs.restrict(node, factors, kept)
+        return self._same(self.split_inputs.restrict(node, factors, kept))
+
+    def _same(self, choices: tuple[Choice, ...]) -> tuple[Choice, ...]:
+        """Return the one tuple of these very choices: equal nodes are told by it."""
+        return self._same_choices.setdefault(tuple(map(id, choices)), choices)
 
     def _name(self, node: fx.Node) -> str:
         role = self.roles.get(node)
@@ -223,9 +240,7 @@ class _Poser:
             placements = [pin.placement]
         elif role.kind is InputKind.PARAMETER:
             segments = {
-                dim: self.candidates.segmentations.of_dim.get(
-                    (Value(node, 0), dim), frozenset[tuple[int, ...]]()
-                )
+                dim: self.candidates.segments_of(Value(node, 0), dim)
                 for dim in range(type_.ndim)
             }
             placements = list(self.candidates.of_tensor(type_, segments))
@@ -249,8 +264,7 @@ class _Poser:
         return op_seconds(0.0, touched, type_.dtype, self.candidates.hardware.device)
 
     def _is_trained(self, role: InputRole) -> bool:
-        gradient = OutputRole(OutputKind.GRADIENT, role.name)
-        return gradient in self.program.outputs
+        return role.name in self._trained
 
 
 def _is_stored(placement: Placement) -> bool:
@@ -265,10 +279,15 @@ def _boxed(
 ) -> dict[TensorType, tuple[Placements, Placements]]:
     """Return, by type, the placements in which tensors may be made and wanted."""
     found: dict[TensorType, tuple[Placements, Placements]] = {}
+    seen: set[tuple[int, int, int, int]] = set()
     for node in nodes:
         for position, (source, result) in enumerate(node.operands):
             type_ = nodes[source].result_types[result]
             assert type_ is not None
+            edge = id(nodes[source].choices), result, id(node.choices), position
+            if edge in seen:
+                continue
+            seen.add(edge)
             made, wanted = found.setdefault(type_, ({}, {}))
             for choice in nodes[source].choices:
                 made[made_placement(choice, result)] = None

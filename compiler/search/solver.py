@@ -23,6 +23,7 @@ import highspy
 
 from partita.compiler.errors import NoSolution
 from partita.compiler.search.build import build_model
+from partita.compiler.search.fold import Fold
 from partita.compiler.search.model import DeadEnd
 from partita.compiler.search.parts import Clock, PartSearch, split
 from partita.compiler.search.problem import Problem, cost_of
@@ -55,15 +56,28 @@ class Solution:
     wall_s: float
 
 
-def solve(problem: Problem, time_limit_s: float, threads: int = THREADS) -> Solution:
+def solve(
+    problem: Problem,
+    time_limit_s: float,
+    threads: int = THREADS,
+    fold: Fold | None = None,
+) -> Solution:
     """Return the cheapest assignment found within the time limit.
+
+    Args:
+        problem: the problem.
+        time_limit_s: how long to search.
+        threads: for HiGHS.
+        fold: which nodes are to choose alike; bound and status are then those of the
+            assignments in which they do. Unless given, every node is by itself.
 
     Raises:
         NoSolution: when the choices, ties and boxings allow no assignment.
     """
     started = time.perf_counter()
     clock = Clock.of(time_limit_s)
-    model = build_model(problem)
+    fold = fold or Fold.none(problem)
+    model = build_model(fold)
     try:
         reduce_model(model)
         # the small ones first: the last may use up the time
@@ -72,7 +86,7 @@ def solve(problem: Problem, time_limit_s: float, threads: int = THREADS) -> Solu
         for search in searches:
             search.run()
     except DeadEnd as dead_end:
-        key = problem.nodes[dead_end.variable].key
+        key = _key(fold, dead_end.variable)
         raise NoSolution(
             f"{key}: no signature is possible together with what the pins, ties and "
             "other nodes leave; pin fewer nodes"
@@ -83,7 +97,7 @@ def solve(problem: Problem, time_limit_s: float, threads: int = THREADS) -> Solu
             raise NoSolution(_nothing_found(search, time_limit_s))
         chosen.update(search.assignment)
     full = model.extend(chosen)
-    choices = tuple(full[index] for index in range(len(problem.nodes)))
+    choices = fold.unfold([full[number] for number in range(len(fold.members))])
     seconds = cost_of(problem, choices)
     assert seconds < inf
     bound_s = min(seconds, model.constant + sum(search.bound for search in searches))
@@ -98,6 +112,11 @@ def solve(problem: Problem, time_limit_s: float, threads: int = THREADS) -> Solu
         solver=f"HiGHS {highspy.Highs().version()}" if used_ilp else "bounds alone",
         wall_s=time.perf_counter() - started,
     )
+
+
+def _key(fold: Fold, variable: int) -> str:
+    """Return the key of a node that a variable stands for."""
+    return fold.problem.nodes[fold.members[variable % len(fold.members)][0]].key
 
 
 def _nothing_found(search: PartSearch, time_limit_s: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -20,6 +21,7 @@ from partita.compiler.plan.units import format_bytes, parse_bytes
 from partita.compiler.search.by_axes import Choose, choose_by_axes, steps_of
 from partita.compiler.search.candidates import Candidates
 from partita.compiler.search.decide import Found, decide
+from partita.compiler.search.fold import Fold
 from partita.compiler.search.fusion import add_fusion
 from partita.compiler.search.pose import Posed, pose
 from partita.compiler.search.problem import made_placement
@@ -28,6 +30,9 @@ from partita.options import Options
 from partita.passes.expand_ops import ExpandOps
 from partita.rules_for import rules_for
 from partita.version import __version__
+
+ALIKE = "equal blocks alike"
+"""Says in a plan that the optimum is that of plans in which layers do not differ."""
 
 
 @dataclass(frozen=True)
@@ -66,20 +71,26 @@ class Planner:
 
     def search(self) -> Plan:
         """Return the cheapest plan that the solver finds in its time."""
+        started = time.perf_counter()
         steps = len(steps_of(self.mesh))
         solved: list[Solution] = []
+        ways: list[str] = ["axis by axis"] if steps > 1 else []
 
         def choose(posed: Posed) -> Sequence[int]:
-            solved.append(solve(posed.problem, self.options.time_limit / steps))
+            fold = Fold.of(posed.problem)
+            if fold.has_classes and ALIKE not in ways:
+                ways.append(ALIKE)
+            limit_s = self.options.time_limit / steps
+            solved.append(solve(posed.problem, limit_s, fold=fold))
             return solved[-1].choices
 
         posed, choices = self._choose(choose)
         last = solved[-1]
         result = SearchResult(
-            last.solver if steps == 1 else f"{last.solver}, axis by axis",
+            ", ".join([last.solver, *ways]),
             last.status if steps == 1 else "not compared with all",
             last.gap if steps == 1 else None,
-            sum(solution.wall_s for solution in solved),
+            time.perf_counter() - started,
         )
         return self.decide(Found(choices, result), posed)
 

@@ -13,6 +13,7 @@ from tests.compiler.search.random_problems import random_problem
 
 from partita.compiler.errors import NoSolution
 from partita.compiler.search.build import build_model
+from partita.compiler.search.fold import Fold
 from partita.compiler.search.frontier import FrontierSearch
 from partita.compiler.search.ilp import solve_ilp
 from partita.compiler.search.local_search import LocalSearch
@@ -32,7 +33,9 @@ def hard_part(seed: int) -> Model:
     while True:
         seed += 1
         try:
-            model = build_model(random_problem(seed, most_nodes=9, most_choices=4))
+            model = build_model(
+                Fold.none(random_problem(seed, most_nodes=9, most_choices=4))
+            )
             reduce_model(model)
         except (NoSolution, DeadEnd):
             continue

@@ -16,6 +16,7 @@ from tests.compiler.search.random_problems import (
 
 from partita.compiler.errors import NoSolution
 from partita.compiler.search.build import build_model
+from partita.compiler.search.fold import Fold
 from partita.compiler.search.model import DeadEnd, Model
 from partita.compiler.search.problem import Problem, cost_of
 from partita.compiler.search.reduction import reduce_model
@@ -41,7 +42,7 @@ def test_the_best_of_what_is_left_is_the_best_of_all(seed: int) -> None:
     posed = random_problem(seed)
     best = min(all_costs(posed).values())
     try:
-        model = build_model(posed)
+        model = build_model(Fold.none(posed))
         reduce_model(model)
     except (NoSolution, DeadEnd):
         assert best == inf
@@ -58,7 +59,7 @@ def test_the_best_of_what_is_left_is_the_best_of_all(seed: int) -> None:
 def test_the_model_prices_as_the_problem_does(seed: int) -> None:
     posed = random_problem(seed, most_nodes=4)
     try:
-        model = build_model(posed)
+        model = build_model(Fold.none(posed))
     except NoSolution:
         return
     for choices, cost in all_costs(posed).items():
@@ -66,7 +67,7 @@ def test_the_model_prices_as_the_problem_does(seed: int) -> None:
 
 
 def reduced(posed: Problem) -> Model:
-    model = build_model(posed)
+    model = build_model(Fold.none(posed))
     reduce_model(model)
     return model
 

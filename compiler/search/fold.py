@@ -1,0 +1,103 @@
+"""Blocks that repeat, decided once: a smaller problem whose nodes stand for several.
+
+Nodes that offer the very same choices may be told to choose alike; the cost of such an
+assignment is a sum over *classes* of nodes and over groups of tensors between them,
+each counted as often as it occurs. The classes are the places in the blocks of a run
+(``repeats.py``). Any partition gives the cost of the assignments that respect it
+exactly; what is left out are assignments in which the blocks of a run differ.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from partita.compiler.search.problem import Problem, Tie
+from partita.compiler.search.repeats import alike
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Tensors of one class of nodes that equal classes of users want.
+
+    Attributes:
+        source: the class that makes them.
+        result: which of its results they are.
+        users: per class of users, the operands that they are.
+        count: how many tensors these are.
+    """
+
+    source: int
+    result: int
+    users: tuple[tuple[int, tuple[int, ...]], ...]
+    count: int
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A problem's nodes in classes that choose alike: ``class_of`` has one per node."""
+
+    problem: Problem
+    class_of: tuple[int, ...]
+
+    @classmethod
+    def none(cls, problem: Problem) -> Fold:
+        """Return the fold in which every node is by itself."""
+        return cls(problem, tuple(range(len(problem.nodes))))
+
+    @classmethod
+    def of(cls, problem: Problem) -> Fold:
+        """Return the fold by the runs of equal blocks."""
+        return cls(problem, tuple(_classes(problem)))
+
+    @cached_property
+    def members(self) -> tuple[tuple[int, ...], ...]:
+        """The nodes of every class, in order."""
+        found: list[list[int]] = [[] for _ in set(self.class_of)]
+        for node, number in enumerate(self.class_of):
+            found[number].append(node)
+        return tuple(tuple(members) for members in found)
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether any nodes are to choose alike."""
+        return len(self.members) < len(self.class_of)
+
+    @cached_property
+    def shared(self) -> tuple[Shared, ...]:
+        """The tensors, those alike counted together."""
+        users: dict[tuple[int, int], dict[int, set[int]]] = {}
+        for node, number in zip(self.problem.nodes, self.class_of, strict=True):
+            for position, value in enumerate(node.operands):
+                users.setdefault(value, {}).setdefault(number, set()).add(position)
+        counts = Counter(
+            (
+                self.class_of[source],
+                result,
+                tuple(sorted((user, tuple(sorted(at))) for user, at in wants.items())),
+            )
+            for (source, result), wants in users.items()
+        )
+        return tuple(Shared(*key, count) for key, count in counts.items())
+
+    @cached_property
+    def ties(self) -> tuple[Tie, ...]:
+        """The ties between classes."""
+        number = self.class_of
+        pairs = ((number[tie.first], number[tie.second]) for tie in self.problem.ties)
+        return tuple(Tie(first, second) for first, second in dict.fromkeys(pairs))
+
+    def unfold(self, choices: Sequence[int]) -> tuple[int, ...]:
+        """Return the choice of every node from that of every class."""
+        return tuple(choices[number] for number in self.class_of)
+
+
+def _classes(problem: Problem) -> list[int]:
+    nodes = problem.nodes
+    numbers: dict[int, int] = {}
+    labels = [numbers.setdefault(id(node.choices), len(numbers)) for node in nodes]
+    operands = [node.operands for node in nodes]
+    calls = [i for i, node in enumerate(nodes) if node.operands and node.result_types]
+    return alike(labels, operands, calls)

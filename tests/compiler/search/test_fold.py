@@ -1,0 +1,87 @@
+"""Problems with equal blocks cost the same folded, and are no worse for it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from tests.compiler.search.hand_made import machine, planner
+from tests.compiler.search.random_problems import problem, random_problem
+from torch import Tensor, nn
+
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.search.build import build_model
+from partita.compiler.search.fold import Fold
+from partita.compiler.search.problem import cost_of
+from partita.compiler.search.solver import solve
+
+
+class Tower(nn.Module):
+    """Equal residual layers between an embedding and a head."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 16)
+        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(layers))
+        self.last = nn.Linear(16, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        for layer in self.layers:
+            x = x + torch.relu(layer(x))
+        return self.last(x).square().mean()
+
+
+@pytest.mark.parametrize("mesh", [Mesh(tp=2), Mesh(dp=2, tp=2)], ids=str)
+@pytest.mark.parametrize("layers", [4, 6])
+def test_the_optimum_of_a_tower_is_that_of_alike_layers(
+    layers: int, mesh: Mesh
+) -> None:
+    slow_links = machine(flops_per_s=1e8, bytes_per_s=1e6)
+    posed = planner(Tower(layers), torch.randn(8, 8), mesh=mesh, hardware=slow_links)
+    whole = posed.posed.problem
+    fold = Fold.of(whole)
+    assert len(fold.members) < len(whole.nodes)
+    folded, free = solve(whole, 60, fold=fold), solve(whole, 60)
+    assert folded.status == free.status == "optimal"
+    assert folded.seconds == pytest.approx(free.seconds, rel=1e-9)
+
+
+def test_more_layers_are_no_larger_problem() -> None:
+    sizes = set[int]()
+    for layers in (5, 9):
+        posed = planner(Tower(layers), torch.randn(8, 8), mesh=Mesh(tp=2)).posed
+        sizes.add(len(Fold.of(posed.problem).members))
+    assert len(sizes) == 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_folded_assignment_costs_what_it_costs_unfolded(seed: int) -> None:
+    posed = planner(Tower(5), torch.randn(8, 8), mesh=Mesh(dp=2, tp=2)).posed.problem
+    fold = Fold.of(posed)
+    model = build_model(fold)
+    rng = random.Random(seed)
+    chosen = [
+        rng.randrange(len(posed.nodes[members[0]].choices)) for members in fold.members
+    ]
+    for tie in fold.ties:
+        stored = posed.nodes[fold.members[tie.first][0]].choices[chosen[tie.first]]
+        wanted = posed.nodes[fold.members[tie.second][0]].choices
+        fitting = [c.signature.operands[0] for c in wanted]
+        chosen[tie.second] = fitting.index(stored.signature.results[0])
+    positions = {v: chosen[v % len(fold.members)] for v in model.costs}
+    unfolded = cost_of(posed, fold.unfold(chosen))
+    assert model.cost_of(positions) == pytest.approx(unfolded, rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_without_classes_every_node_is_by_itself(seed: int) -> None:
+    posed = random_problem(seed)
+    fold = Fold.none(posed)
+    assert not fold.has_classes
+    assert fold.unfold(range(len(posed.nodes))) == tuple(range(len(posed.nodes)))
+
+
+def test_nothing_folds_to_nothing() -> None:
+    assert Fold.of(problem()).members == ()

@@ -1,0 +1,49 @@
+"""What repeats in a sequence, and which nodes stand in the same place of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from partita.compiler.search.repeats import Run, alike, find_runs
+
+
+@pytest.mark.parametrize(
+    ("text", "runs"),
+    [
+        ("", []),
+        ("abcabcabc", []),
+        ("abcabcabcabc", [Run(0, 3, 4)]),
+        ("xabababababy", [Run(1, 2, 5)]),
+        ("xxaaaaay", [Run(2, 1, 5)]),
+        ("abababab-cdecdecdecde", [Run(0, 2, 4), Run(9, 3, 4)]),
+        ("aabaabaabaab", [Run(0, 3, 4)]),
+    ],
+)
+def test_runs_of_a_text(text: str, runs: list[Run]) -> None:
+    assert find_runs(np.array([ord(letter) for letter in text])) == runs
+
+
+def test_weights_and_gradients_follow_the_place_of_their_block() -> None:
+    # input 0, weights 1..4; call 5+i uses the call before it and weight 1+i; what
+    # leaves is one gradient per call, and the last call as the loss
+    labels = [0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4]
+    chain = [[(0 if not i else 4 + i, 0), (1 + i, 0)] for i in range(4)]
+    leaving = [[(5 + i, 0)] for i in range(4)]
+    operands = [[], [], [], [], [], *chain, *leaving, [(8, 0)]]
+    classes = alike(labels, operands, range(5, 9))
+    assert len(set(classes[1:5])) == 1
+    assert len(set(classes[5:9])) == 1
+    assert len(set(classes[9:13])) == 1
+    assert len(set(classes)) == 5
+
+
+def test_what_other_nodes_use_as_well_is_by_itself() -> None:
+    # weight 1 is tied: a call behind the run uses it, too
+    labels = [0, 1, 1, 1, 1, 2, 2, 2, 2, 9]
+    calls = [[(0 if not i else 4 + i, 0), (1 + i, 0)] for i in range(4)]
+    classes = alike(
+        labels, [[], [], [], [], [], *calls, [(8, 0), (1, 0)]], range(5, 10)
+    )
+    assert classes[1] not in classes[2:5]
+    assert len(set(classes[2:5])) == 1
