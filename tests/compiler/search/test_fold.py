@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.search.build import build_model
 from partita.compiler.search.fold import Fold
-from partita.compiler.search.problem import cost_of
+from partita.compiler.search.problem import cost_of, made_placement
 from partita.compiler.search.solver import solve
 
 
@@ -69,7 +69,7 @@ def test_a_folded_assignment_costs_what_it_costs_unfolded(seed: int) -> None:
         stored = posed.nodes[fold.members[tie.first][0]].choices[chosen[tie.first]]
         wanted = posed.nodes[fold.members[tie.second][0]].choices
         fitting = [c.signature.operands[0] for c in wanted]
-        chosen[tie.second] = fitting.index(stored.signature.results[0])
+        chosen[tie.second] = fitting.index(made_placement(stored, 0))
     positions = {v: chosen[v % len(fold.members)] for v in model.costs}
     unfolded = cost_of(posed, fold.unfold(chosen))
     assert model.cost_of(positions) == pytest.approx(unfolded, rel=1e-12)
