@@ -4,8 +4,9 @@ Before          %2 (P(sum),) = mm(%0 (S(1),), %1 (S(0),));  %3 (B,) = relu(%2 (B
 After           ...;  %2.1 (B,) = box(%2, (P(sum),) -> (B,));  %3 (B,) = relu(%2.1)
 
 Consumers of one tensor that want the same placement share one boxing, which stands
-before the first of them. A gradient is boxed right where it is made, so that its
-reduction can overlap with the rest of the backward.
+before the first of them; where the plan makes a boxing again, those of the backward
+share a second one. A gradient is boxed right where it is made, so that its reduction
+can overlap with the rest of the backward.
 
 Requires  placed        every value has a placement on every axis
 Ensures   matched       a use sees the placement its op asked for
@@ -24,9 +25,11 @@ from torch import fx
 
 from partita.compiler.errors import BadPlan
 from partita.compiler.invariants import matched, placed, settled, well_formed
+from partita.compiler.ir.again import again_key, phase_of_output
 from partita.compiler.ir.boxing import box
 from partita.compiler.ir.program import (
     NodeInfo,
+    Phase,
     Program,
     Value,
     info,
@@ -65,8 +68,9 @@ class _Inserter:
     def __init__(self, program: Program, plan: Document) -> None:
         self.program = program
         self.plan = plan
-        self.made: dict[tuple[Value, Placement], fx.Node] = {}
+        self.made: dict[str, fx.Node] = {}
         self.listed = {boxing.key for boxing in plan.boxings}
+        self.again = set(plan.recompute)
 
     def run(self) -> Program:
         results = self.program.results()
@@ -83,7 +87,8 @@ class _Inserter:
                 signature: Signature = signature,
             ) -> fx.Node:
                 value = used[position]
-                return self._box(value, leaf, signature.operands[position], node)
+                target = signature.operands[position]
+                return self._box(value, leaf, target, info(node).phase, node)
 
             map_operands(node, placed)
         leaving: list[fx.Node] = []
@@ -92,22 +97,33 @@ class _Inserter:
             target = wanted.get(str(Output(role.kind, role.name, None, None)))
             if target is None:
                 raise BadPlan(f"outputs: the plan has no {role.kind}:{role.name}")
-            leaving.append(self._box(value_of(node), node, target, None))
+            phase = phase_of_output(role.kind)
+            leaving.append(self._box(value_of(node), node, target, phase, None))
         (output,) = self.program.graph.find_nodes(op="output")
         output.args = (tuple(leaving),)
         self.program.graph_module.recompile()
         return self.program
 
     def _box(
-        self, value: Value, leaf: fx.Node, target: Placement, user: fx.Node | None
+        self,
+        value: Value,
+        leaf: fx.Node,
+        target: Placement,
+        phase: Phase,
+        user: fx.Node | None,
     ) -> fx.Node:
-        """Return ``value`` as ``target``: itself, or its one boxing to that."""
+        """Return ``value`` as ``target``: itself, or its boxing to that.
+
+        There is one, or one for each half of the step; ``phase`` says which is asked.
+        """
         source = placement_of(value)
         if source == target:
             return leaf
-        if (value, target) not in self.made:
-            fact = info(value.node)
-            key = boxing_key(fact.key, value.index, target)
+        fact = info(value.node)
+        key = boxing_key(fact.key, value.index, target)
+        if key in self.again and phase is not Phase.FORWARD:
+            key = again_key(key)
+        if key not in self.made:
             if key not in self.listed:
                 raise BadPlan(f"boxings: the plan lists no boxing {key!r}")
             graph = self.program.graph
@@ -118,14 +134,14 @@ class _Inserter:
                 new = graph.call_function(box, (leaf, str(source), str(target)))
             new.meta = {}
             # A tensor made forward and re-placed for a backward use is the backward's.
-            phase = info(user).phase if user else fact.phase
+            own = info(user).phase if user else fact.phase
             signature = Signature((source,), (target,))
             types = (type_of(value),)
             set_info(
                 new,
                 NodeInfo(
-                    key, phase, types, fact.module, fact.source, signature, fact.stage
+                    key, own, types, fact.module, fact.source, signature, fact.stage
                 ),
             )
-            self.made[value, target] = new
-        return self.made[value, target]
+            self.made[key] = new
+        return self.made[key]

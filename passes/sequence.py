@@ -8,12 +8,14 @@ from partita.passes.annotate_placements import AnnotatePlacements
 from partita.passes.base import Pass
 from partita.passes.expand_ops import ExpandOps
 from partita.passes.insert_collectives import InsertCollectives
+from partita.passes.recompute import Recompute
 
 
 def sequence(plan: Document, rules: RuleSet) -> tuple[Pass, ...]:
     """Return the passes that carry out ``plan`` on the logical graph, in order."""
     return (
         ExpandOps(plan, rules),
+        Recompute(plan),  # of the parts of ops, which may be listed one by one
         AnnotatePlacements(plan, rules),
         InsertCollectives(plan),
     )

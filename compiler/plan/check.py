@@ -10,15 +10,18 @@ from collections.abc import Collection, Iterable
 
 from partita.compiler.errors import BadOptions, BadPlacement, BadPlan
 from partita.compiler.hardware.profile import Hardware
+from partita.compiler.ir.again import is_again
 from partita.compiler.ir.layout import check_placement
 from partita.compiler.ir.mesh import Mesh
-from partita.compiler.ir.program import InputKind
+from partita.compiler.ir.program import InputKind, Phase
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.signature import Signature
 from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.plan.check_again import check_again
+from partita.compiler.plan.check_storage import check_storage
 from partita.compiler.plan.document import Boxing, Document, Node, Ref
 from partita.compiler.plan.inputs import check_inputs
-from partita.compiler.plan.uses import boxings_by_target, find_uses, produced, type_of
+from partita.compiler.plan.uses import find_uses, produced, type_of
 
 
 def check(document: Document, where: str) -> None:
@@ -38,7 +41,9 @@ def check(document: Document, where: str) -> None:
         _check_outputs(document)
         for position, boxing in enumerate(document.boxings):
             _check_boxing(document, f"boxings[{position}]", boxing)
+        check_again(document)
         _check_arrivals(document)
+        check_storage(document)
         _check_groups(document)
     except (BadPlan, BadPlacement, BadOptions) as error:
         raise BadPlan(f"{where}: {error}") from None
@@ -208,7 +213,7 @@ def _check_outputs(document: Document) -> None:
 def _check_boxing(document: Document, path: str, boxing: Boxing) -> None:
     """Check that its steps lead, axis by axis, from what is made to its end."""
     _check_ref(document, f"{path}.producer", boxing.ref)
-    made = produced(document, boxing.ref)
+    made = boxing.source if boxing.enters else produced(document, boxing.ref)
     if boxing.source != made:
         raise BadPlan(
             f"{path}.from: found {boxing.source}, wanted {made} of {boxing.ref}"
@@ -236,17 +241,24 @@ def _check_boxing(document: Document, path: str, boxing: Boxing) -> None:
 
 
 def _check_arrivals(document: Document) -> None:
-    """Check that one boxing serves whoever wants a tensor otherwise than made."""
-    boxings = boxings_by_target(document)
+    """Check that one boxing serves whoever wants a tensor otherwise than made.
+
+    Where it is made again, a second one serves those of the backward.
+    """
+    edges = [boxing for boxing in document.boxings if not boxing.enters]
+    boxings = {(b.ref, b.target, is_again(b.key)): b for b in edges}
     keys = {boxing.key for boxing in document.boxings}
-    if not len(boxings) == len(keys) == len(document.boxings):
+    if len(boxings) != len(edges) or len(keys) != len(document.boxings):
         raise BadPlan("boxings: found two of one key, or of one tensor to one target")
+    again = set(document.recompute)
     served: dict[str, set[str]] = {}
     for use in find_uses(document):
         made = produced(document, use.ref)
         if made == use.wanted:
             continue
-        boxing = boxings.get((use.ref, use.wanted))
+        boxing = boxings.get((use.ref, use.wanted, False))
+        if boxing and boxing.key in again and use.phase is not Phase.FORWARD:
+            boxing = boxings.get((use.ref, use.wanted, True))
         if boxing is None:
             raise BadPlan(
                 f"boxings: found none of {use.ref} from {made} to {use.wanted}, as "
@@ -255,6 +267,8 @@ def _check_arrivals(document: Document) -> None:
         served.setdefault(boxing.key, set()).add(use.consumer)
     for index, boxing in enumerate(document.boxings):
         wanted = served.get(boxing.key, set())
+        if boxing.enters:
+            continue
         if not wanted:
             raise BadPlan(f"boxings[{index}]: nobody wants {boxing.ref} so")
         _check_same_keys(f"boxings[{index}].consumers", set(boxing.consumers), wanted)
@@ -262,7 +276,6 @@ def _check_arrivals(document: Document) -> None:
 
 def _check_groups(document: Document) -> None:
     lists = {
-        "recompute": document.recompute,
         **{f"fusion[{i}]": group for i, group in enumerate(document.fusion)},
         **{f"reported[{i}]": item.nodes for i, item in enumerate(document.reported)},
         **{

@@ -106,8 +106,10 @@ class PlanOptions:
 class ParameterPlacements:
     """The four placements of a parameter (DESIGN, decision 11).
 
-    ``use`` is that of its first consumer, other uses stand in ``boxings``.
-    ``gradient`` and ``optimizer`` are ``None`` where nothing is trained.
+    ``use`` is that of its first consumer, other uses stand in ``boxings``; ``storage``
+    that in which the step receives it. The gradient passes ``gradient`` on its way to
+    ``optimizer``, that of ``.grad``, of the optimizer's state and of the parameter that
+    is trained; both are ``None`` where nothing is.
     """
 
     use: Placement
@@ -255,6 +257,11 @@ class Boxing:
         return Ref(self.producer, self.index)
 
     @property
+    def enters(self) -> bool:
+        """Whether it brings its producer, a parameter, from optimizer to storage."""
+        return self.consumers == (self.producer,)
+
+    @property
     def axis(self) -> tuple[str, ...]:
         """The mesh axes it works on, in the order of its steps."""
         return tuple(dict.fromkeys(step.axis for step in self.lowering))
@@ -342,7 +349,8 @@ class Document:
         hardware: the profile, whole, as compiler/hardware writes it.
         nodes: by key, inputs of the graph included.
         expanded: the ops of the model whose parts stand among the nodes, by key.
-        recompute: keys of the nodes whose results are computed again for backward.
+        recompute: calls of the forward and boxings that are made again for backward,
+            by key; ``nodes`` and ``boxings`` hold both, the second as ``again_key``.
         fusion: groups of node keys that become one kernel.
         order: every node key, in the order of the program.
         derived_rules: rows for ops that the rule table lacks.

@@ -11,7 +11,7 @@ from partita.compiler.ir.signature import Signature
 from partita.compiler.plan.document import Alternative, Boxing, Document, Node
 from partita.compiler.plan.table import format_table
 from partita.compiler.plan.units import format_bytes, format_seconds, printable
-from partita.compiler.plan.uses import boxings_by_target, find_uses, produced
+from partita.compiler.plan.uses import boxings_by_use, find_uses, produced
 
 
 def explain(document: Document, name: str) -> str:
@@ -168,11 +168,11 @@ def _signed(seconds: float) -> str:
 
 def _moves(document: Document, key: str) -> Iterator[str]:
     """Tell how operands arrive and where results go, with the price of each boxing."""
-    boxings = boxings_by_target(document)
+    boxings = boxings_by_use(document)
     arrives: list[tuple[str, ...]] = []
     leaves: list[tuple[str, ...]] = []
     for use in find_uses(document):
-        boxing = boxings.get((use.ref, use.wanted))
+        boxing = boxings.get(use.asks)
         made = str(produced(document, use.ref))
         change = made if boxing is None else f"{made} -> {use.wanted}"
         if use.consumer == key:

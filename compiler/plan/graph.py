@@ -21,7 +21,7 @@ import networkx as nx
 from partita.compiler.plan.document import Document, Node, Output
 from partita.compiler.plan.uses import (
     Use,
-    boxings_by_target,
+    boxings_by_use,
     find_uses,
     produced,
     type_of,
@@ -79,9 +79,9 @@ def _output_attributes(document: Document, output: Output) -> Attributes:
 
 
 def _edges(document: Document) -> Iterator[tuple[Use, Attributes]]:
-    boxings = boxings_by_target(document)
+    boxings = boxings_by_use(document)
     for use in find_uses(document):
-        boxing = boxings.get((use.ref, use.wanted))
+        boxing = boxings.get(use.asks)
         type_ = type_of(document, use.ref)
         yield (
             use,

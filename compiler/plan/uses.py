@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from partita.compiler.ir.again import phase_of_output
+from partita.compiler.ir.program import Phase
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.document import Boxing, Document, Ref
@@ -12,12 +14,21 @@ from partita.compiler.plan.document import Boxing, Document, Ref
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One operand of a node, or one output (``consumer`` is its printed form)."""
+    """One operand of a node, or one output (``consumer`` is its printed form).
+
+    ``phase`` is that of the node; outputs leave in the forward, gradients after it.
+    """
 
     consumer: str
     position: int
     ref: Ref
     wanted: Placement
+    phase: Phase
+
+    @property
+    def asks(self) -> tuple[str, Ref, Placement]:
+        """Who wants which tensor how."""
+        return self.consumer, self.ref, self.wanted
 
 
 def find_uses(document: Document) -> Iterator[Use]:
@@ -25,10 +36,11 @@ def find_uses(document: Document) -> Iterator[Use]:
     for key, node in document.nodes.items():
         pairs = zip(node.operands, node.signature.operands, strict=True)
         for position, (ref, wanted) in enumerate(pairs):
-            yield Use(key, position, ref, wanted)
+            yield Use(key, position, ref, wanted, node.phase)
     for output in document.outputs:
         if output.value is not None and output.placement is not None:
-            yield Use(str(output), 0, output.value, output.placement)
+            phase = phase_of_output(output.kind)
+            yield Use(str(output), 0, output.value, output.placement, phase)
 
 
 def produced(document: Document, ref: Ref) -> Placement:
@@ -45,6 +57,21 @@ def type_of(document: Document, ref: Ref) -> TensorType:
     return found
 
 
-def boxings_by_target(document: Document) -> dict[tuple[Ref, Placement], Boxing]:
-    """Return the boxings by the tensor they change and what it becomes."""
-    return {(boxing.ref, boxing.target): boxing for boxing in document.boxings}
+def boxings_by_use(document: Document) -> dict[tuple[str, Ref, Placement], Boxing]:
+    """Return the boxings by who wants which tensor how: ``use.asks``."""
+    return {
+        (consumer, boxing.ref, boxing.target): boxing
+        for boxing in document.boxings
+        for consumer in boxing.consumers
+    }
+
+
+def storage_key(parameter: str, storage: Placement) -> str:
+    """Return the key of the boxing that brings a parameter from optimizer to storage.
+
+    ``parameter`` is the key of its node.
+
+    >>> storage_key("parameter:up.weight", Placement.parse("(B,)"))
+    'parameter:up.weight~optimizer -> (B,)'
+    """
+    return f"{parameter}~optimizer -> {storage}"

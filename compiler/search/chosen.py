@@ -6,12 +6,22 @@ the op to be taken apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from torch import fx
 
-from partita.compiler.ir.program import OutputRole, Program, info, op_name
+from partita.compiler.ir.again import again_key, make_again, phase_of_output
+from partita.compiler.ir.program import (
+    OutputRole,
+    Phase,
+    Program,
+    Value,
+    info,
+    op_name,
+    operands,
+    value_of,
+)
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.signature import Signature
 from partita.compiler.plan.document import Alternative, Expanded
@@ -44,6 +54,31 @@ class Chosen:
     nodes: Mapping[fx.Node, ChosenNode]
     expanded: Mapping[str, Expanded]
     outputs: Mapping[OutputRole, Placement]
+
+    def consumers(self) -> dict[tuple[Value, Placement], dict[str, Phase]]:
+        """Return who wants each tensor in each placement, by key, and when.
+
+        An output goes by its printed form, ``gradient:h.0.weight``.
+        """
+        found: dict[tuple[Value, Placement], dict[str, Phase]] = {}
+        for node in self.program.calls():
+            wanted = self.nodes[node].signature.operands
+            for value, want in zip(operands(node), wanted, strict=True):
+                users = found.setdefault((value, want), {})
+                users[info(node).key] = info(node).phase
+        for node, role in self.program.results():
+            users = found.setdefault((value_of(node), self.outputs[role]), {})
+            users[f"{role.kind}:{role.name}"] = phase_of_output(role.kind)
+        return found
+
+    def with_again(self, keys: Collection[str]) -> Chosen:
+        """Return this with the nodes ``keys`` made again for the backward."""
+        program = make_again(self.program, keys)
+        known = {info(node).key: chosen for node, chosen in self.nodes.items()}
+        clones = {again_key(key): replace(known[key], alternatives=()) for key in keys}
+        known |= clones
+        nodes = {node: known[info(node).key] for node in program.nodes()}
+        return replace(self, program=program, nodes=nodes)
 
 
 def read_choices(program: Program, posed: Posed, choices: Sequence[int]) -> Chosen:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from torch import fx
@@ -14,11 +14,13 @@ from partita.compiler.cost.boxing import cheapest_steps, step_seconds
 from partita.compiler.cost.memory import peak_bytes
 from partita.compiler.cost.step import Step, payload_bytes, step_wire_bytes
 from partita.compiler.hardware.profile import Hardware
+from partita.compiler.ir.again import again_key, needed_again
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import (
     InputKind,
     InputRole,
     OutputKind,
+    Phase,
     Value,
     info,
     op_name,
@@ -47,6 +49,7 @@ from partita.compiler.plan.document import (
 )
 from partita.compiler.plan.inputs import from_capture
 from partita.compiler.plan.plan import Plan
+from partita.compiler.search.again import Again
 from partita.compiler.search.chosen import read_choices
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.reported import derived_rows, find_reported
@@ -54,10 +57,16 @@ from partita.compiler.search.reported import derived_rows, find_reported
 
 @dataclass(frozen=True)
 class Found:
-    """An assignment and how it was found."""
+    """An assignment and how it was found.
+
+    ``recompute`` are keys of nodes of the forward and of boxings that are made again
+    for the backward, as far as it uses them; ``asked`` are patterns of more (again.py).
+    """
 
     choices: Sequence[int]
     result: SearchResult
+    recompute: Collection[str] = ()
+    asked: Sequence[str] = ()
 
 
 def decide(
@@ -79,20 +88,29 @@ def decide(
         class_name: of the model.
         options: what the plan was asked for.
     """
-    return _Decider(captured, posed, found).decide(version, class_name, options)
+    decider = _Decider(captured, posed, found, options)
+    return decider.decide(version, class_name)
 
 
 class _Decider:
-    def __init__(self, captured: Captured, posed: Posed, found: Found) -> None:
+    def __init__(
+        self, captured: Captured, posed: Posed, found: Found, options: PlanOptions
+    ) -> None:
         self.captured = captured
+        self.options = options
         self.posed = posed
         self.found = found
         self.mesh: Mesh = posed.problem.mesh
         self.hardware: Hardware = posed.candidates.hardware
-        self.chosen = read_choices(captured.program, posed, found.choices)
+        chosen = read_choices(captured.program, posed, found.choices)
+        self.asked = Again(chosen.program, posed.candidates.rules, found.asked)
+        again = {*found.recompute, *self.asked.nodes()}
+        self.again = needed_again(chosen.program, again)
+        self.chosen = chosen.with_again(self.again)
         self.program = self.chosen.program
 
-    def decide(self, version: str, class_name: str, options: PlanOptions) -> Plan:
+    def decide(self, version: str, class_name: str) -> Plan:
+        options = self.options
         nodes = self._nodes()
         outputs = self._outputs()
         boxings = self._boxings()
@@ -110,10 +128,11 @@ class _Decider:
             nodes=nodes,
             expanded=self.chosen.expanded,
             boxings=boxings,
+            recompute=(*self.again, *_made_twice(boxings)),
             order=order,
             outputs=outputs,
             collectives=_totals(boxings, self.mesh),
-            predicted=self._predicted(boxings, options),
+            predicted=self._predicted(boxings),
             search=self.found.result,
             reported=find_reported(self.posed, nodes),
             derived_rules=derived_rows(self.posed.candidates),
@@ -160,27 +179,32 @@ class _Decider:
         )
 
     def _boxings(self) -> tuple[Boxing, ...]:
-        consumers: dict[tuple[Value, Placement], list[str]] = {}
-        for node in self.program.calls():
-            wanted = self.chosen.nodes[node].signature.operands
-            for value, want in zip(operands(node), wanted, strict=True):
-                users = consumers.setdefault((value, want), [])
-                if info(node).key not in users:
-                    users.append(info(node).key)
-        for node, role in self.program.results():
-            want = self.chosen.outputs[role]
-            name = f"{role.kind}:{role.name}"
-            consumers.setdefault((value_of(node), want), []).append(name)
         found: list[Boxing] = []
-        for (value, target), users in consumers.items():
+        for (value, target), users in self.chosen.consumers().items():
             source = self.chosen.nodes[value.node].signature.results[value.index]
             assert source is not None
-            if source != target:
-                found.append(self._boxing(value, source, target, tuple(users)))
+            if source == target:
+                continue
+            key = boxing_key(info(value.node).key, value.index, target)
+            halves = {phase is Phase.FORWARD for phase in users.values()}
+            wanted = key in self.found.recompute or self.asked.has_boxing(
+                value, key, users
+            )
+            if not wanted or len(halves) == 1:
+                found.append(self._boxing(key, value, source, target, tuple(users)))
+                continue
+            for own, in_forward in ((key, True), (again_key(key), False)):
+                part = tuple(
+                    user
+                    for user, phase in users.items()
+                    if (phase is Phase.FORWARD) is in_forward
+                )
+                found.append(self._boxing(own, value, source, target, part))
         return tuple(found)
 
     def _boxing(
         self,
+        key: str,
         value: Value,
         source: Placement,
         target: Placement,
@@ -188,10 +212,9 @@ class _Decider:
     ) -> Boxing:
         type_ = type_of(value)
         steps = cheapest_steps(type_, source, target, self.mesh, self.hardware).steps
-        producer = info(value.node).key
         return Boxing(
-            key=boxing_key(producer, value.index, target),
-            producer=producer,
+            key=key,
+            producer=info(value.node).key,
             index=value.index,
             source=source,
             target=target,
@@ -264,9 +287,7 @@ class _Decider:
                 )
         return found
 
-    def _predicted(
-        self, boxings: tuple[Boxing, ...], options: PlanOptions
-    ) -> Predicted:
+    def _predicted(self, boxings: tuple[Boxing, ...]) -> Predicted:
         seconds = {"compute": 0.0, "update": 0.0}
         for node, chosen in self.chosen.nodes.items():
             is_call = node.op == "call_function"
@@ -281,9 +302,15 @@ class _Decider:
             for index, placement in enumerate(chosen.signature.results)
             if placement is not None
         }
-        parts = peak_bytes(self.program, placements, self.mesh, options.optimizer)
+        optimizer = self.options.optimizer
+        parts = peak_bytes(self.program, placements, self.mesh, optimizer)
         total = sum(seconds.values())
         return Predicted(total, sum(parts.values()), seconds, parts)
+
+
+def _made_twice(boxings: Sequence[Boxing]) -> tuple[str, ...]:
+    keys = {boxing.key for boxing in boxings}
+    return tuple(b.key for b in boxings if again_key(b.key) in keys)
 
 
 def _totals(boxings: Sequence[Boxing], mesh: Mesh) -> tuple[CollectiveTotal, ...]:

@@ -73,7 +73,8 @@ def choose_groups(
 ) -> tuple[Group, ...]:
     """Return the groups that pay under the placements of ``plan``.
 
-    ``program`` is what the plan was made for, as captured.
+    ``program`` is what the plan was made for, its ops taken apart and made again as
+    the plan says.
     """
     free: set[str] = set()
     elementwise: set[str] = set()

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from partita.compiler.ir.again import again_key
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import (
@@ -65,6 +66,12 @@ def first_divergence(
         if error > _CLEAR:
             return f"the parts of {key!r} do not compute the op: off by {error:.1e}"
     wanted = {**expanded, **captured}
+    again = set(plan.recompute)
+    wanted |= {
+        (again_key(key), index): value
+        for (key, index), value in wanted.items()
+        if key in again
+    }
     for boxing in plan.boxings:
         wanted[boxing.key, 0] = wanted[boxing.producer, boxing.index]
     errors = _errors(ranks, values, wanted)

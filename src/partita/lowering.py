@@ -14,6 +14,7 @@ from partita.compiler.capture.inputs import InputSpec
 from partita.compiler.capture.scored_model import LossFunction
 from partita.compiler.cost.step import Step, find_step, is_exchange_of_segments
 from partita.compiler.errors import BadOptions, BadPlan
+from partita.compiler.ir.again import again_key
 from partita.compiler.ir.layout import shard_shape
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.program import Program, info
@@ -75,6 +76,7 @@ def check_same_model(model: torch.nn.Module, program: Program, plan: Plan) -> No
         return
     found = {info(node).key: info(node).types for node in program.nodes()}
     parts = {key for item in plan.expanded.values() for key in item.nodes}
+    parts |= {again_key(key) for key in plan.recompute}
     planned = {k: node.types for k, node in plan.nodes.items() if k not in parts}
     planned |= {key: found.get(key, ()) for key in plan.expanded}
     alone = [("the plan", key) for key in planned if key not in found]

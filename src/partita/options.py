@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -34,6 +34,10 @@ class Options:
             ``"sequential"``, which ``"auto"`` chooses.
         pins: placements fixed beforehand, by the name of a parameter, buffer, input
             or node: ``"(S(0), B)"``, for a parameter's use ``"use=(B, B)"``.
+        recompute: what is made again for the backward instead of kept from the forward:
+            names of modules (``"transformer.h.*"``: activation checkpoints), of nodes
+            (``"*.mlp.act/*"``), of parameters whose gather is to be repeated
+            (``"parameter:*"``); see ``compiler/search/again.py``.
         fuse: let small ops become one kernel where that is predicted to pay; the
             first step then compiles them.
         time_limit: seconds that the solver may take.
@@ -51,6 +55,7 @@ class Options:
     microbatches: int | str = "auto"
     schedule: str = "auto"
     pins: Mapping[str, str] = field(default_factory=dict[str, str])
+    recompute: Sequence[str] = ()
     fuse: bool = False
     time_limit: float = 60.0
     rules: RuleSet = default_rules
@@ -63,6 +68,11 @@ class Options:
             value = getattr(self, name)
             if not isinstance(value, bool):
                 raise BadOptions(f"{name} is {value!r}; want True or False")
+        if isinstance(self.recompute, str):
+            raise BadOptions(
+                f"recompute is {self.recompute!r}; want a sequence of names, like "
+                f"({self.recompute!r},)"
+            )
         limit = cast(object, self.time_limit)  # callers may be untyped
         if not isinstance(limit, int | float) or not limit > 0:
             raise BadOptions(f"time_limit is {limit!r}; want seconds above 0")

@@ -20,14 +20,16 @@ from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.units import format_bytes, parse_bytes
 from partita.compiler.search.by_axes import Choose, choose_by_axes, steps_of
 from partita.compiler.search.candidates import Candidates
+from partita.compiler.search.chosen import read_choices
 from partita.compiler.search.decide import Found, decide
+from partita.compiler.search.draw import draw_again, draw_choices
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.fusion import add_fusion
 from partita.compiler.search.pose import Posed, pose
-from partita.compiler.search.problem import made_placement
 from partita.compiler.search.solver import Solution, solve
 from partita.options import Options
 from partita.passes.expand_ops import ExpandOps
+from partita.passes.recompute import Recompute
 from partita.rules_for import rules_for
 from partita.version import __version__
 
@@ -92,14 +94,17 @@ class Planner:
             last.gap if steps == 1 else None,
             time.perf_counter() - started,
         )
-        return self.decide(Found(choices, result), posed)
+        asked = self.options.recompute
+        return self.decide(Found(choices, result, asked=asked), posed)
 
     def random(self, seed: int) -> Plan:
         """Return a plan of choices drawn at random among all that are legal."""
         rng = random.Random(seed)
-        posed, choices = self._choose(partial(_draw, rng))
+        posed, choices = self._choose(partial(draw_choices, rng))
         result = SearchResult("random", "drawn", None, 0.0)
-        return self.decide(Found(choices, result), posed)
+        chosen = read_choices(self.captured.program, posed, choices)
+        again = draw_again(rng, chosen)
+        return self.decide(Found(choices, result, again), posed)
 
     def _choose(self, choose: Choose) -> tuple[Posed, Sequence[int]]:
         """Return a posed problem of the mesh and a choice per node of it."""
@@ -146,19 +151,9 @@ class Planner:
             )
         if options.fuse:
             program = ExpandOps(plan, options.rules).run(self.captured.program)
+            program = Recompute(plan).run(program)
             plan = add_fusion(plan, program, options.rules)
         return replace(plan, loss_function=options.loss)
-
-
-def _draw(rng: random.Random, posed: Posed) -> list[int]:
-    """Return a choice per node, drawn at random; what is tied follows."""
-    nodes = posed.problem.nodes
-    choices = [rng.randrange(len(node.choices)) for node in nodes]
-    for tie in posed.problem.ties:
-        stored = made_placement(nodes[tie.first].choices[choices[tie.first]], 0)
-        wants = [c.signature.operands[0] for c in nodes[tie.second].choices]
-        choices[tie.second] = wants.index(stored)
-    return choices
 
 
 def plan(

@@ -6,6 +6,7 @@ from tests.compiler.search.hand_made import planner
 from tests.models import zoo
 
 from partita.compiler.invariants import matched, placed, settled, well_formed
+from partita.compiler.ir.again import again_key
 from partita.compiler.ir.boxing import is_box
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import info
@@ -18,7 +19,12 @@ def test_order() -> None:
     model, args, _ = zoo.mlp()
     plan = planner(model, *args, mesh=Mesh(tp=2)).search()
     names = [step.name for step in sequence(plan, default_rules)]
-    assert names == ["expand-ops", "annotate-placements", "insert-collectives"]
+    assert names == [
+        "expand-ops",
+        "recompute",
+        "annotate-placements",
+        "insert-collectives",
+    ]
 
 
 def test_a_plan_is_carried_out() -> None:
@@ -35,5 +41,6 @@ def test_a_plan_is_carried_out() -> None:
         kept = [info(node).key for node in after.nodes() if not is_box(node)]
         assert kept == list(plan.order)
         parts = {key for item in plan.expanded.values() for key in item.nodes}
+        parts |= {again_key(key) for key in plan.recompute}
         whole = {info(node).key for node in before.nodes()}
         assert {key for key in kept if key not in parts} == whole - set(plan.expanded)

@@ -155,7 +155,7 @@ MM = "nodes.up/mm/0"
             DATA["boxings"][0],
             "boxings: found two of one key, or of one tensor to one target",
         ),
-        (["recompute"], ["x"], "recompute: found 'x', wanted the key of a node"),
+        (["recompute"], ["x"], "recompute: found 'x', wanted the key of a node or"),
         (["fusion"], [["x"]], "fusion[0]: found 'x', wanted the key of a node"),
         (
             ["reported", 0, "nodes"],

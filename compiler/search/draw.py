@@ -1,0 +1,44 @@
+"""Plans drawn at random among all that are legal: what proofs and tests run on."""
+
+from __future__ import annotations
+
+import random
+
+from partita.compiler.ir.again import needed_again
+from partita.compiler.ir.program import Phase, info
+from partita.compiler.plan.document import boxing_key
+from partita.compiler.search.chosen import Chosen
+from partita.compiler.search.pose import Posed
+from partita.compiler.search.problem import made_placement
+
+
+def draw_choices(rng: random.Random, posed: Posed) -> list[int]:
+    """Return a choice per node, drawn at random; what is tied follows."""
+    nodes = posed.problem.nodes
+    choices = [rng.randrange(len(node.choices)) for node in nodes]
+    for tie in posed.problem.ties:
+        stored = made_placement(nodes[tie.first].choices[choices[tie.first]], 0)
+        wants = [c.signature.operands[0] for c in nodes[tie.second].choices]
+        choices[tie.second] = wants.index(stored)
+    return choices
+
+
+def draw_again(rng: random.Random, chosen: Chosen) -> set[str]:
+    """Return nodes and boxings to make again for the backward.
+
+    They are none in half of all draws; else one part in a draw, another in the next.
+    """
+    part = rng.choice((0.0, 0.0, 0.1, 0.5))
+    forward = [
+        info(node).key
+        for node in chosen.program.calls()
+        if info(node).phase is Phase.FORWARD
+    ]
+    wanted = {key for key in forward if rng.random() < part}
+    again = needed_again(chosen.program, wanted)
+    found = set(again)
+    for (value, target), users in chosen.with_again(again).consumers().items():
+        halves = {phase is Phase.FORWARD for phase in users.values()}
+        if len(halves) == 2 and rng.random() < part:
+            found.add(boxing_key(info(value.node).key, value.index, target))
+    return found
