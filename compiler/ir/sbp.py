@@ -164,6 +164,10 @@ class Placement:
     def __hash__(self) -> int:
         return self._hash
 
+    def __reduce__(self) -> tuple[object, tuple[tuple[Sharding, ...]]]:
+        # Python gives strings, and so reductions, another hash in each process.
+        return Placement, (self.shardings,)
+
     @classmethod
     def broadcast(cls, ndim: int) -> Placement:
         """Return ``B`` on each of ``ndim`` mesh axes."""

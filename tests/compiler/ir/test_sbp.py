@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -22,6 +25,20 @@ def test_placements_are_values(placement: Placement) -> None:
     other = pickle.loads(pickle.dumps(placement))
     assert other == placement
     assert hash(other) == hash(placement)
+
+
+def test_a_placement_from_another_process_is_the_same_key() -> None:
+    make = (
+        "import pickle, sys; from partita.compiler.ir.sbp import Placement; "
+        "sys.stdout.buffer.write(pickle.dumps(Placement.parse('(P(max), S(0))')))"
+    )
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": path}
+    made = subprocess.run(
+        [sys.executable, "-c", make], env=environment, capture_output=True, check=True
+    )
+    here = Placement.parse("(P(max), S(0))")
+    assert {here: "found"}[pickle.loads(made.stdout)] == "found"
 
 
 @pytest.mark.parametrize(
