@@ -77,15 +77,18 @@ class TensorWriter:
         node = self.call(aten.slice.Tensor, self.node(x), dim, start, stop)
         return local(node, (*x.shape[:dim], size, *x.shape[dim + 1 :]))
 
-    def pad(self, x: Local, dim: int, start: Index, size: int) -> Local:
-        """Return zeros of ``size`` along ``dim`` with ``x`` in them at ``start``."""
+    def pad(
+        self, x: Local, dim: int, start: Index, size: int, value: float = 0
+    ) -> Local:
+        """Return ``value`` of ``size`` along ``dim`` with ``x`` in it at ``start``."""
         if size == x.shape[dim]:
             return x
         room = size - x.shape[dim]
         stop = room - start if isinstance(start, int) else self.subtract(room, start)
         # amounts are listed from the last dim on, two a dim
         amounts = [0, 0] * (len(x.shape) - dim - 1) + [start, stop]
-        node = self.call(aten.constant_pad_nd.default, self.node(x), amounts)
+        values = (value,) if value else ()
+        node = self.call(aten.constant_pad_nd.default, self.node(x), amounts, *values)
         return local(node, (*x.shape[:dim], size, *x.shape[dim + 1 :]))
 
     def permute(self, x: Local, dims: Sequence[int]) -> Local:

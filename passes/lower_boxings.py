@@ -10,9 +10,10 @@ Ensures   all ranks of a group call the same collectives in the same order, each
           ranks get one program, since offsets are computed from coordinates
 Keeps     every value, infinities and NaN among them
 Not here  choosing the steps (compiler/cost/boxing.py)
-Source    pad to the largest shard, then drop the padding, as DTensor does: gloo and
-          NCCL want even shards. By ``torch.chunk``'s rule the padded chunks of a dim,
-          one after another, are the dim with all the padding at its end.
+Source    gathers and scatters pad to the largest shard, then drop the padding, as
+          DTensor does: gloo and NCCL want even shards. By ``torch.chunk``'s rule the
+          padded chunks of a dim, one after another, are the dim with all the padding
+          at its end.
 """
 
 from __future__ import annotations
@@ -20,18 +21,23 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import chain, groupby, pairwise
-from math import prod
+from itertools import groupby, pairwise
+from math import inf, prod
 
 import torch
 from torch import fx
 
-from partita.compiler.cost.step import Step, StepKind, is_exchange_of_segments
+from partita.compiler.cost.step import (
+    Step,
+    StepKind,
+    is_uneven_exchange,
+)
 from partita.compiler.ir.layout import Run, chunk, shard_runs, shard_shape
 from partita.compiler.ir.mesh import Mesh
-from partita.compiler.ir.sbp import Broadcast, Partial, Placement, Split
+from partita.compiler.ir.sbp import Broadcast, Partial, Reduction, Split
 from partita.compiler.ir.tensor_type import TensorType
 from partita.passes.local_tensors import Index, Local, TensorWriter, local
+from partita.passes.uneven_exchange import UnevenExchange
 
 aten = torch.ops.aten
 c10d = torch.ops._c10d_functional
@@ -113,6 +119,7 @@ class _StepLowering:
     ) -> None:
         self.write = TensorWriter(graph)
         self.shape = type.shape
+        self.dtype = type.dtype
         self.step = step
         self.mesh = mesh
         self.coords = coords
@@ -136,8 +143,8 @@ class _StepLowering:
                 y = self._reduce_scatter(x, new, str(old.reduction), group)
             case Split(), Broadcast():
                 y = self._all_gather(x, old, group)
-            case Split(), Split() if is_exchange_of_segments(step):
-                y = self._exchange_segments(x, old.dim, group)
+            case Split(), Split() if is_uneven_exchange(self.shape, step, self.mesh):
+                y = self._exchange(x, group)
             case Split(), Split():
                 y = self._all_to_all(x, old, new, group)
             case Broadcast(), Split():
@@ -145,7 +152,7 @@ class _StepLowering:
             case Broadcast(), Partial():
                 y = self._keep_first(x)
             case Split(), Partial():
-                y = self._embed(x, old)
+                y = self._embed(x, old, new.reduction)
             case _:
                 raise AssertionError(f"no lowering for {step}")
         assert y.shape == after, f"{step} at {self.coords} gave {y.shape}, not {after}"
@@ -187,47 +194,23 @@ class _StepLowering:
         return self._drop_padding(padded, new.dim, cut)
 
     def _all_to_all(self, x: Local, old: Split, new: Split, group: str) -> Local:
-        old_cut, new_cut = self._cut(old), self._cut(new)
-        parts = self._divide(self._pad_chunks(x, old.dim, old_cut), new.dim, new_cut)
+        parts = self._divide(x, new.dim, self._cut(new))
         rows = parts.shape[1]
         flat = parts.viewed(self.num * rows, *parts.shape[2:])
         sizes = [rows] * self.num
         exchange = c10d.all_to_all_single.default
         got = self._collective(exchange, flat, flat.shape[0], sizes, sizes, group)
-        joined = self._join(got.viewed(*parts.shape), old.dim, old_cut)
-        return self._drop_padding(joined, new.dim, new_cut)
+        return self._join(got.viewed(*parts.shape), old.dim, self._cut(old))
 
-    def _exchange_segments(self, x: Local, dim: int, group: str) -> Local:
-        """Send each rank the rows that it holds under the new segments."""
-        write = self.write
-        old = [self._runs_at(self.step.before, dim, i) for i in range(self.num)]
-        new = [self._runs_at(self.step.after, dim, i) for i in range(self.num)]
-        me = self.coords[self.step.axis]
-        sent = [_common(old[me], new[other]) for other in range(self.num)]
-        received = [_common(old[other], new[me]) for other in range(self.num)]
-
-        rows = write.move(x, dim, 0)
-        packed = self._take_rows(rows, _places(old[me], list(chain(*sent))))
-        num_sent, num_received = [
-            [_length(runs) for runs in s] for s in (sent, received)
-        ]
-        exchange = c10d.all_to_all_single.default
-        got = self._collective(
-            exchange, packed, sum(num_received), num_received, num_sent, group
+    def _exchange(self, x: Local, group: str) -> Local:
+        exchange = UnevenExchange(
+            self.write, self.shape, self.step, self.mesh, self.coords
         )
-        arrived = list(chain(*received))
-        ordered = self._take_rows(got, _places(arrived, sorted(arrived)))
-        return write.move(ordered, 0, dim)
-
-    def _take_rows(self, x: Local, runs: list[Run]) -> Local:
-        parts = [self.write.slice(x, 0, start, stop - start) for start, stop in runs]
-        return self.write.cat(parts, 0) if parts else x
-
-    def _runs_at(self, placement: Placement, dim: int, index: int) -> list[Run]:
-        axis = self.step.axis
-        coords = (*self.coords[:axis], index, *self.coords[axis + 1 :])
-        runs = shard_runs(self.shape, placement, self.mesh, coords)[dim]
-        return [run for run in runs if run[0] < run[1]]
+        sent, taken = exchange.num_sent, exchange.num_taken
+        op = c10d.all_to_all_single.default
+        packed = exchange.packed(x)
+        got = self._collective(op, packed, sum(taken), taken, sent, group)
+        return exchange.unpacked(got)
 
     # --- steps that do not --------------------------------------------------
 
@@ -239,11 +222,11 @@ class _StepLowering:
 
         return self._each_group(x, new.dim, cut, lambda size: size, take)
 
-    def _embed(self, x: Local, old: Split) -> Local:
-        cut = self._cut(old)
+    def _embed(self, x: Local, old: Split, reduction: Reduction) -> Local:
+        cut, neutral = self._cut(old), _neutral(reduction, self.dtype)
 
         def surround(part: Local, dim: int, size: int) -> Local:
-            return self.write.pad(part, dim, self._start(cut, size), size)
+            return self.write.pad(part, dim, self._start(cut, size), size, neutral)
 
         return self._each_group(x, old.dim, cut, cut.own, surround)
 
@@ -350,27 +333,18 @@ class _StepLowering:
         return write.cat(parts, dim)
 
 
-def _common(left: list[Run], right: list[Run]) -> list[Run]:
-    """Return the indices that both hold, in order."""
-    pairs = ((max(a, c), min(b, d)) for a, b in left for c, d in right)
-    return sorted((start, stop) for start, stop in pairs if start < stop)
+def _neutral(reduction: Reduction, dtype: torch.dtype) -> float | int | bool:
+    """Return what leaves every other value as it is.
 
-
-def _length(runs: list[Run]) -> int:
-    return sum(stop - start for start, stop in runs)
-
-
-def _places(held: list[Run], wanted: list[Run]) -> list[Run]:
-    """Return where ``wanted`` lies in a tensor that holds ``held``, joined up."""
-    places: list[Run] = []
-    for start, stop in wanted:
-        offset = 0
-        for low, high in held:
-            if low <= start and stop <= high:
-                place = offset + start - low, offset + stop - low
-                if places and places[-1][1] == place[0]:
-                    place = places.pop()[0], place[1]
-                places.append(place)
-                break
-            offset += high - low
-    return places
+    >>> _neutral(Reduction.MAX, torch.float32), _neutral(Reduction.MIN, torch.uint8)
+    (-inf, 255)
+    """
+    if reduction is Reduction.SUM:
+        return 0
+    is_max = reduction is Reduction.MAX
+    if dtype == torch.bool:
+        return not is_max
+    if dtype.is_floating_point:
+        return -inf if is_max else inf
+    limits = torch.iinfo(dtype)
+    return limits.min if is_max else limits.max

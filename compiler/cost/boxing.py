@@ -2,8 +2,8 @@
 
 A boxing is a sequence of steps, each on one mesh axis; Dijkstra's algorithm finds
 the cheapest sequence. Placements on the way use, per axis, ``B``, the splits that the
-axis makes even, and what source and target have there: a dim that is only visited
-(``(S(0), S(0)) -> (B, S(0))`` by way of ``S(1)``) often beats a gather.
+axis makes even or nearly so, and what source and target have there: a dim that is only
+visited (``(S(0), S(0)) -> (B, S(0))`` by way of ``S(1)``) often beats a gather.
 
 Prices are compared by seconds, then by wire bytes, then by the number of steps.
 """
@@ -22,8 +22,7 @@ from partita.compiler.cost.step import (
     Step,
     StepKind,
     find_step,
-    is_exchange_of_segments,
-    payload_bytes,
+    is_uneven_exchange,
     step_wire_bytes,
     widest_coordinates,
 )
@@ -90,9 +89,9 @@ def step_seconds(type: TensorType, step: Step, mesh: Mesh, hardware: Hardware) -
     if step.collective is None:
         return local_s
     cost = hardware.link(mesh, step.axis).costs[step.collective]
-    payload = payload_bytes(type, step, mesh)
+    wire = step_wire_bytes(type, step, mesh)
     size = mesh.sizes[step.axis]
-    return collectives.seconds(step.collective, payload, size, cost) + local_s
+    return collectives.seconds(step.collective, wire, size, cost) + local_s
 
 
 def _copies(type: TensorType, step: Step, mesh: Mesh) -> tuple[int, int]:
@@ -108,7 +107,7 @@ def _copies(type: TensorType, step: Step, mesh: Mesh) -> tuple[int, int]:
             return 3, 2 * before
         case StepKind.EMBED:
             return 1, before + after
-        case StepKind.ALL_TO_ALL if is_exchange_of_segments(step):
+        case StepKind.ALL_TO_ALL if is_uneven_exchange(type.shape, step, mesh):
             return 2, 2 * (before + after)
         case _:
             old, new = step.before.shardings[step.axis], step.after.shardings[step.axis]
@@ -150,10 +149,13 @@ def _universe(
 def base_shardings(
     shape: tuple[int, ...], mesh: Mesh, axis: int
 ) -> tuple[Sharding, ...]:
-    """Return what any boxing may pass through on an axis: ``B``, and even splits."""
+    """Return what any boxing may pass through on an axis: ``B``, and near even splits.
+
+    Of uneven ones those whose padding, ``-n % size``, is at most a quarter of the dim.
+    """
     size = mesh.sizes[axis]
-    even = (dim for dim, n in enumerate(shape) if n >= size and n % size == 0)
-    return (Broadcast(), *((Split(dim) for dim in even) if size > 1 else ()))
+    near = (dim for dim, n in enumerate(shape) if n >= size and 4 * (-n % size) <= n)
+    return (Broadcast(), *((Split(dim) for dim in near) if size > 1 else ()))
 
 
 @lru_cache(maxsize=1 << 12)
@@ -194,7 +196,8 @@ class Edges:
         together = step.before.with_axis(step.axis, Broadcast())
         left: object = largest_shard_shape(self.type.shape, together, self.mesh)
         shardings = (*step.before.shardings, *step.after.shardings)
-        if any(isinstance(s, Split) and s.segments for s in shardings):
+        segmented = any(isinstance(s, Split) and s.segments for s in shardings)
+        if segmented or is_uneven_exchange(self.type.shape, step, self.mesh):
             left = together
         own = (s.shardings[step.axis] for s in (step.before, step.after))
         key = (step.kind, step.axis, *own, left)

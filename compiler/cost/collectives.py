@@ -34,8 +34,7 @@ def num_steps(kind: CollectiveKind, size: int) -> int:
 
 
 def seconds(
-    kind: CollectiveKind, payload_bytes: int, size: int, cost: CollectiveCost
+    kind: CollectiveKind, wire_bytes: int, size: int, cost: CollectiveCost
 ) -> float:
     """Return how long the collective takes when nothing disturbs it."""
-    wire_s = wire_bytes(kind, payload_bytes, size) / cost.bytes_per_s
-    return num_steps(kind, size) * cost.alpha_s + wire_s
+    return num_steps(kind, size) * cost.alpha_s + wire_bytes / cost.bytes_per_s

@@ -10,10 +10,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from math import prod
 
 from partita.compiler.cost.collectives import CollectiveKind, wire_bytes
-from partita.compiler.ir.layout import has_cut_chunks, shard_runs, shard_shape
+from partita.compiler.ir.layout import (
+    Run,
+    has_cut_chunks,
+    is_even,
+    shard_runs,
+    shard_shape,
+)
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Broadcast, Partial, Placement, Reduction, Split
 from partita.compiler.ir.tensor_type import TensorType
@@ -28,7 +35,7 @@ class StepKind(StrEnum):
     ALL_TO_ALL = "all_to_all"  # S -> S, other dim or other segments
     SLICE = "slice"  # B -> S
     KEEP_FIRST = "keep_first"  # B -> P(sum): zeros on all coordinates but the first
-    EMBED = "embed"  # S -> P(sum): zeros around the shard
+    EMBED = "embed"  # S -> P: what changes no reduction around the shard
     RELABEL = "relabel"  # both placements mean the same shards
 
 
@@ -69,8 +76,8 @@ def find_step(
         return Step(StepKind.RELABEL, axis, before, after)
     touched = {s.dim for s in (old, new) if isinstance(s, Split)}
     for later in before.shardings[axis + 1 :]:
-        if isinstance(later, Split) and later.dim in touched:
-            return None
+        if isinstance(later, Split) and later.dim in touched and shape[later.dim] > 1:
+            return None  # of one index the axes' order does not matter
         if isinstance(later, Partial) and isinstance(old, Partial) and later != old:
             return None
     match old, new:
@@ -79,7 +86,7 @@ def find_step(
         case Split(), Split():
             same = _same_shards(shape, before, after, mesh)
             kind = StepKind.RELABEL if same else StepKind.ALL_TO_ALL
-        case Split(), Partial(Reduction.SUM):
+        case Split(), Partial():
             kind = StepKind.EMBED
         case Broadcast(), Split():
             kind = StepKind.SLICE
@@ -133,36 +140,60 @@ def payload_bytes_at(
 ) -> int:
     """Return the bytes that the rank at ``coords`` puts into the step's collective.
 
-    Uneven shards are padded to the largest of their group, which coordinate 0 holds;
-    only an exchange of segments sends shards of uneven size as they are.
+    A gather and a scatter of uneven shards pad them to the largest of their group,
+    which coordinate 0 holds; an exchange sends them as they are.
     """
     first = (*coords[: step.axis], 0, *coords[step.axis + 1 :])
-    size = mesh.sizes[step.axis]
     match step.kind:
         case StepKind.ALL_GATHER:
             numel = prod(shard_shape(type.shape, step.before, mesh, first))
-        case StepKind.ALL_REDUCE:
+        case StepKind.ALL_REDUCE | StepKind.ALL_TO_ALL:
             numel = prod(shard_shape(type.shape, step.before, mesh, coords))
         case StepKind.REDUCE_SCATTER:
+            size = mesh.sizes[step.axis]
             numel = size * prod(shard_shape(type.shape, step.after, mesh, first))
-        case StepKind.ALL_TO_ALL if is_exchange_of_segments(step):
-            numel = prod(shard_shape(type.shape, step.before, mesh, coords))
-        case StepKind.ALL_TO_ALL:
-            held = list(shard_shape(type.shape, step.before, mesh, first))
-            new = step.after.shardings[step.axis]
-            assert isinstance(new, Split)
-            wanted = shard_shape(type.shape, step.after, mesh, first)
-            held[new.dim] = size * wanted[new.dim]
-            numel = prod(held)
         case _:
             numel = 0
     return numel * type.dtype.itemsize
 
 
-def is_exchange_of_segments(step: Step) -> bool:
-    """Whether the step goes from a split of a dim to another split of that dim."""
+def exchanged_runs(
+    shape: tuple[int, ...],
+    step: Step,
+    mesh: Mesh,
+    sender: tuple[int, ...],
+    receiver: tuple[int, ...],
+) -> tuple[tuple[Run, ...], ...]:
+    """Return, per dim, the indices that an exchange takes from one rank to another."""
+    return tuple(
+        _common(old, new)
+        for old, new in zip(
+            shard_runs(shape, step.before, mesh, sender),
+            shard_runs(shape, step.after, mesh, receiver),
+            strict=True,
+        )
+    )
+
+
+def _common(left: tuple[Run, ...], right: tuple[Run, ...]) -> tuple[Run, ...]:
+    """Return the indices that both hold, in order."""
+    pairs = ((max(a, c), min(b, d)) for a, b in left for c, d in right)
+    return tuple(sorted((start, stop) for start, stop in pairs if start < stop))
+
+
+def is_uneven_exchange(shape: tuple[int, ...], step: Step, mesh: Mesh) -> bool:
+    """Whether the step is an exchange in which not all ranks send all others as much.
+
+    Those of even shards of two dims do; those of segments of one dim do not.
+    """
+    if step.kind is not StepKind.ALL_TO_ALL:
+        return False
     old, new = step.before.shardings[step.axis], step.after.shardings[step.axis]
-    return isinstance(old, Split) and isinstance(new, Split) and old.dim == new.dim
+    assert isinstance(old, Split)
+    assert isinstance(new, Split)
+    is_of_segments = old.dim == new.dim
+    placements = step.before, step.after
+    return is_of_segments or not all(is_even(shape, p, mesh) for p in placements)
 
 
 def payload_bytes(type: TensorType, step: Step, mesh: Mesh) -> int:
@@ -176,11 +207,26 @@ def payload_bytes(type: TensorType, step: Step, mesh: Mesh) -> int:
 
 
 def step_wire_bytes(type: TensorType, step: Step, mesh: Mesh) -> int:
-    """Return the bytes on the wire of the rank that sends most."""
+    """Return the bytes on the wire of the rank that sends or receives most."""
     if step.collective is None:
         return 0
+    if is_uneven_exchange(type.shape, step, mesh):
+        return type.dtype.itemsize * _most_exchanged(type.shape, step, mesh)
     payload = payload_bytes(type, step, mesh)
     return wire_bytes(step.collective, payload, mesh.sizes[step.axis])
+
+
+@lru_cache(maxsize=1 << 14)
+def _most_exchanged(shape: tuple[int, ...], step: Step, mesh: Mesh) -> int:
+    """Return the elements that the busiest rank sends to others, or has from them."""
+    busiest = 0
+    for coords in mesh.all_coordinates():
+        held = prod(shard_shape(shape, step.before, mesh, coords))
+        wanted = prod(shard_shape(shape, step.after, mesh, coords))
+        common = exchanged_runs(shape, step, mesh, coords, coords)
+        kept = prod(sum(stop - start for start, stop in runs) for runs in common)
+        busiest = max(busiest, held - kept, wanted - kept)
+    return busiest
 
 
 def widest_coordinates(

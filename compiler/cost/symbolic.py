@@ -17,8 +17,8 @@ from partita.compiler.cost.collectives import CollectiveKind
 from partita.compiler.cost.step import (
     Step,
     has_cut_chunks,
-    is_exchange_of_segments,
-    payload_bytes,
+    is_uneven_exchange,
+    step_wire_bytes,
 )
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement, Split
@@ -31,7 +31,8 @@ def boxing_bytes_expr(
     """Return the bytes that a rank sends in ``steps``.
 
     Only the number of dims and the names of the axes matter, except to a step with
-    segments that cut an earlier axis's chunks: what that puts in is a number.
+    segments that cut an earlier axis's chunks and to an exchange of uneven shards: what
+    those send is a number.
 
     >>> from partita.compiler.cost.step import find_step
     >>> t, mesh = TensorType.parse("f32[8, 4]"), Mesh(tp=2)
@@ -42,12 +43,21 @@ def boxing_bytes_expr(
     """
     total: sympy.Expr = sympy.Integer(0)
     for step in steps:
-        if has_cut_chunks(step.before) or has_cut_chunks(step.after):
-            numel = payload_bytes(type, step, mesh) // type.dtype.itemsize
-            total += _wire_expr(step, sympy.Integer(numel), mesh.names)
+        if _is_number(type, step, mesh):
+            words = sympy.Rational(
+                step_wire_bytes(type, step, mesh), type.dtype.itemsize
+            )
+            total += sympy.ceiling(_symbol("itemsize") * words)
         else:
             total += _step_expr(type.ndim, step, mesh.names)
     return total
+
+
+def _is_number(type: TensorType, step: Step, mesh: Mesh) -> bool:
+    """Whether the step's bytes follow from the figures alone."""
+    if has_cut_chunks(step.before) or has_cut_chunks(step.after):
+        return True
+    return is_uneven_exchange(type.shape, step, mesh)
 
 
 def evaluate(expr: sympy.Expr, type: TensorType, mesh: Mesh) -> int:
@@ -81,11 +91,6 @@ def _step_expr(ndim: int, step: Step, names: tuple[str, ...]) -> sympy.Expr:
     match step.collective:
         case CollectiveKind.REDUCE_SCATTER:
             numel = size * prod(after)
-        case CollectiveKind.ALL_TO_ALL if not is_exchange_of_segments(step):
-            new = step.after.shardings[step.axis]
-            assert isinstance(new, Split)
-            before[new.dim] = size * after[new.dim]
-            numel = prod(before, start=sympy.Integer(1))
         case _:
             numel = prod(before, start=sympy.Integer(1))
     return _wire_expr(step, numel, names)

@@ -12,7 +12,7 @@ from partita.compiler.capture.capture import Captured, capture_spec
 from partita.compiler.capture.fingerprint import fingerprint
 from partita.compiler.capture.inputs import InputSpec
 from partita.compiler.capture.scored_model import LossFunction
-from partita.compiler.cost.step import Step, find_step, is_exchange_of_segments
+from partita.compiler.cost.step import Step, find_step, is_uneven_exchange
 from partita.compiler.errors import BadOptions, BadPlan
 from partita.compiler.ir.again import again_key
 from partita.compiler.ir.layout import shard_shape
@@ -180,7 +180,7 @@ class Lowered:
             shape = type_of(self.plan, boxing.ref).shape
             for step in self.steps[boxing.key]:
                 placed.add((shape, step.after))
-                if is_exchange_of_segments(step):
+                if is_uneven_exchange(shape, step, mesh):
                     apart.add(step.axis)
         ranks = mesh.all_coordinates()
         for axis in set(range(mesh.ndim)) - apart:

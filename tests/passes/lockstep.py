@@ -13,10 +13,10 @@ from math import nan
 from typing import Any
 
 import torch
+from tests.compiler.cost.boxing_pairs import held
 from torch import Tensor, fx
 
 from partita.compiler.cost.step import Step
-from partita.compiler.ir.layout import shard_runs
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Broadcast, Partial, Placement, Reduction, Split
 from partita.compiler.ir.tensor_type import TensorType
@@ -71,11 +71,8 @@ def _parts(
 def _indices(
     shape: tuple[int, ...], placement: Placement, mesh: Mesh, coords: Coords
 ) -> list[Tensor]:
-    runs = shard_runs(shape, placement, mesh, coords)
-    return [
-        torch.tensor([i for a, b in dim for i in range(a, b)], dtype=torch.int64)
-        for dim in runs
-    ]
+    dims = held(shape, placement, mesh, coords)
+    return [torch.tensor(indices, dtype=torch.int64) for indices in dims]
 
 
 def _select(x: Tensor, placement: Placement, mesh: Mesh, coords: Coords) -> Tensor:
@@ -91,8 +88,8 @@ def gather(
     values: dict[Coords, Tensor] = {}
     for coords, shard in zip(mesh.all_coordinates(), shards, strict=True):
         whole = torch.full(shape, nan, dtype=torch.float64)
-        grid = torch.meshgrid(*_indices(shape, placement, mesh, coords), indexing="ij")
-        whole[grid] = shard
+        indices = _indices(shape, placement, mesh, coords)
+        whole[torch.meshgrid(*indices, indexing="ij") if indices else ...] = shard
         values[coords] = whole
     for axis in reversed(range(mesh.ndim)):
         outer = product(*(range(size) for size in mesh.sizes[:axis]))

@@ -98,6 +98,8 @@ def step_of(type: str, before: str, after: str, axis: int, mesh: Mesh) -> Step:
         ("f64[8, 4]", "B", "P(max)", StepKind.RELABEL),
         ("f64[8, 4]", "S(0)", "P(sum)", StepKind.EMBED),
         ("f64[6, 13]", "S(1; 5|4|4)", "P(sum)", StepKind.EMBED),
+        ("f64[8, 4]", "S(0)", "P(max)", StepKind.EMBED),
+        ("f64[6, 13]", "S(1; 5|4|4)", "P(min)", StepKind.EMBED),
     ],
 )
 def test_step_on_one_axis(type: str, before: str, after: str, kind: StepKind) -> None:

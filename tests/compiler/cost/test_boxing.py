@@ -102,19 +102,29 @@ def kinds(steps: Steps) -> list[str]:
             3 * EXCHANGE_S + 24 / EXCHANGE + LAUNCH_S + 2 * 32 / MEMORY,
             24,
         ),
-        # other segments of one dim: the shard of 4 rows goes in as it is
+        # other segments of one dim: of the second rank's 4 rows none stays
         (
             "f32[16, 1]",
             "S(0)",
             "S(0; 8|8)",
             TP4,
-            3 * EXCHANGE_S + 12 / EXCHANGE + 2 * LAUNCH_S + 4 * 16 / MEMORY,
-            12,
+            3 * EXCHANGE_S + 16 / EXCHANGE + 2 * LAUNCH_S + 4 * 16 / MEMORY,
+            16,
+        ),
+        # uneven shards of 2, 1 rows and 2, 1 columns: the second has 2 from the first
+        (
+            "f32[3, 3]",
+            "S(0)",
+            "S(1)",
+            Mesh(tp=2),
+            EXCHANGE_S + 8 / EXCHANGE + 2 * LAUNCH_S + 4 * 24 / MEMORY,
+            8,
         ),
         # without communication: bytes read and written
         ("f32[8, 4]", "B", "S(0)", TP4, LAUNCH_S + 2 * 32 / MEMORY, 0),
-        ("f32[7, 5]", "B", "P(sum)", TP4, 3 * LAUNCH_S + 2 * 140 / MEMORY, 0),
+        ("f32[3, 5]", "B", "P(sum)", TP4, 3 * LAUNCH_S + 2 * 60 / MEMORY, 0),
         ("f32[8, 4]", "S(0)", "P(sum)", TP4, LAUNCH_S + (32 + 128) / MEMORY, 0),
+        ("f32[8, 4]", "S(0)", "P(max)", TP4, LAUNCH_S + (32 + 128) / MEMORY, 0),
         ("f32[8, 4]", "B", "P(max)", TP4, 0.0, 0),
         ("f32[8, 4]", "S(0)", "S(0)", TP4, 0.0, 0),
         # two axes: the reduction moves what one rank holds, half the rows
@@ -127,8 +137,15 @@ def kinds(steps: Steps) -> list[str]:
             64,
         ),
         ("f32[8, 4]", "(S(0), B)", "(S(0), S(1))", GRID, LAUNCH_S + 2 * 32 / MEMORY, 0),
-        # P(sum) -> P(max) goes over B
-        ("f32[8, 4]", "P(sum)", "P(max)", TP4, 6 * REDUCE_S + 192 / REDUCE, 192),
+        # P(sum) -> P(max) goes over S, each element with one rank
+        (
+            "f32[8, 4]",
+            "P(sum)",
+            "P(max)",
+            TP4,
+            3 * SCATTER_S + 96 / SCATTER + LAUNCH_S + (32 + 128) / MEMORY,
+            96,
+        ),
         # an axis of one rank
         ("f32[8, 4]", "(P(sum), B)", "(S(0), B)", Mesh(dp=1, tp=2), 0.0, 0),
     ],

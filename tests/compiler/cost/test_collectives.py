@@ -40,4 +40,5 @@ def test_wire_bytes_are_those_of_a_ring(
 )
 def test_seconds_are_steps_and_bytes(kind: CollectiveKind, expected: float) -> None:
     cost = CollectiveCost(alpha_s=0.5, bytes_per_s=100)
-    assert seconds(kind, 800, 4, cost) == pytest.approx(expected)
+    wire = wire_bytes(kind, 800, 4)
+    assert seconds(kind, wire, 4, cost) == pytest.approx(expected)

@@ -29,11 +29,7 @@ def boxing(type: TensorType, source: str, target: str, mesh: Mesh) -> Steps:
         ("S(0)", "B", "(tp - 1)*d1*itemsize*ceiling(d0/tp)"),
         ("P(sum)", "B", "ceiling(2*d0*d1*itemsize*(tp - 1)/tp)"),
         ("P(sum)", "S(0)", "ceiling(d1*itemsize*(tp - 1)*ceiling(d0/tp))"),
-        (
-            "S(0)",
-            "S(1)",
-            "ceiling(itemsize*(tp - 1)*ceiling(d0/tp)*ceiling(d1/tp))",
-        ),
+        ("S(0)", "S(1)", "ceiling(d1*itemsize*(tp - 1)*ceiling(d0/tp)/tp)"),
         ("S(1; 8|4)", "B", "(tp - 1)*d0*itemsize*(ceiling(8/tp) + ceiling(4/tp))"),
         ("B", "S(0)", "0"),
     ],
