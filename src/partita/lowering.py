@@ -15,10 +15,10 @@ from partita.compiler.capture.scored_model import LossFunction
 from partita.compiler.cost.step import Step, find_step, is_uneven_exchange
 from partita.compiler.errors import BadOptions, BadPlan
 from partita.compiler.ir.again import again_key
-from partita.compiler.ir.layout import shard_shape
+from partita.compiler.ir.layout import has_cut_chunks, shard_shape
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.program import Program, info
-from partita.compiler.ir.sbp import Placement, Reduction
+from partita.compiler.ir.sbp import Placement, Reduction, Split
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.document import Boxing, Document, LossKind
 from partita.compiler.plan.inputs import to_capture
@@ -166,8 +166,8 @@ class Lowered:
     def _axes_apart(self) -> tuple[int, ...]:
         """Return the mesh axes along which ranks run different programs.
 
-        They do where shards are uneven and where segments are exchanged: what goes
-        where then differs from rank to rank.
+        They do where shards are uneven, where what is exchanged is, and where an axis
+        cuts the chunks of an earlier one at segments: these may differ by chunk.
         """
         mesh = self.plan.mesh
         placed = {
@@ -182,6 +182,10 @@ class Lowered:
                 placed.add((shape, step.after))
                 if is_uneven_exchange(shape, step, mesh):
                     apart.add(step.axis)
+        for _, placement in placed:
+            if has_cut_chunks(placement):
+                shardings = enumerate(placement.shardings)
+                apart |= {axis for axis, s in shardings if isinstance(s, Split)}
         ranks = mesh.all_coordinates()
         for axis in set(range(mesh.ndim)) - apart:
             firsts = [(*c[:axis], 0, *c[axis + 1 :]) for c in ranks]

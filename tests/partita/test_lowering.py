@@ -189,3 +189,17 @@ def test_random_plans_can_be_carried_out() -> None:
     for seed in range(5):
         lowered = Lowered.of(planner.captured, planner.random(seed), default_rules)
         assert lowered.at((1, 1)).graph_module.graph.nodes
+
+
+def test_ranks_share_a_program_only_where_theirs_are_equal() -> None:
+    # Of 64 rows in halves the second axis cuts the first half at 16 and not the other:
+    # every rank holds 16 rows, and puts them together in another way.
+    model, args, _ = zoo.mlp()
+    mesh = Mesh(dp=2, tp=2)
+    pins = {"up.weight": "(S(0), S(0; 16|48)) use=(B, B)"}
+    found = plan(model, *args, mesh=mesh, options=Options(pins=pins))
+    lowered = Lowered.of(capture_for(model, found), found, default_rules)
+    shared = lowered.of_all()
+    for coordinates, local in zip(mesh.all_coordinates(), shared, strict=True):
+        own = lowered.at(coordinates)
+        assert local.graph_module.code == own.graph_module.code
