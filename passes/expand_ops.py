@@ -21,8 +21,10 @@ from partita.compiler.ir.program import Program, info, op_name
 from partita.compiler.plan.document import Document
 from partita.compiler.rules.calls import call_of
 from partita.compiler.rules.expansion import Expansion
+from partita.compiler.rules.factors import read
 from partita.compiler.rules.inline import inline
 from partita.compiler.rules.rule import Call, RuleSet
+from partita.compiler.rules.walks import chunked
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class ExpandOps:
         """
         if not self.plan.expanded:
             return program
-        known: dict[Call, Expansion] = {}
+        known: dict[Call, Expansion | None] = {}
         expansions: dict[str, Expansion] = {}
         for node in program.calls():
             key = info(node).key
@@ -51,7 +53,15 @@ class ExpandOps:
                 call, rule = call_of(node), self.rules.get(op_name(node))
                 if rule is None or rule.expand is None:
                     raise BadPlan(f"expanded.{key}: no rule takes {call.op} apart")
+                signature = self.plan.expanded[key].signature
+                call = chunked(call, read(rule, call), signature, self.plan.mesh)
                 if call not in known:
                     known[call] = Expansion.of(self.rules, rule, call)
-                expansions[key] = known[call]
+                expansion = known[call]
+                if expansion is None:
+                    raise BadPlan(
+                        f"expanded.{key}: {call.op} is not taken apart into chunks as "
+                        f"small as those of {signature}"
+                    )
+                expansions[key] = expansion
         return inline(program, expansions)

@@ -25,7 +25,8 @@ def _make(like: fx.Proxy, op: Any, *args: Any, **kwargs: Any) -> Any:
     return like.tracer.create_proxy("call_function", op, args, kwargs)
 
 
-def _arange(like: fx.Proxy, *bounds: int) -> Any:
+def arange(like: fx.Proxy, *bounds: int) -> Any:
+    """Return which rows there are, in the graph that ``like`` is of."""
     op = aten.arange.default if len(bounds) == 1 else aten.arange.start_step
     return _make(like, op, *bounds, dtype=torch.int64)
 
@@ -42,7 +43,7 @@ def _zeros(like: fx.Proxy, type_: TensorType | None) -> Any:
 def embedding(call: Call, weight: Any, ids: Any) -> tuple[Any, ...]:
     """Take apart ``embedding(weight, ids)``."""
     size = call.operands[0].shape[0]
-    rows = _arange(weight, size)
+    rows = arange(weight, size)
     return (partita.index.default(weight, [rows], [0], [size], [ids]),)
 
 
@@ -54,7 +55,7 @@ def embedding_backward(call: Call, grad: Any, ids: Any) -> tuple[Any, ...]:
         shape = [*call.operands[1].shape, 1]
         padded = aten.reshape.default(padded, shape)
         grad = aten.masked_fill.Scalar(grad, padded, 0)
-    rows, zeros = _arange(grad, int(size)), _zeros(grad, call.results[0])  # type: ignore[call-overload]
+    rows, zeros = arange(grad, int(size)), _zeros(grad, call.results[0])  # type: ignore[call-overload]
     return (partita.index_put.default(zeros, [rows], [0], [size], [ids], grad, True),)
 
 
@@ -69,7 +70,7 @@ def _indexed(call: Call, at: Any) -> tuple[list[int], list[int]]:
 def index(call: Call, x: Any, *indices: Any) -> tuple[Any, ...]:
     """Take apart ``index(x, indices)``."""
     dims, sizes = _indexed(call, call.args[1])
-    rows = [_arange(x, size) for size in sizes]
+    rows = [arange(x, size) for size in sizes]
     return (partita.index.default(x, rows, dims, sizes, list(indices)),)
 
 
@@ -77,7 +78,7 @@ def index_put(call: Call, x: Any, *rest: Any) -> tuple[Any, ...]:
     """Take apart ``index_put(x, indices, values, accumulate)``."""
     *indices, values = rest
     dims, sizes = _indexed(call, call.args[1])
-    rows = [_arange(x, size) for size in sizes]
+    rows = [arange(x, size) for size in sizes]
     accumulate = bool(call.arg(3, False))
     return (
         partita.index_put.default(x, rows, dims, sizes, indices, values, accumulate),
@@ -89,19 +90,19 @@ def index_select(call: Call, x: Any, ids: Any) -> tuple[Any, ...]:
     (dim,) = ints(call.args[1])
     dim %= call.operands[0].ndim
     size = call.operands[0].shape[dim]
-    return (partita.index.default(x, [_arange(x, size)], [dim], [size], [ids]),)
+    return (partita.index.default(x, [arange(x, size)], [dim], [size], [ids]),)
 
 
 def gather(call: Call, x: Any, ids: Any) -> tuple[Any, ...]:
     """Take apart ``gather(x, dim, ids)``."""
     dim, size = _dim_of(call)
-    return (partita.gather.default(x, _arange(x, size), dim, size, ids),)
+    return (partita.gather.default(x, arange(x, size), dim, size, ids),)
 
 
 def scatter(call: Call, x: Any, ids: Any, source: Any) -> tuple[Any, ...]:
     """Take apart ``scatter(x, dim, ids, source)``."""
     dim, size = _dim_of(call)
-    rows = _arange(x, size)
+    rows = arange(x, size)
     return (partita.scatter.default(x, rows, dim, size, ids, source, False),)
 
 
@@ -115,7 +116,7 @@ def scatter_value(call: Call, x: Any, ids: Any) -> tuple[Any, ...]:
 def scatter_add(call: Call, x: Any, ids: Any, source: Any) -> tuple[Any, ...]:
     """Take apart ``scatter_add(x, dim, ids, source)``."""
     dim, size = _dim_of(call)
-    rows = _arange(x, size)
+    rows = arange(x, size)
     return (partita.scatter.default(x, rows, dim, size, ids, source, True),)
 
 
@@ -132,8 +133,8 @@ def slice_(call: Call, x: Any) -> tuple[Any, ...]:
     """Take apart ``slice(x, dim, start, stop, step)`` of a dim that it cuts."""
     dim, size = _dim_of(call)
     start, stop, step = (int(n) for n in call.args[2:5])  # type: ignore[call-overload]
-    ids = _arange(x, start, stop, step)
-    return (partita.index.default(x, [_arange(x, size)], [dim], [size], [ids]),)
+    ids = arange(x, start, stop, step)
+    return (partita.index.default(x, [arange(x, size)], [dim], [size], [ids]),)
 
 
 def slice_backward(call: Call, grad: Any) -> tuple[Any, ...]:
@@ -143,8 +144,8 @@ def slice_backward(call: Call, grad: Any) -> tuple[Any, ...]:
     assert result is not None
     size = result.shape[dim]
     start, stop, step = (int(n) for n in call.args[3:6])  # type: ignore[call-overload]
-    ids = _arange(grad, *slice(start, stop, step).indices(size))
-    zeros, rows = _zeros(grad, result), _arange(grad, size)
+    ids = arange(grad, *slice(start, stop, step).indices(size))
+    zeros, rows = _zeros(grad, result), arange(grad, size)
     put = partita.index_put.default(zeros, [rows], [dim], [size], [ids], grad, False)
     return (put,)
 
@@ -153,7 +154,7 @@ def select(call: Call, x: Any) -> tuple[Any, ...]:
     """Take apart ``select(x, dim, at)``."""
     dim, size = _dim_of(call)
     ids = _make(x, aten.full.default, [], call.args[2], dtype=torch.int64)
-    return (partita.index.default(x, [_arange(x, size)], [dim], [size], [ids]),)
+    return (partita.index.default(x, [arange(x, size)], [dim], [size], [ids]),)
 
 
 def select_backward(call: Call, grad: Any) -> tuple[Any, ...]:
@@ -164,7 +165,7 @@ def select_backward(call: Call, grad: Any) -> tuple[Any, ...]:
     dim %= result.ndim
     size = result.shape[dim]
     ids = _make(grad, aten.full.default, [], call.args[3], dtype=torch.int64)
-    zeros, rows = _zeros(grad, result), _arange(grad, size)
+    zeros, rows = _zeros(grad, result), arange(grad, size)
     put = partita.index_put.default(zeros, [rows], [dim], [size], [ids], grad, False)
     return (put,)
 
@@ -178,8 +179,8 @@ def _causal(call: Call, position: int, like: Any) -> Any:
         call.operands[position].shape[2],
         call.operands[position + 1].shape[2],
     )
-    rows = aten.reshape.default(_arange(like, queries), [queries, 1])
-    return aten.ge.Tensor(rows, _arange(like, keys))
+    rows = aten.reshape.default(arange(like, queries), [queries, 1])
+    return aten.ge.Tensor(rows, arange(like, keys))
 
 
 def attention(call: Call, query: Any, key: Any, value: Any) -> tuple[Any, ...]:

@@ -39,16 +39,20 @@ class Expansion:
     """The parts of one call: a graph from its operands to its results.
 
     ``parts`` are the calls in order; the keys of their infos are ``exp/0`` and the
-    like. ``read`` are their rows and factors.
+    like. ``read`` are their rows and factors, ``chunks`` those of the call.
     """
 
     graph: fx.Graph
     parts: tuple[fx.Node, ...]
     read: Mapping[fx.Node, tuple[Rule, Factors]]
+    chunks: Mapping[str, int]
 
     @classmethod
-    def of(cls, rules: RuleSet, rule: Rule, call: Call) -> Expansion:
-        """Trace the parts of ``call``, whose row has an ``expand``."""
+    def of(cls, rules: RuleSet, rule: Rule, call: Call) -> Expansion | None:
+        """Trace the parts of ``call``, whose row has an ``expand``.
+
+        ``None`` where it is not taken apart into such chunks.
+        """
         assert rule.expand is not None
         graph = fx.Graph()
         tracer = GraphAppendingTracer(graph)
@@ -57,6 +61,8 @@ class Expansion:
             for i in range(len(call.operands))
         ]
         results = rule.expand(call, *proxies)
+        if results is None:
+            return None
         graph.output(
             tuple(r.node if isinstance(r, fx.Proxy) else None for r in results)
         )
@@ -64,7 +70,7 @@ class Expansion:
         _write_types(graph, call.operands)
         parts = tuple(n for n in graph.nodes if _computes(n))
         read = {part: rule_and_factors(rules, call_of(part)) for part in parts}
-        return cls(graph, parts, read)
+        return cls(graph, parts, read, dict(call.chunks))
 
     @property
     def operands(self) -> list[fx.Node]:

@@ -20,6 +20,7 @@ class Part:
 
     Of dim ``dim``, whose size is ``outer * size * inner``, it is the middle one of
     three nested loops. ``pieces`` are the sizes of the runs it is a concatenation of.
+    With ``chunks`` the factor is that many chunks of the dim, of which ``size`` is all.
     """
 
     factor: str
@@ -28,6 +29,7 @@ class Part:
     outer: int = 1
     inner: int = 1
     pieces: tuple[int, ...] = ()
+    chunks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class Factors:
         partial: the operands that may be ``P(sum)``: floating ones, if results are.
         same: per result, the factors whose every part gives this same result.
         expanded: the factors that can be split only where the op is taken apart.
+        chunked: those of them whose parts go by how many ways they are split.
+        moved: per result, whether users may have it moved to where they want it.
         joinable: whether results can be partial; truth values cannot.
     """
 
@@ -54,11 +58,13 @@ class Factors:
     partial: frozenset[int] = frozenset()
     same: tuple[frozenset[str], ...] = ()
     expanded: frozenset[str] = frozenset()
+    chunked: frozenset[str] = frozenset()
+    moved: tuple[bool, ...] = ()
     joinable: bool = True
 
 
 _TERM = re.compile(
-    r"(?P<name>[A-Za-z_][A-Za-z_0-9]*|\*\d+)(?P<mark>[\^!])?(?::(?P<size>\d+))?"
+    r"(?P<name>[A-Za-z_][A-Za-z_0-9]*|\*\d+)(?P<marks>[\^!~&]*)(?::(?P<size>\d+))?"
     r"(?:\{(?P<pieces>[\d|]+)\})?"
 )
 _DIM = re.compile(r"\(([^()]*)\)|(\S+)")
@@ -93,7 +99,7 @@ def _dims(text: str, ndim: int, rule: str) -> list[str]:
 @dataclass(frozen=True, slots=True)
 class _Term:
     name: str
-    mark: str | None
+    marks: str
     size: int | None
     pieces: tuple[int, ...]
 
@@ -107,8 +113,12 @@ def _terms(dim: str, rule: str) -> list[_Term]:
         if match is not None:
             pieces = tuple(int(p) for p in (match["pieces"] or "").split("|") if p)
             size = int(match["size"]) if match["size"] else None
-            terms.append(_Term(match["name"], match["mark"], size, pieces))
+            terms.append(_Term(match["name"], match["marks"], size, pieces))
     return terms
+
+
+def _is_in_chunks(term: _Term) -> bool:
+    return "~" in term.marks and term.size is not None
 
 
 class _Sizes:
@@ -119,16 +129,19 @@ class _Sizes:
         self.known: dict[str, int] = {}
         self.whole: set[str] = set()
         self.expanded: set[str] = set()
+        self.chunked: set[str] = set()
 
     def learn(self, terms: list[_Term], size: int) -> None:
         for term in terms:
             if term.size is not None:
                 self.known[term.name] = term.size
-            if term.mark == "^":
+            if "^" in term.marks:
                 self.whole.add(term.name)
-            elif term.mark == "!":
+            if "!" in term.marks:
                 self.expanded.add(term.name)
-        if len(terms) == 1 and not terms[0].pieces:
+            if "!~" in term.marks:
+                self.chunked.add(term.name)
+        if len(terms) == 1 and not terms[0].pieces and not _is_in_chunks(terms[0]):
             name = terms[0].name
             if self.known.setdefault(name, size) == 1:
                 self.known[name] = size
@@ -182,6 +195,8 @@ def read(rule: Rule, call: Call) -> Factors:
         partial=_may_be_partial(call),
         same=tuple(frozenset(_SAME.findall(words)) for words in right),
         expanded=frozenset(sizes.expanded - sizes.whole),
+        chunked=frozenset(sizes.chunked - sizes.whole),
+        moved=tuple("&" in words for words in right),
         joinable=all(r is None or r.dtype != torch.bool for r in call.results),
     )
 
@@ -201,6 +216,12 @@ def _parts(
 ) -> tuple[Part, ...]:
     found: list[Part] = []
     for dim, (terms, dim_size) in enumerate(zip(dims, tensor.shape, strict=True)):
+        if terms and _is_in_chunks(terms[0]):
+            term = terms[0]
+            chunks = sizes.known[term.name]
+            part = Part(term.name, dim, dim_size, pieces=term.pieces, chunks=chunks)
+            found.append(part)
+            continue
         if len(terms) == 1:
             term = terms[0]
             if term.pieces:

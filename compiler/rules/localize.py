@@ -32,7 +32,7 @@ def localize_args(
     """
     if not rule.localize:
         return args
-    match = re.fullmatch(r"(shape|pieces|groups)@(\d+)", rule.localize)
+    match = re.fullmatch(r"(shape|pieces|groups|chunks)@(\d+)", rule.localize)
     if match is None:
         raise BadRule(f"rule {rule.op}: {rule.localize!r} is not of the form shape@1")
     at = int(match[2])
@@ -42,6 +42,11 @@ def localize_args(
         case "pieces":
             (dim,) = args[at + 1 : at + 2] or (0,)
             stated = [shape[dim] for shape in results if shape is not None]
+        case "chunks":
+            sizes = list(results[0] or ())
+            pairs = zip(args[at], args[at + 1], sizes, strict=True)
+            stated = [num if size == whole else 1 for num, whole, size in pairs]
+            args = (*args[: at + 1], sizes, *args[at + 2 :])
         case _:
             stated = _groups(at, bool(args[at - 2]), operands, results)
             args = _with_bias_sizes(args, at, results)

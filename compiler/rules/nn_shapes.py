@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.rules.rule import Call
 from partita.compiler.rules.shapes import arrow, dim_names, ints
@@ -97,22 +95,56 @@ def batch_norm_backward(call: Call) -> str:
 _MAX_SPATIAL = 3
 
 
-def _spatial(letter: str, count: int) -> str:
+def _spatial(names: list[str], letter: str) -> str:
     """Name the spatial dims: always three, so that one product counts the flops."""
-    names = [f"{letter}{dim}^" for dim in range(_MAX_SPATIAL)]
-    last = " ".join([names[count - 1], *(f"{name}:1" for name in names[count:])])
-    return " ".join([*names[: count - 1], f"({last})" if " " in last else last])
+    others = [f"{letter}{dim}^:1" for dim in range(len(names), _MAX_SPATIAL)]
+    last = " ".join([names[-1], *others])
+    return " ".join([*names[:-1], f"({last})" if others else last])
 
 
-def _convolved(weight: TensorType, is_transposed: Any, groups: Any) -> tuple[str, ...]:
-    """Return the dims of input, weight, bias and output."""
+def slides(image: TensorType, made: TensorType | None, stride: list[int]) -> list[bool]:
+    """Return of which spatial dims a chunk of rows makes a chunk of what is made."""
+    assert made is not None
+    return [
+        inner == step * outer
+        for inner, outer, step in zip(
+            image.shape[-len(stride) :], made.shape[-len(stride) :], stride, strict=True
+        )
+    ]
+
+
+def slid_over(is_cut: list[bool], stride: list[int]) -> tuple[str, list[str]]:
+    """Return the spatial dims of an image, and of what a window makes of it."""
+    inner = [
+        (f"(y{dim}!~ s{dim}^:{step})" if step > 1 else f"y{dim}!~") if cut else "?"
+        for dim, (cut, step) in enumerate(zip(is_cut, stride, strict=True))
+    ]
+    outer = [f"y{dim}!~" if cut else f"y{dim}^" for dim, cut in enumerate(is_cut)]
+    return " ".join(inner), outer
+
+
+def _convolved(call: Call, position: int, image: int) -> tuple[str, ...]:
+    """Return the dims of input, weight, bias and output.
+
+    Args:
+        call: of a convolution, or of its backward.
+        position: of the first argument that both have, the stride.
+        image: which operand is the input; the weight is the next.
+    """
+    x, weight = call.operands[image : image + 2]
+    stride, groups = ints(call.args[position]), call.args[position + 5]
     spatial = weight.ndim - 2
     inputs, outputs = f"(g:{groups} i)", f"(g:{groups} o)"
-    images, kernel = _spatial("y", spatial), _spatial("k", spatial)
+    kernel = _spatial([f"k{dim}^" for dim in range(spatial)], "k")
+    if is_transposed := bool(call.args[position + 3]):
+        # Flops go by the smaller image's positions.
+        inner = _spatial([f"y{dim}^" for dim in range(spatial)], "y")
+        outer = " ".join(["?"] * spatial)
+    else:
+        made = call.operands[0] if image else call.results[0]
+        inner, images = slid_over(slides(x, made, stride), stride)
+        outer = _spatial(images, "y")
     filters = f"{inputs} o" if is_transposed else f"{outputs} i"
-    rest = " ".join(["?"] * spatial)
-    # Flops go by the smaller image's positions: those of a transposed one's input.
-    inner, outer = (images, rest) if is_transposed else (rest, images)
     return (
         f"b {inputs} {inner}",
         f"{filters} {kernel}",
@@ -123,7 +155,7 @@ def _convolved(weight: TensorType, is_transposed: Any, groups: Any) -> tuple[str
 
 def convolution(call: Call) -> str:
     """Return batch, groups and channels; input channels of a group add up."""
-    x, weight, bias, y = _convolved(call.operands[1], call.args[6], call.args[8])
+    x, weight, bias, y = _convolved(call, 3, 0)
     return arrow([x, weight, bias][: len(call.operands)], [y])
 
 
@@ -134,7 +166,7 @@ def convolution_sum(call: Call) -> str:
 
 def convolution_backward(call: Call) -> str:
     """Return the dims of ``convolution``, its input's and weight's gradients."""
-    x, weight, bias, y = _convolved(call.operands[2], call.args[7], call.args[9])
+    x, weight, bias, y = _convolved(call, 4, 1)
     return arrow([y, x, weight], [x, weight, f"{bias} =i"])
 
 

@@ -8,6 +8,11 @@ einsum, nnScaler and Shardy. Every legal signature follows from that (signatures
 ``*``           all dims that are not named, aligned at the right (broadcasting)
 ``n^``          a factor nobody may split
 ``n!``          a factor that may be split if the op is taken apart (``expand``)
+``n!~``         the same, where the parts go by how many ways it is split
+``(r~:4 m)``    a dim in 4 chunks of at most ``m``, as ``torch.chunk`` cuts it; it is
+                split into just these, or not at all
+``r~:4{1|4}``   the same where the chunks are elements of pieces
+``r~&:4``       of a result: what is used in another placement is moved there
 ``(b s)``       a dim that is a product of factors, outermost first
 ``n{4|4|2}``    a dim that is a concatenation: the factor in pieces of these sizes
 ``b:8``         the size, where the shapes alone do not tell it
@@ -35,7 +40,8 @@ class Call:
     """One call of an op: its arguments with every tensor replaced by its type.
 
     ``operands`` are those tensors in order; ``results`` what it returns, ``None``
-    where it returns no tensor.
+    where it returns no tensor. ``chunks`` says, for an op that is taken apart, how many
+    ways each factor marked ``!~`` is split.
     """
 
     op: str
@@ -43,6 +49,7 @@ class Call:
     kwargs: tuple[tuple[str, object], ...]
     operands: tuple[TensorType, ...]
     results: tuple[TensorType | None, ...]
+    chunks: tuple[tuple[str, int], ...] = ()
 
     def arg(self, position: int, default: object = None) -> object:
         """Return a positional argument, or ``default`` where it was left out."""
@@ -52,8 +59,11 @@ class Call:
 Text = str | Callable[[Call], str]
 """A column of a row: text, or the function of a call that returns it."""
 
-Expand = Callable[..., tuple[Any, ...]]
-"""A function of a call and its operands that computes the results by other ops."""
+Expand = Callable[..., tuple[Any, ...] | None]
+"""A function of a call and its operands that computes the results by other ops.
+
+It returns ``None`` where the chunks that the call asks for do not do.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +83,8 @@ class Rule:
             factor names; "" for one per element of the largest tensor.
         localize: which argument states sizes that shrink with the shards:
             ``shape@1`` (the shape of the result), ``pieces@1`` (the sizes of a
-            split), ``groups@8`` (a convolution's groups).
+            split), ``groups@8`` (a convolution's groups), ``chunks@8`` (how many
+            chunks there are of each dim of the result, whose shape comes next).
         free: only metadata changes; no memory is read or written.
         expand: computes the same by ops that have rows of their own, called with the
             call and its operands; what the factors marked ``!`` are split by.

@@ -74,10 +74,10 @@ def linear_where(call: Call) -> str:
 # One dim apart from the others
 
 
-def along(position: int, default: int = -1, *, expanded: bool = False) -> Text:
+def along(position: int, default: int = -1, mark: str = "") -> Text:
     """Keep whole the dims that argument ``position`` names, in every tensor.
 
-    With ``expanded`` they can be split where the op is taken apart.
+    With a ``mark``, ``!`` or ``!~``, they can be split where the op is taken apart.
     """
 
     def dims(call: Call) -> str:
@@ -85,7 +85,7 @@ def along(position: int, default: int = -1, *, expanded: bool = False) -> Text:
         stated = dict(call.kwargs).get("dim", call.arg(position, default))
         for dim in ints(stated):
             if names:
-                names[dim] = f"{names[dim]}!" if expanded else "?"
+                names[dim] = f"{names[dim]}{mark}" if mark else "?"
         text = " ".join(names)
         return arrow([text or "?"] * len(call.operands), [text] * len(call.results))
 

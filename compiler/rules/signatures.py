@@ -144,6 +144,9 @@ def axis_options(
 def _is_divisible(part: Part, segments: Segments, ways: tuple[int, ...]) -> bool:
     """Whether chunks of the factor are chunks of the dim, and none is empty."""
     total = prod(ways)
+    if part.chunks:
+        cut = part.pieces != () or _has_all(part.size, ways)
+        return total == part.chunks and not segments and cut
     for unit in part.pieces or segments or (part.size,):
         if unit % total == 0:
             continue
@@ -155,6 +158,14 @@ def _is_divisible(part: Part, segments: Segments, ways: tuple[int, ...]) -> bool
         if -(-unit * part.inner // total) != step * part.inner:
             return False
     return True
+
+
+def _has_all(size: int, ways: tuple[int, ...]) -> bool:
+    """Whether no chunk of a dim is empty, and axes cut what one axis would."""
+    total = prod(ways)
+    if size % total == 0:
+        return True
+    return len(ways) == 1 and chunk(size, total, total - 1)[0] < size
 
 
 def fits(factors: Factors, options: tuple[Option, ...], mesh: Mesh) -> bool:
@@ -194,6 +205,37 @@ def ways_of(options: tuple[Option, ...], mesh: Mesh) -> tuple[tuple[str, int], .
         if option.factor is not None:
             ways[option.factor] = ways.get(option.factor, 1) * size
     return tuple(ways.items())
+
+
+def ways_in(factors: Factors, signature: Signature, mesh: Mesh) -> dict[str, int]:
+    """Return how many ways ``signature`` splits each factor."""
+    ways: dict[str, int] = {}
+    placed = [
+        *zip(factors.operands, signature.operands, strict=True),
+        *zip(factors.results, signature.results, strict=True),
+    ]
+    for axis, size in enumerate(mesh.sizes):
+        own = [
+            (parts, placement.shardings[axis])
+            for parts, placement in placed
+            if parts is not None and placement is not None
+        ]
+        split = [
+            factor
+            for factor in factors.sizes
+            if any(isinstance(sharding, Split) for _, sharding in own)
+            and all(_may_split(factor, *pair) for pair in own)
+        ]
+        for factor in split if len(split) == 1 else ():
+            ways[factor] = ways.get(factor, 1) * size
+    return ways
+
+
+def _may_split(factor: str, parts: tuple[Part, ...], sharding: Sharding) -> bool:
+    """Whether a tensor is as an axis has it that splits ``factor``."""
+    part = _part_of(factor, parts)
+    dim = sharding.dim if isinstance(sharding, Split) else None
+    return dim == (None if part is None else part.dim)
 
 
 def combinations(

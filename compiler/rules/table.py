@@ -8,7 +8,9 @@ shards and compares. Ops that draw random numbers have no rows.
 from __future__ import annotations
 
 from partita.compiler.ir.sbp import Reduction
+from partita.compiler.rules import chunk_shapes as ch
 from partita.compiler.rules import expand as e
+from partita.compiler.rules import expand_chunks as ec
 from partita.compiler.rules import expand_indexing as ei
 from partita.compiler.rules import index_shapes as ix
 from partita.compiler.rules import lattice_shapes as la
@@ -44,10 +46,10 @@ ROWS = (
     Rule("aten._fft_r2c.default", s.along(1), linear="0"),
     Rule("aten._fused_rms_norm.default", nn.layer_norm),
     Rule("aten._fused_rms_norm_backward.default", nn.layer_norm_backward, linear="0"),
-    Rule("aten._log_softmax.default", s.along(1, expanded=True), expand=e.log_softmax),
+    Rule("aten._log_softmax.default", s.along(1, mark="!"), expand=e.log_softmax),
     Rule(
         "aten._log_softmax_backward_data.default",
-        s.along(2, expanded=True),
+        s.along(2, mark="!"),
         linear="0",
         expand=e.log_softmax_backward,
     ),
@@ -60,13 +62,11 @@ ROWS = (
     Rule("aten._native_batch_norm_legit_no_training.default", nn.batch_norm),
     Rule("aten._prelu_kernel.default", "*, * -> *"),
     Rule("aten._prelu_kernel_backward.default", "*, *, * -> *, *", linear="0"),
-    Rule(
-        "aten._safe_softmax.default", s.along(1, expanded=True), expand=e.safe_softmax
-    ),
-    Rule("aten._softmax.default", s.along(1, expanded=True), expand=e.softmax),
+    Rule("aten._safe_softmax.default", s.along(1, mark="!"), expand=e.safe_softmax),
+    Rule("aten._softmax.default", s.along(1, mark="!"), expand=e.softmax),
     Rule(
         "aten._softmax_backward_data.default",
-        s.along(2, expanded=True),
+        s.along(2, mark="!"),
         linear="0",
         expand=e.softmax_backward,
     ),
@@ -156,6 +156,7 @@ ROWS = (
         linear=nn.convolution_sum,
         flops="2 b g o i y0 y1 y2 k0 k1 k2",
         localize="groups@8",
+        expand=ec.convolution,
     ),
     Rule(
         "aten.convolution_backward.default",
@@ -163,16 +164,34 @@ ROWS = (
         linear="0",
         flops="4 b g o i y0 y1 y2 k0 k1 k2",
         localize="groups@9",
+        expand=ec.convolution_backward,
     ),
     Rule("aten.copy.default", "*, * -> *", linear="1"),
     Rule("aten.copysign.Scalar", "* -> *"),
     Rule("aten.copysign.Tensor", s.elementwise),
     Rule("aten.cos.default", "* -> *"),
     Rule("aten.cosh.default", "* -> *"),
-    Rule("aten.cummax.default", s.along(1)),
-    Rule("aten.cummin.default", s.along(1)),
-    Rule("aten.cumprod.default", s.along(1)),
-    Rule("aten.cumsum.default", s.along(1), linear="0"),
+    Rule(
+        "aten.cummax.default",
+        s.along(1, mark="!~"),
+        expand=ec.cummax,
+    ),
+    Rule(
+        "aten.cummin.default",
+        s.along(1, mark="!~"),
+        expand=ec.cummin,
+    ),
+    Rule(
+        "aten.cumprod.default",
+        s.along(1, mark="!~"),
+        expand=ec.cumprod,
+    ),
+    Rule(
+        "aten.cumsum.default",
+        s.along(1, mark="!~"),
+        linear="0",
+        expand=ec.cumsum,
+    ),
     Rule("aten.deg2rad.default", "* -> *", linear="0"),
     Rule("aten.diagonal.default", la.diagonal, linear="0", free=True),
     Rule(
@@ -287,7 +306,11 @@ ROWS = (
     Rule("aten.log_sigmoid_forward.default", "* -> *, *"),
     Rule("aten.logaddexp.default", s.elementwise),
     Rule("aten.logaddexp2.default", s.elementwise),
-    Rule("aten.logcumsumexp.default", s.along(1)),
+    Rule(
+        "aten.logcumsumexp.default",
+        s.along(1, mark="!~"),
+        expand=ec.logcumsumexp,
+    ),
     Rule("aten.logical_and.default", "*, * -> *"),
     Rule("aten.logical_not.default", "* -> *"),
     Rule("aten.logical_or.default", "*, * -> *"),
@@ -551,6 +574,55 @@ ROWS = (
         flops="10 b g r s t d",
         expand=ei.attention_backward,
     ),
+    Rule(
+        "partita.chunk_ends.default",
+        ch.chunk_ends,
+        linear="0",
+        localize="chunks@2",
+    ),
+    Rule(
+        "partita.chunk_fill.default",
+        ch.scan,
+        linear="0",
+        localize="chunks@2",
+    ),
+    Rule(
+        "partita.chunk_heads.default",
+        ch.chunk_heads,
+        localize="chunks@4",
+    ),
+    Rule(
+        "partita.chunk_tails.default",
+        ch.chunk_tails,
+        localize="chunks@4",
+    ),
+    Rule(
+        "partita.chunked_convolution.default",
+        ch.chunked_convolution,
+        linear=nn.convolution_sum,
+        flops="2 b g o i y0 m0 y1 m1 y2 m2 k0 k1 k2",
+        localize="chunks@7",
+    ),
+    Rule(
+        "partita.chunked_convolution_input.default",
+        ch.chunked_convolution_input,
+        linear="0*1",
+        flops="2 b g o i y0 m0 y1 m1 y2 m2 k0 k1 k2",
+        localize="chunks@6",
+    ),
+    Rule(
+        "partita.chunked_convolution_weight.default",
+        ch.chunked_convolution_weight,
+        linear="0*1",
+        flops="2 b g o i y0 m0 y1 m1 y2 m2 k0 k1 k2",
+        localize="chunks@6",
+    ),
+    Rule(
+        "partita.fold.default",
+        ch.widen,
+        linear="+",
+        localize="chunks@4",
+    ),
     Rule("partita.gather.default", ix.gather_rows, linear="0"),
     Rule(
         "partita.grouped_multiply.default",
@@ -567,7 +639,24 @@ ROWS = (
     Rule("partita.index.default", ix.index_rows, linear="0"),
     Rule("partita.index_put.default", ix.index_put_rows, linear=ix.index_put_sum),
     Rule("partita.random.default", nn.random),
+    Rule(
+        "partita.scan.default",
+        ch.scan,
+        linear=ch.scan_sum,
+        localize="chunks@3",
+    ),
+    Rule(
+        "partita.scan_extreme.default",
+        ch.scan_extreme,
+        localize="chunks@4",
+    ),
     Rule("partita.scatter.default", ix.scatter_rows, linear="0+3"),
+    Rule(
+        "partita.widen.default",
+        ch.widen,
+        linear="+",
+        localize="chunks@4",
+    ),
 )
 """The rows, sorted by op."""
 

@@ -10,7 +10,7 @@ the rows that are there.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from torch import fx
@@ -22,6 +22,7 @@ from partita.compiler.ir.sbp import Broadcast, Partial, Sharding, Split
 from partita.compiler.ir.signature import AxisSignature, Signature, compose
 from partita.compiler.rules.expansion import Expansion
 from partita.compiler.rules.factors import Factors, Part
+from partita.compiler.rules.rule import Call
 from partita.compiler.rules.signatures import (
     Combination,
     Option,
@@ -29,6 +30,7 @@ from partita.compiler.rules.signatures import (
     axis_options,
     fits,
     split_of,
+    ways_in,
     ways_of,
 )
 
@@ -121,6 +123,27 @@ class _Walker:
                     if own.signature.results[0] == want:
                         chosen[value.node], made[value] = own, want
 
+    def _num_changes(
+        self, part: fx.Node, have: list[Sharding | None], signature: AxisSignature
+    ) -> int | None:
+        """Return how many operands are sliced or moved; ``None`` where one cannot."""
+        count = 0
+        pairs = zip(operands(part), have, signature.operands, strict=True)
+        for value, found, want in pairs:
+            if isinstance(want, Partial):
+                return None
+            if found is None or found == want:
+                continue
+            if not isinstance(found, Broadcast) and not self._is_moved(value):
+                return None
+            count += 1
+        return count
+
+    def _is_moved(self, value: Value) -> bool:
+        if value.node not in self.expansion.read:
+            return False
+        return self.expansion.read[value.node][1].moved[value.index]
+
     def _choose(
         self,
         part: fx.Node,
@@ -140,24 +163,37 @@ class _Walker:
             signature = option.signature
             if any(signature.results[i] != want for i, want in results.items()):
                 continue
-            slices = _num_slices(have, signature)
+            slices = self._num_changes(part, have, signature)
             if slices is not None and (best is None or slices < best[0]):
                 best = slices, option
         return best[1] if best else None
 
 
-def _num_slices(have: list[Sharding | None], signature: AxisSignature) -> int | None:
-    """Return how many operands are sliced to fit, ``None`` where one cannot be."""
-    count = 0
-    for found, want in zip(have, signature.operands, strict=True):
-        if isinstance(want, Partial):
-            return None
-        if found is None or found == want:
-            continue
-        if not isinstance(found, Broadcast):
-            return None
-        count += 1
-    return count
+def chunkings(call: Call, factors: Factors, mesh: Mesh) -> Iterator[Call]:
+    """Yield the call for each way to cut the factors whose parts go by that.
+
+    That is once, as it is, where it has none.
+    """
+    found: dict[tuple[tuple[str, int], ...], None] = {}
+    if factors.expanded - factors.chunked:
+        found[()] = None
+    offered = (None, *sorted(factors.chunked))
+    for chosen in product(*(offered if n > 1 else (None,) for n in mesh.sizes)):
+        ways: dict[str, int] = {}
+        for factor, size in zip(chosen, mesh.sizes, strict=True):
+            if factor is not None:
+                ways[factor] = ways.get(factor, 1) * size
+        if ways:
+            found[tuple(sorted(ways.items()))] = None
+    for chunks in found:
+        yield replace(call, chunks=chunks)
+
+
+def chunked(call: Call, factors: Factors, signature: Signature, mesh: Mesh) -> Call:
+    """Return the call with the chunks that ``signature`` cuts on ``mesh``."""
+    ways = ways_in(factors, signature, mesh)
+    own = sorted((name, n) for name, n in ways.items() if name in factors.chunked)
+    return replace(call, chunks=tuple(own))
 
 
 def expanded_combinations(
@@ -188,7 +224,13 @@ def expanded_combinations(
             walk = walker.walk(option.signature.operands, wanted, option.segments)
             if walk is not None:
                 walks.append((option, walk, False))
+    chunks = expansion.chunks
     for factor in sorted(factors.expanded):
+        if factor in factors.chunked:
+            found = _expanded_option(walker, factors, factor, ())
+            if factor in chunks and found is not None:
+                walks.append((*found, True))
+            continue
         for tried in ((), *sorted(segments.get(factor, ()))):
             found = _expanded_option(walker, factors, factor, tried)
             if found is not None:
@@ -197,7 +239,9 @@ def expanded_combinations(
     for axis, own in (fixed or {}).items():
         per_axis[axis] = [walk for walk in per_axis[axis] if _does(walk, own)]
     for chosen in product(*per_axis):
-        if any(is_expanded for _, _, is_expanded in chosen):
+        ways = dict(ways_of(tuple(option for option, _, _ in chosen), mesh))
+        own = {name: n for name, n in ways.items() if name in factors.chunked}
+        if own == chunks and any(is_expanded for _, _, is_expanded in chosen):
             combination = _combine(expansion, factors, chosen, mesh)
             if combination is not None:
                 yield combination

@@ -34,8 +34,9 @@ from partita.compiler.rules.signatures import (
     Segments,
     axis_options,
     combinations,
+    ways_in,
 )
-from partita.compiler.rules.walks import expanded_combinations
+from partita.compiler.rules.walks import chunked, chunkings, expanded_combinations
 from partita.compiler.search.problem import Choice
 from partita.compiler.search.repeats import alike
 from partita.compiler.search.within import NOTHING_DECIDED, Within
@@ -54,27 +55,6 @@ def flops_of(rule: Rule, factors: Factors, ways: Mapping[str, int]) -> float:
         else:
             total *= -(-factors.all_sizes[word] // ways.get(word, 1))
     return total
-
-
-def ways_in(factors: Factors, signature: Signature, mesh: Mesh) -> dict[str, int]:
-    """Return how many ways ``signature`` splits each factor."""
-    ways: dict[str, int] = {}
-    placed = [
-        *zip(factors.operands, signature.operands, strict=True),
-        *zip(factors.results, signature.results, strict=True),
-    ]
-    for axis, size in enumerate(mesh.sizes):
-        split = {
-            part.factor
-            for parts, placement in placed
-            for part in parts or ()
-            if placement is not None
-            and isinstance(sharding := placement.shardings[axis], Split)
-            and sharding.dim == part.dim
-        }
-        for factor in split if len(split) == 1 else ():
-            ways[factor] = ways.get(factor, 1) * size
-    return ways
 
 
 def bytes_of(call: Call, signature: Signature, mesh: Mesh) -> int:
@@ -133,7 +113,7 @@ class Candidates:
             self._label[node], self.read[node] = known
         self._segments_key: dict[fx.Node, object] = {}
         self._priced: dict[object, tuple[Priced, ...]] = {}
-        self._expansions: dict[Call, Expansion] = {}
+        self._expansions: dict[Call, Expansion | None] = {}
 
     @cached_property
     def _stand_in(self) -> dict[fx.Node, fx.Node]:
@@ -197,11 +177,16 @@ class Candidates:
             self._priced[key] = self._price(node, segments, fixed)
         return self._priced[key]
 
-    def expansion_of(self, node: fx.Node) -> Expansion:
-        """Return the parts of a call whose row has an ``expand``."""
-        call = self.calls[node]
+    def expansion_of(self, node: fx.Node, signature: Signature) -> Expansion:
+        """Return the parts of a call that is taken apart for ``signature``."""
+        rule, factors = self.read[node]
+        call = chunked(self.calls[node], factors, signature, self.mesh)
+        found = self._expansion(rule, call)
+        assert found is not None
+        return found
+
+    def _expansion(self, rule: Rule, call: Call) -> Expansion | None:
         if call not in self._expansions:
-            rule, _ = self.read[node]
             self._expansions[call] = Expansion.of(self.rules, rule, call)
         return self._expansions[call]
 
@@ -218,13 +203,16 @@ class Candidates:
             for c in combinations(factors, options, self.mesh, fixed)
         ]
         if rule.expand is not None and factors.expanded:
-            expansion = self.expansion_of(node)
-            found += [
-                (c, self._expanded_seconds(expansion, c))
-                for c in expanded_combinations(
-                    expansion, factors, options, segments, self.mesh, fixed
-                )
-            ]
+            for own in chunkings(call, factors, self.mesh):
+                expansion = self._expansion(rule, own)
+                if expansion is None:
+                    continue
+                found += [
+                    (c, self._expanded_seconds(expansion, c))
+                    for c in expanded_combinations(
+                        expansion, factors, options, segments, self.mesh, fixed
+                    )
+                ]
         best: dict[Signature, Priced] = {}
         for combination, seconds in found:
             signature, ways = combination.signature, dict(combination.ways)

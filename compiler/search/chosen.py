@@ -107,7 +107,9 @@ def read_choices(program: Program, posed: Posed, choices: Sequence[int]) -> Chos
                 choice.signature, choice.seconds, flops, priced.ways, others
             )
             continue
-        expansion = expansions[node.key] = posed.candidates.expansion_of(item)
+        expansion = expansions[node.key] = posed.candidates.expansion_of(
+            item, choice.signature
+        )
         parts = dict(_parts(posed, node.key, expansion, priced, flops))
         expanded[node.key] = Expanded(
             op_name(item), choice.signature, tuple(parts), others

@@ -18,9 +18,9 @@ from partita.compiler.ir.signature import Signature
 from partita.compiler.rules.agreement import scale_of, tolerance_of
 from partita.compiler.rules.expansion import Expansion
 from partita.compiler.rules.factors import read
-from partita.compiler.rules.rule import RuleSet
+from partita.compiler.rules.rule import Call, Rule, RuleSet
 from partita.compiler.rules.signatures import axis_options
-from partita.compiler.rules.walks import expanded_combinations
+from partita.compiler.rules.walks import chunkings, expanded_combinations
 from partita.testing.prover import (
     RuleDisproved,
     Sample,
@@ -48,12 +48,23 @@ def prove_expansion(rules: RuleSet, sample: Sample, mesh: Mesh) -> int:
     factors = read(rule, call)
     if not factors.expanded:
         return 0
+    return sum(
+        _prove(rules, rule, own, sample, mesh) for own in chunkings(call, factors, mesh)
+    )
+
+
+def _prove(rules: RuleSet, rule: Rule, call: Call, sample: Sample, mesh: Mesh) -> int:
     expansion = Expansion.of(rules, rule, call)
-    samples = _run(expansion, sample)
+    if expansion is None:
+        return 0
+    factors = read(rule, call)
     options = axis_options(rule, factors, {})
+    combinations = expanded_combinations(expansion, factors, options, {}, mesh)
+    samples: dict[fx.Node, Sample] = {}
     proven: set[tuple[fx.Node, Signature]] = set()
     count = 0
-    for combination in expanded_combinations(expansion, factors, options, {}, mesh):
+    for combination in combinations:
+        samples = samples or _run(expansion, sample)
         chosen = zip(expansion.parts, combination.parts, strict=True)
         for part, signature in chosen:
             if (part, signature) not in proven:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from tests.compiler.rules import lattice_samples
+from tests.compiler.rules import chunk_samples, lattice_samples
 from tests.compiler.rules.rule_values import call, fraction, ints, mask, positive, x
 from torch import Tensor
 
@@ -163,8 +163,6 @@ def along_a_dim() -> Iterator[Sample]:
     for name in ("softmax", "log_softmax"):
         yield call(f"_{name}", x(4, 6, 8), 1, False)
         yield call(f"_{name}_backward_data", x(4, 6), fraction(4, 6), -1, torch.float64)
-    for name in ("cummax", "cummin", "cumprod", "cumsum", "logcumsumexp"):
-        yield call(name, x(4, 6), 0)
     yield call("_safe_softmax", x(4, 6, 8), 1)
     yield call("flip", x(4, 6, 2), [0, -1])
     yield call("sort", torch.stack([torch.randperm(6).double() for _ in range(4)]))
@@ -494,6 +492,7 @@ def samples() -> dict[str, list[Sample]]:
         rows_by_position,
         groups,
         *lattice_samples.GROUPS,
+        *chunk_samples.GROUPS,
     ):
         for sample in group():
             found.setdefault(sample.op, []).append(sample)
