@@ -23,7 +23,7 @@ aten = torch.ops.aten
 Ints = Sequence[int]
 
 
-def _tiles(x: Tensor, chunks: Ints) -> list[Tensor]:
+def tiles_of(x: Tensor, chunks: Ints) -> list[Tensor]:
     """Return the chunks of all of the last dims, first dims outermost."""
     first = x.ndim - len(chunks)
     found: list[Tensor] = []
@@ -35,8 +35,8 @@ def _tiles(x: Tensor, chunks: Ints) -> list[Tensor]:
     return found
 
 
-def _joined(tiles: list[Tensor], chunks: Ints) -> Tensor:
-    """Undo ``_tiles``."""
+def joined_tiles(tiles: list[Tensor], chunks: Ints) -> Tensor:
+    """Undo ``tiles_of``."""
     for dim, num in reversed(list(enumerate(chunks))):
         at = dim - len(chunks)
         tiles = [torch.cat(tiles[i : i + num], at) for i in range(0, len(tiles), num)]
@@ -48,14 +48,14 @@ def _lengths(size: int, num: int) -> list[int]:
     return [stop - start for start, stop in bounds]
 
 
-def _shapes(sizes: Ints, chunks: Ints) -> list[tuple[int, ...]]:
+def tile_shapes(sizes: Ints, chunks: Ints) -> list[tuple[int, ...]]:
     """Return the last sizes of the tiles of an image, first dims outermost."""
     pairs = zip(sizes[-len(chunks) :], chunks, strict=True)
     return list(product(*(_lengths(size, num) for size, num in pairs)))
 
 
 @dataclass(frozen=True)
-class _Window:
+class Sliding:
     """A window that slides over the last dims, one entry of each for every dim."""
 
     kernel: Ints
@@ -111,14 +111,16 @@ def chunked_convolution(
         sizes: those of the result.
     """
     space = chunks[2:]
-    window = _Window(weight.shape[2:], stride, dilation)
+    window = Sliding(weight.shape[2:], stride, dilation)
     own = x.shape[1] // weight.shape[1]
     rest = (stride, padding, dilation, False, [0] * len(space), own)
     tiles = [
         aten.convolution.default(window.used(tile, image), weight, bias, *rest)
-        for tile, image in zip(_tiles(x, space), _shapes(sizes, space), strict=True)
+        for tile, image in zip(
+            tiles_of(x, space), tile_shapes(sizes, space), strict=True
+        )
     ]
-    return _joined(tiles, space)
+    return joined_tiles(tiles, space)
 
 
 @chunked_convolution.register_fake
@@ -149,17 +151,19 @@ def chunked_convolution_input(
 ) -> Tensor:
     """Return the gradient of the images that ``chunked_convolution`` was given."""
     space = chunks[2:]
-    window = _Window(weight.shape[2:], stride, dilation)
+    window = Sliding(weight.shape[2:], stride, dilation)
     own = sizes[1] // weight.shape[1]
     rest = (None, stride, padding, dilation, False, [0] * len(space), own)
     tiles: list[Tensor] = []
-    for tile, image in zip(_tiles(grad, space), _shapes(sizes, space), strict=True):
+    for tile, image in zip(
+        tiles_of(grad, space), tile_shapes(sizes, space), strict=True
+    ):
         whole = [*sizes[:2], *image]
         x = window.used(grad.new_empty(whole), tile.shape[2:])
         mask = [True, False, False]
         found = aten.convolution_backward.default(tile, x, weight, *rest, mask)[0]
         tiles.append(_padded_to(found, whole))
-    return _joined(tiles, space)
+    return joined_tiles(tiles, space)
 
 
 @chunked_convolution_input.register_fake
@@ -194,12 +198,12 @@ def chunked_convolution_weight(
     """
     num = grad.ndim - 2
     space, shape = chunks[:num], list(sizes[num:])
-    window = _Window(shape[2:], stride, dilation)
+    window = Sliding(shape[2:], stride, dilation)
     own = x.shape[1] // shape[1]
     rest = (None, stride, padding, dilation, False, [0] * num, own)
     weight = grad.new_empty(shape)
     found: list[Tensor] = []
-    for tile, image in zip(_tiles(x, space), _tiles(grad, space), strict=True):
+    for tile, image in zip(tiles_of(x, space), tiles_of(grad, space), strict=True):
         used = window.used(tile, image.shape[2:])
         mask = [False, True, False]
         shares = aten.convolution_backward.default(image, used, weight, *rest, mask)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.rules.rule import Call
 from partita.compiler.rules.shapes import arrow, dim_names, ints
+from partita.compiler.rules.windows import dims_of, marks_of, of_convolution
 
 # Matrix products
 
@@ -102,27 +103,6 @@ def _spatial(names: list[str], letter: str) -> str:
     return " ".join([*names[:-1], f"({last})" if others else last])
 
 
-def slides(image: TensorType, made: TensorType | None, stride: list[int]) -> list[bool]:
-    """Return of which spatial dims a chunk of rows makes a chunk of what is made."""
-    assert made is not None
-    return [
-        inner == step * outer
-        for inner, outer, step in zip(
-            image.shape[-len(stride) :], made.shape[-len(stride) :], stride, strict=True
-        )
-    ]
-
-
-def slid_over(is_cut: list[bool], stride: list[int]) -> tuple[str, list[str]]:
-    """Return the spatial dims of an image, and of what a window makes of it."""
-    inner = [
-        (f"(y{dim}!~ s{dim}^:{step})" if step > 1 else f"y{dim}!~") if cut else "?"
-        for dim, (cut, step) in enumerate(zip(is_cut, stride, strict=True))
-    ]
-    outer = [f"y{dim}!~" if cut else f"y{dim}^" for dim, cut in enumerate(is_cut)]
-    return " ".join(inner), outer
-
-
 def _convolved(call: Call, position: int, image: int) -> tuple[str, ...]:
     """Return the dims of input, weight, bias and output.
 
@@ -132,8 +112,7 @@ def _convolved(call: Call, position: int, image: int) -> tuple[str, ...]:
         image: which operand is the input; the weight is the next.
     """
     x, weight = call.operands[image : image + 2]
-    stride, groups = ints(call.args[position]), call.args[position + 5]
-    spatial = weight.ndim - 2
+    groups, spatial = call.args[position + 5], weight.ndim - 2
     inputs, outputs = f"(g:{groups} i)", f"(g:{groups} o)"
     kernel = _spatial([f"k{dim}^" for dim in range(spatial)], "k")
     if is_transposed := bool(call.args[position + 3]):
@@ -142,7 +121,8 @@ def _convolved(call: Call, position: int, image: int) -> tuple[str, ...]:
         outer = " ".join(["?"] * spatial)
     else:
         made = call.operands[0] if image else call.results[0]
-        inner, images = slid_over(slides(x, made, stride), stride)
+        windows = of_convolution(call, position, image)
+        inner, images = dims_of(windows, marks_of(windows, x, made))
         outer = _spatial(images, "y")
     filters = f"{inputs} o" if is_transposed else f"{outputs} i"
     return (

@@ -10,11 +10,13 @@ from __future__ import annotations
 from partita.compiler.ir.sbp import Reduction
 from partita.compiler.rules import chunk_shapes as ch
 from partita.compiler.rules import expand as e
-from partita.compiler.rules import expand_chunks as ec
 from partita.compiler.rules import expand_indexing as ei
+from partita.compiler.rules import expand_scans as es
+from partita.compiler.rules import expand_windows as ew
 from partita.compiler.rules import index_shapes as ix
 from partita.compiler.rules import lattice_shapes as la
 from partita.compiler.rules import nn_shapes as nn
+from partita.compiler.rules import pool_shapes as po
 from partita.compiler.rules import shapes as s
 from partita.compiler.rules.rule import Rule, RuleSet
 
@@ -118,10 +120,10 @@ ROWS = (
     Rule("aten.atan.default", "* -> *"),
     Rule("aten.atan2.default", s.elementwise),
     Rule("aten.atanh.default", "* -> *"),
-    Rule("aten.avg_pool2d.default", "* ? ? -> * ? ?", linear="0"),
-    Rule("aten.avg_pool2d_backward.default", "* ? ?, * ? ? -> * ? ?", linear="0"),
-    Rule("aten.avg_pool3d.default", "* ? ? ? -> * ? ? ?", linear="0"),
-    Rule("aten.avg_pool3d_backward.default", "* ? ? ?, * ? ? ? -> * ? ? ?", linear="0"),
+    Rule("aten.avg_pool2d.default", po.average, linear="0"),
+    Rule("aten.avg_pool2d_backward.default", po.average_backward, linear="0"),
+    Rule("aten.avg_pool3d.default", po.average, linear="0"),
+    Rule("aten.avg_pool3d_backward.default", po.average_backward, linear="0"),
     Rule("aten.baddbmm.default", nn.baddbmm, linear="0+1*2", flops="2 b m k n"),
     Rule("aten.bitwise_and.Scalar", "* -> *"),
     Rule("aten.bitwise_and.Tensor", s.elementwise),
@@ -156,7 +158,7 @@ ROWS = (
         linear=nn.convolution_sum,
         flops="2 b g o i y0 y1 y2 k0 k1 k2",
         localize="groups@8",
-        expand=ec.convolution,
+        expand=ew.convolution,
     ),
     Rule(
         "aten.convolution_backward.default",
@@ -164,7 +166,7 @@ ROWS = (
         linear="0",
         flops="4 b g o i y0 y1 y2 k0 k1 k2",
         localize="groups@9",
-        expand=ec.convolution_backward,
+        expand=ew.convolution_backward,
     ),
     Rule("aten.copy.default", "*, * -> *", linear="1"),
     Rule("aten.copysign.Scalar", "* -> *"),
@@ -174,23 +176,23 @@ ROWS = (
     Rule(
         "aten.cummax.default",
         s.along(1, mark="!~"),
-        expand=ec.cummax,
+        expand=es.cummax,
     ),
     Rule(
         "aten.cummin.default",
         s.along(1, mark="!~"),
-        expand=ec.cummin,
+        expand=es.cummin,
     ),
     Rule(
         "aten.cumprod.default",
         s.along(1, mark="!~"),
-        expand=ec.cumprod,
+        expand=es.cumprod,
     ),
     Rule(
         "aten.cumsum.default",
         s.along(1, mark="!~"),
         linear="0",
-        expand=ec.cumsum,
+        expand=es.cumsum,
     ),
     Rule("aten.deg2rad.default", "* -> *", linear="0"),
     Rule("aten.diagonal.default", la.diagonal, linear="0", free=True),
@@ -309,7 +311,7 @@ ROWS = (
     Rule(
         "aten.logcumsumexp.default",
         s.along(1, mark="!~"),
-        expand=ec.logcumsumexp,
+        expand=es.logcumsumexp,
     ),
     Rule("aten.logical_and.default", "*, * -> *"),
     Rule("aten.logical_not.default", "* -> *"),
@@ -324,11 +326,12 @@ ROWS = (
     Rule("aten.masked_scatter.default", "?, ?, ? -> ?", linear="0+2"),
     Rule("aten.max.default", "* -> ", reduce=Reduction.MAX),
     Rule("aten.max.dim", s.reduced(1, False)),
-    Rule("aten.max_pool2d_with_indices.default", "* ? ? -> * ? ?, * ? ?"),
+    Rule("aten.max_pool2d_with_indices.default", po.maximum, expand=ew.max_pool),
     Rule(
         "aten.max_pool2d_with_indices_backward.default",
-        "* ? ?, * ? ?, * ? ? -> * ? ?",
+        po.maximum_backward,
         linear="0",
+        expand=ew.max_pool_backward,
     ),
     Rule("aten.max_pool3d_with_indices.default", "* ? ? ? -> * ? ? ?, * ? ? ?"),
     Rule(
@@ -615,6 +618,13 @@ ROWS = (
         ch.chunked_convolution_weight,
         linear="0*1",
         flops="2 b g o i y0 m0 y1 m1 y2 m2 k0 k1 k2",
+        localize="chunks@6",
+    ),
+    Rule("partita.chunked_max_pool.default", ch.chunked_pool, localize="chunks@9"),
+    Rule(
+        "partita.chunked_max_pool_backward.default",
+        ch.chunked_pool,
+        linear="0",
         localize="chunks@6",
     ),
     Rule(

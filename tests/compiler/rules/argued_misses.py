@@ -62,20 +62,12 @@ ARGUED = (
         "running statistics are handed on and not read in training",
     ),
     Argued(
-        "avg_pool2d.default avg_pool2d_backward.default avg_pool3d.default "
-        "avg_pool3d_backward.default _adaptive_avg_pool2d.default "
-        "_adaptive_avg_pool2d_backward.default _adaptive_avg_pool3d.default "
-        "_adaptive_avg_pool3d_backward.default upsample_nearest2d.vec",
+        "_adaptive_avg_pool2d.default _adaptive_avg_pool2d_backward.default "
+        "_adaptive_avg_pool3d.default _adaptive_avg_pool3d_backward.default "
+        "upsample_nearest2d.vec",
         r"S\((\d)\)(, S\(\1\))? -> S\(\1\)",
-        "holds where windows tile the image and chunks are whole windows; the "
-        "convolutions beside it keep images whole, so that nothing would be "
-        "gained",
-    ),
-    Argued(
-        "_native_batch_norm_legit_functional.default "
-        "_native_batch_norm_legit_no_training.default",
-        r"S\(([23])\)(, B)+ -> S\(\1\)(, B)+",
-        "in inference alone, and images are whole for the convolutions beside it",
+        "holds where windows tile the image and chunks are whole windows; the sizes "
+        "of the result are stated for space alone",
     ),
     Argued(
         "adaptive_max_pool2d_backward.default "

@@ -117,4 +117,52 @@ def _strided(
     yield call("convolution_backward", grad, image, weight, shape, *rest, wanted)
 
 
-GROUPS = (scans, parts_of_scans, loans, tiles, convolutions)
+def pools() -> Iterator[Sample]:
+    """Yield pools whose chunks of space map through the stride."""
+    for kernel, padding in (([2, 2], [0, 0]), ([3, 3], [1, 1])):
+        yield from _maximum(x(1, 2, 16, 12), kernel, [2, 2], padding)
+    yield from _maximum(x(2, 5, 8), [3, 1], [1, 1], [1, 0])
+    yield call("avg_pool2d", x(2, 6, 8), [2, 2])
+    yield call(
+        "avg_pool2d_backward", x(2, 3, 4), x(2, 6, 8), [2, 2], [], [0, 0], *_AVERAGE
+    )
+    yield call("avg_pool3d", x(1, 1, 6, 4, 8), [2, 1, 4])
+
+
+_AVERAGE = (False, True, None)
+
+
+def _maximum(
+    image: Tensor, kernel: list[int], stride: list[int], padding: list[int]
+) -> Iterator[Sample]:
+    rest = (kernel, stride, padding)
+    yield call("max_pool2d_with_indices", image, *rest)
+    out, found = aten.max_pool2d_with_indices(image, *rest)
+    given = (x(*out.shape), image, *rest, [1, 1], False, found)
+    yield call("max_pool2d_with_indices_backward", *given)
+
+
+def parts_of_pools() -> Iterator[Sample]:
+    for chunks in ([1, 2], [2, 2], [3, 1], [4, 1]):
+        # Of 3 x 1 windows of padded rows; chunks of columns have none around them.
+        lent = [1 if chunks[0] > 1 else 0, 0]
+        wide = [2, 8 + 2 * chunks[0] * lent[0], 4]
+        steps = [3, 1], [1, 1], [0 if lent[0] else 1, 0], False
+        held, rest = (torch.arange(8), torch.arange(4)), (lent, [8, 4])
+        counts = [1, *chunks]
+        given = (x(*wide), *held, *steps, *rest, counts, [2, 8, 4])
+        yield call("partita.chunked_max_pool", *given)
+        _, found = partita.chunked_max_pool(*given)
+        back = (x(2, 8, 4), found, *held, *rest, counts, wide)
+        yield call("partita.chunked_max_pool_backward", *back)
+
+
+GROUPS = (
+    scans,
+    parts_of_scans,
+    loans,
+    tiles,
+    convolutions,
+    pools,
+    parts_of_pools,
+)
