@@ -17,7 +17,6 @@ arXiv:1903.06681, section III; here as a change of placement like any other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -113,21 +112,19 @@ def _chunk_ends_type(
 
 @torch.library.custom_op("partita::chunk_fill", mutates_args=())
 def chunk_fill(
-    x: Tensor, dim: int, chunks: Sequence[int], sizes: Sequence[int]
+    x: Tensor, like: Tensor, dim: int, chunks: Sequence[int], sizes: Sequence[int]
 ) -> Tensor:
-    """Return chunks of ``dim`` that are filled with the elements of ``x``."""
-    step = -(-sizes[dim] // chunks[dim])
-    bounds = [*range(0, sizes[dim], step), sizes[dim]]
+    """Return the chunks of ``like`` filled with the elements of ``x``, one for each."""
     parts = [
-        x.narrow(dim, i, 1).expand([*sizes[:dim], stop - start, *sizes[dim + 1 :]])
-        for i, (start, stop) in enumerate(pairwise(bounds))
+        x.narrow(dim, index, 1).expand(part.shape)
+        for index, part in enumerate(chunks_of(like, dim, chunks[dim]))
     ]
     return torch.cat(parts, dim)
 
 
 @chunk_fill.register_fake
 def _chunk_fill_type(
-    x: Tensor, dim: int, chunks: Sequence[int], sizes: Sequence[int]
+    x: Tensor, like: Tensor, dim: int, chunks: Sequence[int], sizes: Sequence[int]
 ) -> Tensor:
     return _of_result(x, sizes)
 

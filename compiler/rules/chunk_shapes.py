@@ -29,6 +29,13 @@ def scan(call: Call) -> str:
     return arrow([" ".join(names)], [" ".join(names)])
 
 
+def chunk_fill(call: Call) -> str:
+    """Return an element per chunk, and the chunks that it fills."""
+    names, _, _ = _in_chunks(call, 2)
+    text = " ".join(names)
+    return arrow([text, text], [text])
+
+
 def scan_sum(call: Call) -> str:
     """Return ``0`` for sums."""
     return "0" if call.args[2] == "cumsum" else ""

@@ -27,7 +27,7 @@ Ints = Sequence[int]
 
 def _starts(
     rows: Tensor, columns: Tensor, before: Ints, chunks: Ints
-) -> list[tuple[Tensor, Tensor]]:
+) -> list[tuple[Tensor, ...]]:
     """Return the logical row and column at which each tile begins."""
     firsts = [
         [part[0] - lent for part in chunks_of(held, 0, num)]

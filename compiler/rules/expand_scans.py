@@ -70,7 +70,7 @@ def _scan(call: Call, x: Any, kind: str, identity: float, join: Any) -> Any:
     ends = partita.chunk_ends.default(inside, dim, counts, chunks.ends)
     before = aten.constant_pad_nd.default(ends, chunks.pads, identity)
     before = chunk_ops.SCANS[kind](before, dim)
-    filled = partita.chunk_fill.default(before, dim, counts, chunks.shape)
+    filled = partita.chunk_fill.default(before, inside, dim, counts, chunks.shape)
     out = join(inside, filled)
     if worked_in != result.dtype:
         out = aten._to_copy.default(out, dtype=result.dtype)
@@ -110,7 +110,7 @@ def _scan_extreme(call: Call, x: Any, kind: str, is_beaten: Any) -> Any:
     found = chunk_ops.EXTREMES[kind](before, dim)
     places = aten.gather.default(places, dim, found[1])
     before, places = (
-        partita.chunk_fill.default(filled, dim, counts, chunks.shape)
+        partita.chunk_fill.default(filled, inside[0], dim, counts, chunks.shape)
         for filled in (found[0], places)
     )
     # Of equal ones the last counts, and a NaN stays once it is there.

@@ -585,9 +585,9 @@ ROWS = (
     ),
     Rule(
         "partita.chunk_fill.default",
-        ch.scan,
+        ch.chunk_fill,
         linear="0",
-        localize="chunks@2",
+        localize="chunks@3",
     ),
     Rule(
         "partita.chunk_heads.default",

@@ -251,7 +251,7 @@ def train_on_rank(document: Any) -> dict[str, Any]:
             losses.append(float(program.step(x)))
         optimizer.step()
         optimizer.zero_grad()
-    values = {n: v.full_tensor() for n, v in program.state_dict().items()}  # type: ignore[attr-defined]
+    values = {n: v.full_tensor() for n, v in program.state_dict().items()}
     return {
         "losses": losses,
         "values": values,

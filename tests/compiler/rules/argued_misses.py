@@ -150,6 +150,11 @@ ARGUED = (
         r"B, S\(1\), S\(0\) -> B",
         "of integers, times a factor that rounds to zero",
     ),
+    Argued(
+        "partita.chunk_tails.default partita.widen.default",
+        r"S\((\d)\)(, S\(0\))? -> S\([01]\)",
+        "of three blocks on two ranks two segments, 1|2, are the same shards as none",
+    ),
 )
 
 

@@ -37,7 +37,8 @@ def parts_of_scans() -> Iterator[Sample]:
             given = (1, kind, counts, sizes)
             yield call("partita.scan_extreme", x(4, size), held, *given)
         yield call("partita.chunk_ends", x(4, size), 1, counts, [4, num])
-        yield call("partita.chunk_fill", x(4, num), 1, counts, sizes)
+        filled = (x(4, num), x(4, size), 1, counts, sizes)
+        yield call("partita.chunk_fill", *filled)
 
 
 def loans() -> Iterator[Sample]:

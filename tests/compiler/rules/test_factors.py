@@ -129,3 +129,26 @@ def test_later_row_replaces_an_earlier_one() -> None:
 
     assert rules.with_(second).rows == (second, other)
     assert rules.get("op") is first
+
+
+def test_chunks_of_a_dim_are_the_factor() -> None:
+    found = factors("(r~:4 m^:3) -> r~&:4", "f32[10]", "f32[4]")
+
+    assert found.operands == ((Part("r", 0, 10, chunks=4),),)
+    assert found.results == ((Part("r", 0, 4, chunks=4),),)
+    assert found.sizes == {"r": 4}
+    assert found.all_sizes == {"r": 4, "m": 3}
+    assert found.moved == (True,)
+
+
+def test_chunks_may_be_elements_of_pieces() -> None:
+    found = factors("r~:4{1|4} -> r~:4", "f32[5]", "f32[10]")
+
+    assert found.operands == ((Part("r", 0, 5, pieces=(1, 4), chunks=4),),)
+
+
+def test_parts_that_go_by_their_number_are_told_apart() -> None:
+    found = factors("a!~ b! -> a!~ b!", "f32[4, 6]", "f32[4, 6]")
+
+    assert found.expanded == {"a", "b"}
+    assert found.chunked == {"a"}

@@ -29,9 +29,9 @@ def test_parts_take_the_place_of_ops_of_one_result_and_of_several() -> None:
     for node in program.calls():
         rule = default_rules.get(op_name(node))
         if rule is not None and rule.expand is not None:
-            expansions[info(node).key] = Expansion.of(
-                default_rules, rule, call_of(node)
-            )
+            found = Expansion.of(default_rules, rule, call_of(node))
+            assert found is not None
+            expansions[info(node).key] = found
     assert len(expansions) == 4  # the norm, the softmax, and their backwards
 
     parts = inline(program, expansions)
@@ -46,5 +46,5 @@ def test_parts_take_the_place_of_ops_of_one_result_and_of_several() -> None:
     one = torch.ones(())  # the loss scale
     values = [given.get(role.name, one) for role in program.inputs]
     wanted = program.graph_module(*values)
-    for found, want in zip(parts.graph_module(*values), wanted, strict=True):
-        torch.testing.assert_close(found, want)
+    for got, want in zip(parts.graph_module(*values), wanted, strict=True):
+        torch.testing.assert_close(got, want)

@@ -75,3 +75,25 @@ def test_call_that_states_no_size_stays_as_it_is() -> None:
 def test_unknown_word_is_refused() -> None:
     with pytest.raises(BadRule, match="not of the form shape@1"):
         localize_args(Rule("op", "* -> *", localize="shapes"), (), [], [])
+
+
+def test_a_dim_that_shrinks_is_one_chunk() -> None:
+    args = localized(
+        "partita.scan.default",
+        ("x", 1, "cumsum", [1, 4], [6, 8]),
+        [(3, 2)],
+        [(3, 2)],
+    )
+
+    assert args == ("x", 1, "cumsum", [1, 1], [3, 2])
+
+
+def test_chunks_of_a_whole_dim_stay() -> None:
+    args = localized(
+        "partita.scan.default",
+        ("x", 1, "cumsum", [1, 4], [6, 8]),
+        [(3, 8)],
+        [(3, 8)],
+    )
+
+    assert args == ("x", 1, "cumsum", [1, 4], [3, 8])

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from tests.compiler.rules.rule_samples import call
 
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import op_name
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.signature import Signature
 from partita.compiler.rules.expansion import Expansion
 from partita.compiler.rules.factors import read
 from partita.compiler.rules.signatures import Combination, axis_options
 from partita.compiler.rules.table import default_rules
-from partita.compiler.rules.walks import expanded_combinations
+from partita.compiler.rules.walks import chunked, chunkings, expanded_combinations
 from partita.testing.prover import Sample, call_of
 
 TP = Mesh(tp=2)
@@ -27,7 +31,9 @@ def offered(
     rule, found = default_rules.get(sample.op), call_of(sample)
     assert rule is not None
     factors = read(rule, found)
-    expansion = Expansion.of(default_rules, rule, found)
+    (own,) = chunkings(found, factors, mesh)
+    expansion = Expansion.of(default_rules, rule, own)
+    assert expansion is not None
     tried = {name: frozenset({s}) for name, s in (segments or {}).items()}
     options = axis_options(rule, factors, tried)
     combinations = expanded_combinations(expansion, factors, options, tried, mesh)
@@ -109,3 +115,48 @@ def test_a_cut_dim_adds_up_what_each_rank_has_of_the_slice() -> None:
 def test_truth_values_do_not_add_up() -> None:
     _, combinations = offered(call("slice.Tensor", x(6).bool(), 0, 1, 4, 1), TP)
     assert combinations == []
+
+
+def test_a_scan_gathers_one_element_of_each_chunk() -> None:
+    expansion, (combination,) = offered(call("cumsum", x(4, 7), 1), TP)
+    assert str(combination.signature) == "(S(1),) -> (S(1),)"
+    moves = list(expansion.moves(combination.signature, combination.parts))
+    assert [(str(t), str(a), str(b)) for t, a, b in moves] == [
+        ("f32[4, 2]", "(S(1),)", "(B,)"),
+        ("f32[4, 2]", "(B,)", "(S(1),)"),
+    ]
+
+
+def test_a_window_is_lent_the_rows_of_neighbours_alone() -> None:
+    common = ([1], [1], [1], False, [0], 1)
+    sample = call("convolution", x(1, 1, 12), x(1, 1, 3), None, *common)
+    expansion, (combination,) = offered(sample, Mesh(tp=3))
+    assert str(combination.signature) == "(S(2),), (B,) -> (S(2),)"
+    moves = list(expansion.moves(combination.signature, combination.parts))
+    assert [(str(t), str(a), str(b)) for t, a, b in moves] == [
+        ("f32[4, 1, 1, 1]", "(S(0; 1|3),)", "(S(0; 3|1),)"),
+        ("f32[4, 1, 1, 1]", "(S(0; 3|1),)", "(S(0; 1|3),)"),
+    ]
+
+
+def test_parts_go_by_how_many_ways_chunks_are_cut() -> None:
+    sample = call("cumsum", x(8, 6), 0)
+    rule, found = default_rules.get(sample.op), call_of(sample)
+    assert rule is not None
+    factors, mesh = read(rule, found), Mesh(dp=2, tp=2)
+    tried = [own.chunks for own in chunkings(found, factors, mesh)]
+    assert tried == [(("d0", 2),), (("d0", 4),)]
+    for text, chunks in (("(S(0), S(1))", 2), ("(S(0), S(0))", 4)):
+        placement = Placement.parse(text)
+        own = chunked(found, factors, Signature((placement,), (placement,)), mesh)
+        assert own.chunks == (("d0", chunks),)
+
+
+def test_chunks_smaller_than_what_they_lend_are_not_taken_apart() -> None:
+    common = ([1], [3], [1], False, [0], 1)
+    sample = call("convolution", x(1, 1, 8), x(1, 1, 7), None, *common)
+    rule, found = default_rules.get(sample.op), call_of(sample)
+    assert rule is not None
+    four, two = (replace(found, chunks=(("y0", num),)) for num in (4, 2))
+    assert Expansion.of(default_rules, rule, four) is None
+    assert Expansion.of(default_rules, rule, two) is not None
