@@ -8,6 +8,7 @@ of ``(P(sum), P(max))`` is the sum of the maxima, so the maximum is taken first.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -175,10 +176,20 @@ def exchanged_runs(
     )
 
 
+@lru_cache(maxsize=1 << 14)
 def _common(left: tuple[Run, ...], right: tuple[Run, ...]) -> tuple[Run, ...]:
-    """Return the indices that both hold, in order."""
-    pairs = ((max(a, c), min(b, d)) for a, b in left for c, d in right)
-    return tuple(sorted((start, stop) for start, stop in pairs if start < stop))
+    """Return the indices that both hold, in order, as their runs are."""
+    found: list[Run] = []
+    ours, theirs = 0, 0
+    while ours < len(left) and theirs < len(right):
+        (a, b), (c, d) = left[ours], right[theirs]
+        if max(a, c) < min(b, d):
+            found.append((max(a, c), min(b, d)))
+        if b < d:
+            ours += 1
+        else:
+            theirs += 1
+    return tuple(found)
 
 
 def is_uneven_exchange(shape: tuple[int, ...], step: Step, mesh: Mesh) -> bool:
@@ -220,13 +231,30 @@ def step_wire_bytes(type: TensorType, step: Step, mesh: Mesh) -> int:
 def _most_exchanged(shape: tuple[int, ...], step: Step, mesh: Mesh) -> int:
     """Return the elements that the busiest rank sends to others, or has from them."""
     busiest = 0
-    for coords in mesh.all_coordinates():
+    for coords in _lines(step, mesh):
         held = prod(shard_shape(shape, step.before, mesh, coords))
         wanted = prod(shard_shape(shape, step.after, mesh, coords))
         common = exchanged_runs(shape, step, mesh, coords, coords)
         kept = prod(sum(stop - start for start, stop in runs) for runs in common)
         busiest = max(busiest, held - kept, wanted - kept)
     return busiest
+
+
+def _lines(step: Step, mesh: Mesh) -> Iterable[tuple[int, ...]]:
+    """Return coordinates among which is the busiest rank of an exchange.
+
+    Where no other axis splits the dims that change, those of the first rank on all
+    others: it holds most of what they split.
+    """
+    if has_cut_chunks(step.before) or has_cut_chunks(step.after):
+        return mesh.all_coordinates()
+    ends = step.before.shardings[step.axis], step.after.shardings[step.axis]
+    for dim in {end.dim for end in ends if isinstance(end, Split)}:
+        for placement in (step.before, step.after):
+            if any(axis != step.axis for axis in placement.axes_splitting(dim)):
+                return mesh.all_coordinates()
+    before, behind = (0,) * step.axis, (0,) * (mesh.ndim - step.axis - 1)
+    return ((*before, at, *behind) for at in range(mesh.sizes[step.axis]))
 
 
 def widest_coordinates(
