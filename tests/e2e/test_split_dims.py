@@ -234,7 +234,7 @@ def test_ranks_run_no_rows_of_others_but_those_lent() -> None:
             for node in calls
             if op_name(node) == "partita.widen.default" and node.args[-1][2] == 5
         ][:1]
-        assert list(wide.args[-2]) == [1, 1, 1, 1, 1]  # type: ignore[arg-type]
+        assert list(wide.args[-2]) == [1, 1, 1, 1, 1]
 
 
 def train_on_rank(document: Any) -> dict[str, Any]:
@@ -251,7 +251,7 @@ def train_on_rank(document: Any) -> dict[str, Any]:
             losses.append(float(program.step(x)))
         optimizer.step()
         optimizer.zero_grad()
-    values = {n: v.full_tensor() for n, v in program.state_dict().items()}
+    values = {n: v.full_tensor() for n, v in program.state_dict().items()}  # type: ignore[attr-defined]
     return {
         "losses": losses,
         "values": values,

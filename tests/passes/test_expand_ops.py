@@ -77,3 +77,25 @@ def test_a_key_is_a_node_or_taken_apart() -> None:
     item = next(iter(plan.expanded.values()))
     with pytest.raises(BadPlan, match="a node has that key"):
         replace(plan, expanded={key: item}).validate()
+
+
+class Filtered(nn.Module):
+    """A wide window over a signal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(1, 1, 7, padding=3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.conv(x).sum()
+
+
+def test_chunks_that_cannot_lend_their_rows_are_refused() -> None:
+    pins = {"x": "S(2)", "conv/convolution/0": "S(2)"}
+    found = planner(Filtered(), torch.ones(1, 1, 16), mesh=Mesh(tp=2), pins=pins)
+    plan = found.search()
+    key = "conv/convolution/0"
+    assert plan.expanded[key].op == "aten.convolution.default"
+    smaller = replace(plan, mesh=Mesh(tp=8))
+    with pytest.raises(BadPlan, match=f"expanded.{key}: .* chunks as small as"):
+        ExpandOps(smaller, default_rules).run(found.captured.program)
