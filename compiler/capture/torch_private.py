@@ -380,3 +380,28 @@ def below_autograd() -> AbstractContextManager[None]:
 def fake_tensor_mode() -> AbstractContextManager[Any]:
     """Return a mode in which tensors have shapes and dtypes, but no values."""
     return FakeTensorMode()
+
+
+def tensor_slots(target: object) -> tuple[str, ...]:
+    """Return what each positional argument of an op takes: "one", "many" tensors or ""."""
+    schema = getattr(target, "_schema", None)
+    if schema is None:
+        return ()
+    kinds = [str(a.type) for a in schema.arguments if not a.kwarg_only]
+    many = ("List[Tensor]", "List[Optional[Tensor]]")
+    return tuple(
+        "many" if kind in many else "one" if "Tensor" in kind else "" for kind in kinds
+    )
+
+
+def may_share_memory(target: object) -> bool:
+    """Whether an op's schema says that its result may be its operand's memory."""
+    schema = getattr(target, "_schema", None)
+    returns = () if schema is None else schema.returns
+    return any(result.alias_info is not None for result in returns)
+
+
+def is_same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors, on meta too, lie in one storage."""
+    ours, theirs = one.untyped_storage(), other.untyped_storage()
+    return ours._cdata == theirs._cdata

@@ -1,107 +1,282 @@
-"""Peak bytes of one rank over a step, from the program's own order.
+"""The memory of one rank over a step, from the plan alone.
 
-State lives for the whole step: parameters, their gradients, the optimizer's moments,
-buffers. Everything else lives from the node that makes it to its last use; a node
-that only regroups its operand shares that operand's memory. Boxed copies count where
-they are used; workspace inside kernels does not.
+The plan's nodes are gone through in the order in which a rank runs them, boxings where
+they are made. Every tensor lies in a storage, of its own or of the operand that it is
+a view of (layouts.py); a storage is held until the last tensor in it was used. The
+program lets go of a tensor after the last node that uses it, of its inputs and outputs
+when it returns.
+
+State is held all the time: parameters where the optimizer holds them (a second copy
+where they are stored otherwise), its moments, buffers. After the program, gradients
+are handed over, clipped, and the optimizer steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-import torch
-from torch import fx
-
-from partita.compiler.ir.layout import largest_shard_numel
-from partita.compiler.ir.mesh import Mesh
-from partita.compiler.ir.program import (
-    InputKind,
-    OutputKind,
-    Program,
-    Value,
-    info,
-    operands,
-    type_of,
-    value_of,
-)
+from partita.compiler.cost.boxing_memory import links
+from partita.compiler.cost.layouts import Strides, in_order, is_in_order, lay_out
+from partita.compiler.cost.optimizer_memory import moments_of, update_bytes
+from partita.compiler.cost.step import find_step
+from partita.compiler.cost.timeline import Category, Held, Timeline
+from partita.compiler.cost.workspace import workspace_bytes
+from partita.compiler.ir.layout import has_cut_chunks, shard_shape
+from partita.compiler.ir.program import InputKind, OutputKind, Phase
 from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.plan.document import Boxing, Document, Ref
+from partita.compiler.plan.emitted import (
+    Unit,
+    boxing_for,
+    emitted_units,
+    inside_groups,
+)
+from partita.compiler.plan.uses import type_of
 
-# Tensors of the parameter's size that an optimizer keeps.
-MOMENTS = {"sgd": 0, "adam": 2, "adamw": 2}
+GIVE_GRADIENTS = "give gradients"
+CLIP_GRADIENTS = "clip gradients"
+OPTIMIZER_STEP = "optimizer step"
 
-_SHARES_MEMORY = {
-    torch.ops.aten.reshape.default,
-    torch.ops.aten.permute.default,
-    torch.ops.aten.expand.default,
-    torch.ops.aten.slice.Tensor,
-    torch.ops.aten.select.int,
-    torch.ops.aten.split_with_sizes.default,
+CUDA_BLOCK = 512
+"""Bytes that CUDA's caching allocator rounds up to (c10/cuda/CUDACachingAllocator)."""
+
+_ENTERING = {
+    InputKind.PARAMETER: Category.PARAMETERS,
+    InputKind.INPUT: Category.INPUTS,
 }
 
 
-def peak_bytes(
-    program: Program,
-    placements: Mapping[Value, Placement],
-    mesh: Mesh,
-    optimizer: str,
-) -> dict[str, int]:
-    """Return the bytes of the rank that holds most, by category."""
-
-    def held(value: Value) -> int:
-        type_ = type_of(value)
-        numel = largest_shard_numel(type_.shape, placements[value], mesh)
-        return numel * type_.dtype.itemsize
-
-    parts = {"parameters": 0, "gradients": 0, "optimizer": 0, "buffers": 0}
-    trained = {r.name for r in program.outputs if r.kind is OutputKind.GRADIENT}
-    for node, role in program.placeholders():
-        num_bytes = held(Value(node, 0))
-        if role.kind is InputKind.PARAMETER:
-            parts["parameters"] += num_bytes
-            if role.name in trained:
-                parts["gradients"] += num_bytes
-                parts["optimizer"] += num_bytes * MOMENTS[optimizer]
-        else:
-            parts["buffers"] += num_bytes
-    parts["activations"] = _peak_of_activations(program, held)
-    return parts
+def timeline(document: Document) -> Timeline:
+    """Return the memory over a step of the rank that needs most."""
+    mesh = document.mesh
+    first = (0,) * mesh.ndim
+    placed = {p for n in document.nodes.values() for p in n.signature.results if p}
+    ranks = mesh.all_coordinates() if any(map(has_cut_chunks, placed)) else (first,)
+    found = (timeline_at(document, coordinates) for coordinates in ranks)
+    return max(found, key=lambda step: step.peak_bytes)
 
 
-def _peak_of_activations(program: Program, held: Callable[[Value], int]) -> int:
-    calls = list(program.calls())
-    position = {node: index for index, node in enumerate(calls)}
-    root = {node: _owner(node) for node in calls}
-    leaving = [value_of(node).node for node, _ in program.results()]
-    kept = {root.get(node, node) for node in leaving}
-    last: dict[fx.Node, int] = {}
-    for node in calls:
-        for value in operands(node):
-            owner = root.get(value.node)
-            if owner is not None:
-                last[owner] = position[node]
-    dies: dict[int, list[fx.Node]] = {}
-    for node, index in last.items():
-        if node not in kept:
-            dies.setdefault(index, []).append(node)
-    live = peak = 0
-    for index, node in enumerate(calls):
-        if root[node] is node:
-            live += _bytes_of(node, held)
-        peak = max(peak, live)
-        live -= sum(_bytes_of(dead, held) for dead in dies.get(index, ()))
-    return peak
+def timeline_at(document: Document, coordinates: tuple[int, ...]) -> Timeline:
+    """Return the memory over a step of the rank at ``coordinates``."""
+    return _Recorder(document, coordinates).run()
 
 
-def _owner(node: fx.Node) -> fx.Node:
-    """Return the node whose memory ``node`` shares: itself unless it is a view."""
-    while node.op == "call_function" and node.target in _SHARES_MEMORY:
-        node = operands(node)[0].node
-    return node
+@dataclass
+class _Storage:
+    """Memory that tensors lie in; ``last`` grows with their uses.
+
+    Of the category alone that of a tensor held into the backward is not known at first.
+    """
+
+    key: str
+    num_bytes: int
+    first: int
+    last: int
+    category: Category
+
+    def used(self, moment: int) -> None:
+        self.last = max(self.last, moment)
 
 
-def _bytes_of(node: fx.Node, held: Callable[[Value], int]) -> int:
-    if node.op != "call_function":
-        return 0
-    types = info(node).types
-    return sum(held(Value(node, i)) for i, t in enumerate(types) if t is not None)
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    """One rank's tensor: its local type and how it lies in which storage."""
+
+    type: TensorType
+    strides: Strides
+    storage: _Storage
+
+
+class _Recorder:
+    def __init__(self, document: Document, coordinates: tuple[int, ...]) -> None:
+        self.document = document
+        self.mesh = document.mesh
+        self.coordinates = coordinates
+        self.device = str(document.hardware["device"]["kind"])
+        self.boxings = boxing_for(document)
+        self.inside = inside_groups(document)
+        self.moments: list[str] = []
+        self.is_backward: list[bool] = []
+        self.storages: list[_Storage] = []
+        self.tensors: dict[Ref | str, _Tensor] = {}
+
+    def run(self) -> Timeline:
+        self._enter()
+        for unit in emitted_units(self.document):
+            for item in unit:
+                if isinstance(item, Boxing):
+                    self._boxing(item)
+                else:
+                    self._call(item, unit)
+        self._leave()
+        held = tuple(self._held(s) for s in self.storages if s.num_bytes)
+        return Timeline(tuple(self.moments), held)
+
+    # --- moments and memory
+
+    @property
+    def now(self) -> int:
+        return len(self.moments) - 1
+
+    def _moment(self, name: str, phase: Phase) -> None:
+        self.moments.append(name)
+        self.is_backward.append(phase is not Phase.FORWARD)
+
+    def _hold(self, key: str, num_bytes: int, category: Category) -> _Storage:
+        """Return new memory."""
+        num_bytes = self._rounded(num_bytes)
+        storage = _Storage(key, num_bytes, self.now, self.now, category)
+        self.storages.append(storage)
+        return storage
+
+    def _local(self, type_: TensorType, placement: Placement) -> TensorType:
+        shape = shard_shape(type_.shape, placement, self.mesh, self.coordinates)
+        return TensorType(shape, type_.dtype)
+
+    def _used(self, consumer: str, ref: Ref, wanted: Placement) -> _Tensor:
+        """Return a tensor as its consumer sees it; it is held until now."""
+        boxing = self.boxings.get((consumer, ref, wanted))
+        found = self.tensors[ref if boxing is None else boxing.key]
+        found.storage.used(self.now)
+        return found
+
+    def _held(self, storage: _Storage) -> Held:
+        category = storage.category
+        if category in (Category.TEMPORARIES, Category.BOXING):
+            crosses = self.is_backward[storage.last] > self.is_backward[storage.first]
+            category = Category.SAVED if crosses else category
+        first, last = storage.first, storage.last
+        return Held(storage.key, category, storage.num_bytes, first, last)
+
+    # --- the parts of a step
+
+    def _enter(self) -> None:
+        """Hold what is there when a step begins."""
+        self._moment("start", Phase.FORWARD)
+        for key in self.document.order:
+            node = self.document.nodes[key]
+            if node.role is None:
+                continue
+            ref = Ref(key)
+            type_, placement = type_of(self.document, ref), node.signature.results[0]
+            assert placement is not None
+            local = self._local(type_, placement)
+            category = _ENTERING.get(node.role.kind, Category.BUFFERS)
+            storage = self._hold(node.role.name, local.num_bytes, category)
+            self.tensors[ref] = _Tensor(local, in_order(local).strides, storage)
+            if node.role.kind is InputKind.PARAMETER:
+                self._hold_update(node.role.name, placement)
+
+    def _hold_update(self, name: str, stored: Placement) -> None:
+        """Hold what the optimizer has of a parameter."""
+        parameter = self.document.parameters[name]
+        held = parameter.placements.optimizer
+        if held is None:
+            return
+        num_bytes = self._local(parameter.type, held).num_bytes
+        if held != stored:
+            self._hold(name, num_bytes, Category.PARAMETERS)
+        for _ in range(moments_of(self.document.options.optimizer)):
+            self._hold(name, num_bytes, Category.OPTIMIZER)
+
+    def _call(self, key: str, unit: Unit) -> None:
+        node = self.document.nodes[key]
+        if key == unit[0]:
+            more = f" and {len(unit) - 1} more" if len(unit) > 1 else ""
+            self._moment(key + more, node.phase)
+        wanted = zip(node.operands, node.signature.operands, strict=True)
+        operands = [self._used(key, ref, placement) for ref, placement in wanted]
+        results = tuple(
+            None if type_ is None or placement is None else self._local(type_, placement)
+            for type_, placement in zip(node.types, node.signature.results, strict=True)
+        )
+        given = tuple((x.type, x.strides) for x in operands)
+        laid_out = lay_out(node.op, node.constants, given, results)
+        for index, (type_, laid) in enumerate(zip(results, laid_out, strict=True)):
+            if type_ is None or laid is None:
+                continue
+            ref = Ref(key, index)
+            if laid.operand is not None:
+                storage = operands[laid.operand].storage
+            else:
+                num_bytes = 0 if ref in self.inside else laid.num_bytes
+                storage = self._hold(str(ref), num_bytes, Category.TEMPORARIES)
+            self.tensors[ref] = _Tensor(type_, laid.strides, storage)
+        made = [type_ for type_ in results if type_ is not None]
+        types = [x.type for x in operands]
+        workspace = workspace_bytes(node.op, types, made, self.device)
+        self._hold(key, workspace, Category.WORKSPACE)
+
+    def _boxing(self, boxing: Boxing) -> None:
+        first = self.document.nodes.get(boxing.consumers[0])
+        phase = (first or self.document.nodes[boxing.producer]).phase
+        type_, at = type_of(self.document, boxing.ref), boxing.source
+        tensor = self.tensors[boxing.ref]
+        for stated in boxing.lowering:
+            axis = self.mesh.axis(stated.axis)
+            step = find_step(type_.shape, at, stated.after, axis, self.mesh)
+            assert step is not None, f"{boxing.key} has no step to {stated.after}"
+            at, local = stated.after, self._local(type_, stated.after)
+            storage = tensor.storage
+            for link in links(
+                type_,
+                step,
+                self.mesh,
+                self.coordinates,
+                in_order=is_in_order(tensor.type, tensor.strides),
+                device=self.device,
+            ):
+                self._moment(f"{boxing.key}: {link.name} {stated.axis}", phase)
+                storage.used(self.now)
+                storage = self._hold(boxing.key, link.num_bytes, Category.BOXING)
+                self._hold(boxing.key, link.workspace_bytes, Category.WORKSPACE)
+            if storage is not tensor.storage or local != tensor.type:
+                tensor = _Tensor(local, in_order(local).strides, storage)
+        self.tensors[boxing.key] = tensor
+
+    def _leave(self) -> None:
+        """Hand over what leaves the program; let the optimizer step."""
+        state = (Category.PARAMETERS, Category.OPTIMIZER, Category.BUFFERS)
+        kept = [storage for storage in self.storages if storage.category in state]
+        inputs = [s for s in self.storages if s.category is Category.INPUTS]
+        taken = {id(storage) for storage in (*kept, *inputs)}
+        self._moment(GIVE_GRADIENTS, Phase.UPDATE)
+        sizes: list[int] = []
+        for output in self.document.outputs:
+            if output.value is None or output.placement is None:
+                continue
+            tensor = self._used(str(output), output.value, output.placement)
+            if output.kind is OutputKind.GRADIENT:
+                storage = self._own(output.name, tensor, taken)
+                taken.add(id(storage))
+                kept.append(storage)
+                sizes.append(tensor.type.num_bytes)
+        for storage in inputs:
+            storage.used(self.now)
+        if sizes:
+            self._moment(CLIP_GRADIENTS, Phase.UPDATE)
+            self._moment(OPTIMIZER_STEP, Phase.UPDATE)
+            optimizer = self.document.options.optimizer
+            workspace = update_bytes(optimizer, sizes, self.device)
+            self._hold(OPTIMIZER_STEP, workspace, Category.WORKSPACE)
+        for storage in kept:
+            storage.used(self.now)
+
+    def _own(self, name: str, tensor: _Tensor, taken: set[int]) -> _Storage:
+        """Return the memory of a gradient: a copy where it has none of its own.
+
+        What may not be written to is copied: see runtime/gradients.py.
+        """
+        storage = tensor.storage
+        is_whole = storage.num_bytes == self._rounded(tensor.type.num_bytes)
+        is_like = is_in_order(tensor.type, tensor.strides)
+        if is_whole and is_like and id(storage) not in taken:
+            storage.category = Category.GRADIENTS
+            return storage
+        return self._hold(name, tensor.type.num_bytes, Category.GRADIENTS)
+
+    def _rounded(self, num_bytes: int) -> int:
+        """Return what the device's allocator takes for so many bytes."""
+        block = CUDA_BLOCK if self.device == "cuda" else 1
+        return -(-num_bytes // block) * block

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import fx
 
 from partita.compiler.capture.capture import Captured
 from partita.compiler.capture.fingerprint import fingerprint, print_constants
 from partita.compiler.cost.boxing import cheapest_steps, step_seconds
-from partita.compiler.cost.memory import peak_bytes
+from partita.compiler.cost.memory import timeline
 from partita.compiler.cost.step import Step, payload_bytes, step_wire_bytes
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.again import again_key, needed_again
@@ -115,7 +115,7 @@ class _Decider:
         outputs = self._outputs()
         boxings = self._boxings()
         order = tuple(info(node).key for node in self.program.nodes())
-        return Plan(
+        plan = Plan(
             partita=version,
             model=ModelId(class_name, fingerprint(self.captured.program)),
             mesh=self.mesh,
@@ -132,11 +132,12 @@ class _Decider:
             order=order,
             outputs=outputs,
             collectives=_totals(boxings, self.mesh),
-            predicted=self._predicted(boxings),
+            predicted=Predicted(0.0, 0),
             search=self.found.result,
             reported=find_reported(self.posed, nodes),
             derived_rules=derived_rows(self.posed.candidates),
         )
+        return replace(plan, predicted=self._predicted(plan))
 
     def _nodes(self) -> dict[str, Node]:
         roles = dict(self.program.placeholders())
@@ -287,25 +288,21 @@ class _Decider:
                 )
         return found
 
-    def _predicted(self, boxings: tuple[Boxing, ...]) -> Predicted:
+    def _predicted(self, plan: Plan) -> Predicted:
         seconds = {"compute": 0.0, "update": 0.0}
         for node, chosen in self.chosen.nodes.items():
             is_call = node.op == "call_function"
             seconds["compute" if is_call else "update"] += chosen.seconds
-        for boxing in boxings:
+        for boxing in plan.boxings:
             for step in boxing.lowering:
                 part = f"communication {step.axis}" if step.bytes else "local copies"
                 seconds[part] = seconds.get(part, 0.0) + step.seconds
-        placements = {
-            Value(node, index): placement
-            for node, chosen in self.chosen.nodes.items()
-            for index, placement in enumerate(chosen.signature.results)
-            if placement is not None
-        }
-        optimizer = self.options.optimizer
-        parts = peak_bytes(self.program, placements, self.mesh, optimizer)
+        memory = timeline(plan)
+        parts = memory.by_category(memory.peak)
         total = sum(seconds.values())
-        return Predicted(total, sum(parts.values()), seconds, parts)
+        return Predicted(
+            total, memory.peak_bytes, seconds, {str(k): v for k, v in parts.items()}
+        )
 
 
 def _made_twice(boxings: Sequence[Boxing]) -> tuple[str, ...]:
