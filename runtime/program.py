@@ -107,6 +107,12 @@ class ParallelProgram:
             if not isinstance(entry.shard, nn.Parameter):
                 yield entry.name, entry.shard
 
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """Yield all that the program holds: parameters, buffers, its constants."""
+        for value in (*self._state.values(), *self._whole.own.values()):
+            if isinstance(value, torch.Tensor):
+                yield value
+
     # --- running
 
     def step(self, *args: Any, **kwargs: Any) -> torch.Tensor:

@@ -20,7 +20,7 @@ from partita.compiler.cost.layouts import Strides, in_order, is_in_order, lay_ou
 from partita.compiler.cost.optimizer_memory import moments_of, update_bytes
 from partita.compiler.cost.step import find_step
 from partita.compiler.cost.timeline import Category, Held, Timeline
-from partita.compiler.cost.workspace import workspace_bytes
+from partita.compiler.cost.workspace import LocalCall, workspace_bytes
 from partita.compiler.ir.layout import has_cut_chunks, shard_shape
 from partita.compiler.ir.program import InputKind, OutputKind, Phase
 from partita.compiler.ir.sbp import Placement
@@ -66,7 +66,7 @@ def timeline_at(document: Document, coordinates: tuple[int, ...]) -> Timeline:
 class _Storage:
     """Memory that tensors lie in; ``last`` grows with their uses.
 
-    Of the category alone that of a tensor held into the backward is not known at first.
+    ``is_saved`` once the backward uses what the forward made.
     """
 
     key: str
@@ -74,9 +74,7 @@ class _Storage:
     first: int
     last: int
     category: Category
-
-    def used(self, moment: int) -> None:
-        self.last = max(self.last, moment)
+    is_saved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +95,10 @@ class _Recorder:
         self.boxings = boxing_for(document)
         self.inside = inside_groups(document)
         self.moments: list[str] = []
-        self.is_backward: list[bool] = []
+        self.is_forward: list[bool] = []
         self.storages: list[_Storage] = []
         self.tensors: dict[Ref | str, _Tensor] = {}
+        self.updated: list[int] = []  # bytes of what the optimizer works on
 
     def run(self) -> Timeline:
         self._enter()
@@ -121,7 +120,7 @@ class _Recorder:
 
     def _moment(self, name: str, phase: Phase) -> None:
         self.moments.append(name)
-        self.is_backward.append(phase is not Phase.FORWARD)
+        self.is_forward.append(phase is Phase.FORWARD)
 
     def _hold(self, key: str, num_bytes: int, category: Category) -> _Storage:
         """Return new memory."""
@@ -134,18 +133,21 @@ class _Recorder:
         shape = shard_shape(type_.shape, placement, self.mesh, self.coordinates)
         return TensorType(shape, type_.dtype)
 
-    def _used(self, consumer: str, ref: Ref, wanted: Placement) -> _Tensor:
-        """Return a tensor as its consumer sees it; it is held until now."""
+    def _seen(self, consumer: str, ref: Ref, wanted: Placement) -> _Tensor:
+        """Return a tensor as its consumer sees it."""
         boxing = self.boxings.get((consumer, ref, wanted))
-        found = self.tensors[ref if boxing is None else boxing.key]
-        found.storage.used(self.now)
-        return found
+        return self.tensors[ref if boxing is None else boxing.key]
+
+    def _use(self, storage: _Storage) -> None:
+        """Hold memory until now, since what runs now uses it."""
+        storage.last = self.now
+        if self.is_forward[storage.first] and not self.is_forward[self.now]:
+            storage.is_saved = True
 
     def _held(self, storage: _Storage) -> Held:
         category = storage.category
-        if category in (Category.TEMPORARIES, Category.BOXING):
-            crosses = self.is_backward[storage.last] > self.is_backward[storage.first]
-            category = Category.SAVED if crosses else category
+        if storage.is_saved and category in (Category.TEMPORARIES, Category.BOXING):
+            category = Category.SAVED
         first, last = storage.first, storage.last
         return Held(storage.key, category, storage.num_bytes, first, last)
 
@@ -177,6 +179,7 @@ class _Recorder:
         num_bytes = self._local(parameter.type, held).num_bytes
         if held != stored:
             self._hold(name, num_bytes, Category.PARAMETERS)
+        self.updated.append(num_bytes)
         for _ in range(moments_of(self.document.options.optimizer)):
             self._hold(name, num_bytes, Category.OPTIMIZER)
 
@@ -186,7 +189,9 @@ class _Recorder:
             more = f" and {len(unit) - 1} more" if len(unit) > 1 else ""
             self._moment(key + more, node.phase)
         wanted = zip(node.operands, node.signature.operands, strict=True)
-        operands = [self._used(key, ref, placement) for ref, placement in wanted]
+        operands = [self._seen(key, ref, placement) for ref, placement in wanted]
+        for operand in operands:
+            self._use(operand.storage)
         results = tuple(
             None if type_ is None or placement is None else self._local(type_, placement)
             for type_, placement in zip(node.types, node.signature.results, strict=True)
@@ -204,8 +209,8 @@ class _Recorder:
                 storage = self._hold(str(ref), num_bytes, Category.TEMPORARIES)
             self.tensors[ref] = _Tensor(type_, laid.strides, storage)
         made = [type_ for type_ in results if type_ is not None]
-        types = [x.type for x in operands]
-        workspace = workspace_bytes(node.op, types, made, self.device)
+        seen = [(x.type, is_in_order(x.type, x.strides)) for x in operands]
+        workspace = workspace_bytes(LocalCall(node.op, seen, made, self.device))
         self._hold(key, workspace, Category.WORKSPACE)
 
     def _boxing(self, boxing: Boxing) -> None:
@@ -228,7 +233,7 @@ class _Recorder:
                 device=self.device,
             ):
                 self._moment(f"{boxing.key}: {link.name} {stated.axis}", phase)
-                storage.used(self.now)
+                self._use(storage)
                 storage = self._hold(boxing.key, link.num_bytes, Category.BOXING)
                 self._hold(boxing.key, link.workspace_bytes, Category.WORKSPACE)
             if storage is not tensor.storage or local != tensor.type:
@@ -242,26 +247,27 @@ class _Recorder:
         inputs = [s for s in self.storages if s.category is Category.INPUTS]
         taken = {id(storage) for storage in (*kept, *inputs)}
         self._moment(GIVE_GRADIENTS, Phase.UPDATE)
-        sizes: list[int] = []
         for output in self.document.outputs:
             if output.value is None or output.placement is None:
                 continue
-            tensor = self._used(str(output), output.value, output.placement)
+            tensor = self._seen(str(output), output.value, output.placement)
+            tensor.storage.last = self.now
             if output.kind is OutputKind.GRADIENT:
                 storage = self._own(output.name, tensor, taken)
                 taken.add(id(storage))
                 kept.append(storage)
-                sizes.append(tensor.type.num_bytes)
+            elif output.kind is OutputKind.LOSS:
+                kept.append(tensor.storage)
         for storage in inputs:
-            storage.used(self.now)
-        if sizes:
+            storage.last = self.now
+        if self.updated:
             self._moment(CLIP_GRADIENTS, Phase.UPDATE)
             self._moment(OPTIMIZER_STEP, Phase.UPDATE)
             optimizer = self.document.options.optimizer
-            workspace = update_bytes(optimizer, sizes, self.device)
+            workspace = update_bytes(optimizer, self.updated, self.device)
             self._hold(OPTIMIZER_STEP, workspace, Category.WORKSPACE)
         for storage in kept:
-            storage.used(self.now)
+            storage.last = self.now
 
     def _own(self, name: str, tensor: _Tensor, taken: set[int]) -> _Storage:
         """Return the memory of a gradient: a copy where it has none of its own.

@@ -13,6 +13,10 @@ from enum import StrEnum
 from functools import cached_property
 from itertools import accumulate
 
+from partita.compiler.plan.units import format_bytes, printable
+
+_MOST_ROWS = 12  # of the largest tensors, in print
+
 
 class Category(StrEnum):
     """What memory is held for."""
@@ -41,9 +45,6 @@ class Held:
     num_bytes: int
     first: int
     last: int
-
-    def __str__(self) -> str:
-        return f"{self.key}: {self.num_bytes} bytes, {self.category}"
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,23 @@ class Timeline:
         """Return what is held at a moment, the largest first."""
         found = (h for h in self.held if h.first <= moment <= h.last and h.num_bytes)
         return tuple(sorted(found, key=lambda item: (-item.num_bytes, item.key)))
+
+    def __str__(self) -> str:
+        """Print the moment that needs most, by category, and its largest tensors."""
+        parts = self.by_category(self.peak).items()
+        largest = self.alive(self.peak)
+        lines = [
+            f"peak    {format_bytes(self.peak_bytes)} at {self.moments[self.peak]}, "
+            f"moment {self.peak + 1} of {len(self.moments)}",
+            *(f"{format_bytes(size):>10}  {category}" for category, size in parts),
+            f"largest of the {len(largest)} that are held then",
+            *(
+                f"{format_bytes(item.num_bytes):>10}  {item.key} ({item.category}), "
+                f"moments {item.first + 1} to {item.last + 1}"
+                for item in largest[:_MOST_ROWS]
+            ),
+        ]
+        return "\n".join(printable(line) for line in lines)
 
     def by_category(self, moment: int) -> dict[Category, int]:
         """Return the bytes held at a moment, by category; what holds none left out."""

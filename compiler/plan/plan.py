@@ -7,6 +7,8 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from partita.compiler.capture.scored_model import LossFunction
+from partita.compiler.cost.memory import timeline
+from partita.compiler.cost.timeline import Timeline
 from partita.compiler.errors import BadPlan
 from partita.compiler.plan.check import check
 from partita.compiler.plan.document import Document
@@ -93,6 +95,10 @@ class Plan(Document):
     def graph(self) -> nx.MultiDiGraph[str]:
         """Return nodes and tensors as a graph; see graph.py for the attributes."""
         return build_graph(self)
+
+    def memory(self) -> Timeline:
+        """Return what the rank that needs most holds at each moment of a step."""
+        return timeline(self)
 
     def __str__(self) -> str:
         return print_tables(self)

@@ -1,115 +1,215 @@
-"""Peak memory of small programs, counted by hand."""
+"""Timelines of plans: counted by hand, and against the program that a rank runs."""
 
 from __future__ import annotations
 
-import operator
+from collections.abc import Callable
+from dataclasses import replace
 
+import pytest
 import torch
-from tests.compiler.ir.small_programs import Builder
+from tests.compiler.cost.live_storages import live_bytes
+from tests.compiler.search.hand_made import machine
+from tests.models import zoo
+from torch import Tensor, nn
 
-from partita.compiler.cost.memory import peak_bytes
-from partita.compiler.ir.mesh import Mesh
-from partita.compiler.ir.program import (
-    InputKind,
-    OutputKind,
-    Program,
-    Value,
-    info,
-    placement_of,
+from partita.compiler.cost.memory import (
+    CLIP_GRADIENTS,
+    GIVE_GRADIENTS,
+    OPTIMIZER_STEP,
+    timeline,
+    timeline_at,
 )
+from partita.compiler.cost.timeline import Category, Held, Timeline
+from partita.compiler.ir.layout import shard_shape
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.on_device import on_device
+from partita.compiler.ir.program import InputKind
 from partita.compiler.ir.sbp import Placement
+from partita.compiler.plan.plan import Plan
+from partita.compiler.rules.table import default_rules
+from partita.lowering import Lowered, capture_for
+from partita.options import Options
+from partita.planning import plan as make_plan
 
-aten = torch.ops.aten
-MESH = Mesh(tp=2)
+TP = Mesh(tp=2)
 KB = 1024
 
 
-def peak(program: Program, optimizer: str = "sgd") -> dict[str, int]:
-    placements: dict[Value, Placement] = {}
-    for node in program.nodes():
-        for index, type_ in enumerate(info(node).types):
-            if type_ is not None:
-                placements[Value(node, index)] = placement_of(Value(node, index))
-    return peak_bytes(program, placements, MESH, optimizer)
+class Chain(nn.Module):
+    """``sum(relu(x w)^T)`` on 16 x 16 matrices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.ones(16, 16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(x @ self.w).t().reshape(-1).square().sum()
 
 
-def training(stored: str) -> Program:
-    b = Builder(MESH)
-    w = b.enter("w", "f32[16, 16]", stored, InputKind.PARAMETER)
-    b.enter("frozen", "f32[256]", "B", InputKind.PARAMETER)
-    b.enter("count", "f32[256]", "B", InputKind.BUFFER)
-    grad = b.call(
-        "neg/0", aten.neg.default, (w,), "f32[16, 16]", f"{stored} -> {stored}"
+def chain(pins: dict[str, str], optimizer: str = "adamw", train: bool = True) -> Plan:
+    options = Options(
+        pins=pins, hardware=machine(), optimizer=optimizer, train=train
     )
-    b.leave(OutputKind.GRADIENT, "w", grad)
-    return b.program()
+    return make_plan(Chain(), torch.ones(16, 16), mesh=TP, options=options)
 
 
-def test_state_lives_all_the_time() -> None:
-    assert peak(training("B"), "adamw") == {
-        "parameters": 2 * KB,
-        "gradients": KB,
-        "optimizer": 2 * KB,
-        "buffers": KB,
-        "activations": KB,
+WHOLE = {"w": "B use=B", "x": "B", "mm/0": "B"}
+
+
+def of(step: Timeline, category: Category) -> list[Held]:
+    return [item for item in step.held if item.category is category]
+
+
+def test_state_is_held_all_the_time() -> None:
+    step = chain(WHOLE).memory()
+    last = len(step.moments) - 1
+    for category, sizes in (
+        (Category.PARAMETERS, [KB]),
+        (Category.OPTIMIZER, [KB, KB]),
+    ):
+        found = of(step, category)
+        assert [item.num_bytes for item in found] == sizes
+        assert {(item.key, item.first, item.last) for item in found} == {("w", 0, last)}
+
+
+def test_the_optimizer_decides_what_is_held() -> None:
+    step = chain(WHOLE, "sgd").memory()
+    assert of(step, Category.OPTIMIZER) == []
+    assert step.moments[-3:] == (GIVE_GRADIENTS, CLIP_GRADIENTS, OPTIMIZER_STEP)
+    assert step.by_category(len(step.moments) - 1) == {
+        Category.PARAMETERS: KB,
+        Category.GRADIENTS: KB,
+        Category.BUFFERS: 4,  # the loss scale
+        Category.TEMPORARIES: 4,  # the loss
     }
 
 
-def test_state_is_counted_per_rank() -> None:
-    parts = peak(training("S(0)"), "adamw")
-    assert parts["parameters"] == KB + KB // 2
-    assert (parts["gradients"], parts["optimizer"]) == (KB // 2, KB)
+def test_a_gradient_is_held_from_when_it_is_made() -> None:
+    step = chain(WHOLE).memory()
+    (gradient,) = of(step, Category.GRADIENTS)
+    assert gradient.num_bytes == KB
+    assert gradient.key.startswith("mm/0~grad/")
+    assert step.moments[gradient.first] == gradient.key
+    assert gradient.last == len(step.moments) - 1
 
 
-def test_sgd_keeps_no_moments() -> None:
-    assert peak(training("B"))["optimizer"] == 0
+def test_what_the_backward_uses_is_saved() -> None:
+    step = chain(WHOLE).memory()
+    saved = {item.key for item in of(step, Category.SAVED)}
+    # relu's result is needed by its backward, the product's is not; what is transposed
+    # has to be copied before it can be flat, and the square's backward needs the copy.
+    assert saved == {"relu/0", "clone/0"}
+    assert "permute/0" not in {item.key for item in step.held}
 
 
-def chain(*steps: str) -> int:
-    """Return the activations of elementwise steps ``name=argument+argument``."""
-    b = Builder(MESH)
-    made, name = {"x": b.enter("x", "f32[256]", "B")}, "x"
-    for step in steps:
-        name, _, used = step.partition("=")
-        args = [made[arg] for arg in used.split("+")]
-        ops = {1: aten.relu.default, 2: aten.add.Tensor, 3: aten.where.self}
-        placed = f"{', '.join('B' for _ in args)} -> B"
-        made[name] = b.call(name, ops[len(args)], args, "f32[256]", placed)
-    b.leave(OutputKind.OUTPUT, "y", made[name])
-    return peak(b.program())["activations"] // KB
+def test_each_rank_holds_its_share() -> None:
+    plan = chain({"w": "S(1) use=S(1)", "x": "B", "mm/0": "S(1)"})
+    step = plan.memory()
+    assert [h.num_bytes for h in of(step, Category.PARAMETERS)] == [KB // 2]
+    assert [h.num_bytes for h in of(step, Category.OPTIMIZER)] == [KB // 2] * 2
 
 
-def test_a_tensor_dies_after_its_last_use() -> None:
-    assert chain("a=x") == 1
-    assert chain("a=x", "b=a", "c=b", "d=c") == 2
-    assert chain("a=x", "b=a", "c=b", "d=c+a") == 3
-    assert chain("a=x", "b=x", "c=x", "d=a+b+c") == 4
+def test_boxed_copies_live_until_their_last_use() -> None:
+    plan = chain({"w": "S(0) use=B", "x": "B", "mm/0": "B"})
+    step = plan.memory()
+    (key,) = (b.key for b in plan.boxings if b.producer == "parameter:w")
+    (copy,) = (h for h in of(step, Category.BOXING) if h.key == key)
+    assert copy.num_bytes == KB
+    assert step.moments[copy.first] == f"{key}: all_gather tp"
+    assert step.moments[copy.last] == "mm/0"
+    (gloo,) = (h for h in of(step, Category.WORKSPACE) if h.key == key)
+    assert (gloo.num_bytes, gloo.first, gloo.last) == (KB, copy.first, copy.first)
 
 
-def test_views_hold_no_memory_but_keep_their_owner() -> None:
-    b = Builder(MESH)
-    x = b.enter("x", "f32[16, 16]", "S(0)")
-    a = b.call("a", aten.relu.default, (x,), "f32[16, 16]", "S(0) -> S(0)")
-    view = b.call("view", aten.reshape.default, (a, [256]), "f32[256]", "S(0) -> S(0)")
-    cut = b.call(
-        "cut", aten.split_with_sizes.default, (view, [128, 128]), "f32[128]; f32[128]",
-        "B -> B, B",
-    )  # fmt: skip
-    half = b.graph.call_function(operator.getitem, (cut, 1))
-    c = b.call("c", aten.relu.default, (x,), "f32[16, 16]", "S(0) -> S(0)")
-    d = b.call("d", aten.sum.default, (half,), "f32[]", "B -> B")
-    b.leave(OutputKind.OUTPUT, "c", c)
-    b.leave(OutputKind.OUTPUT, "d", d)
-    # a lives until d, which reads it through both views; c and d leave
-    assert peak(b.program())["activations"] == KB // 2 + KB // 2 + 4
+def test_stored_otherwise_than_optimized_is_a_second_copy() -> None:
+    plan = chain(WHOLE)
+    (parameter,) = plan.parameters.values()
+    placements = replace(parameter.placements, optimizer=Placement.parse("S(0)"))
+    changed = {"w": replace(parameter, placements=placements)}
+    step = timeline(replace(plan, parameters=changed))
+    assert [h.num_bytes for h in of(step, Category.PARAMETERS)] == [KB, KB // 2]
+    assert [h.num_bytes for h in of(step, Category.OPTIMIZER)] == [KB // 2] * 2
 
 
-def test_what_leaves_as_a_view_keeps_its_owner() -> None:
-    b = Builder(MESH)
-    x = b.enter("x", "f32[256]", "B")
-    a = b.call("a", aten.relu.default, (x,), "f32[256]", "B -> B")
-    view = b.call("view", aten.reshape.default, (a, [16, 16]), "f32[16, 16]", "B -> B")
-    c = b.call("c", aten.relu.default, (x,), "f32[256]", "B -> B")
-    b.leave(OutputKind.OUTPUT, "view", view)
-    b.leave(OutputKind.OUTPUT, "c", c)
-    assert peak(b.program())["activations"] == 2 * KB
+def test_inference_keeps_no_gradients() -> None:
+    step = chain(WHOLE, train=False).memory()
+    assert of(step, Category.GRADIENTS) == of(step, Category.OPTIMIZER) == []
+    assert OPTIMIZER_STEP not in step.moments
+
+
+def test_a_gpu_takes_whole_blocks() -> None:
+    hardware = machine()
+    plan = make_plan(Chain(), torch.ones(16, 16), mesh=TP, options=Options(pins=WHOLE))
+    document = hardware.to_dict()
+    document["device"]["kind"] = "cuda"
+    step = timeline(replace(plan, hardware=document))
+    assert all(item.num_bytes % 512 == 0 for item in step.held)
+
+
+def test_calls_of_one_kernel_keep_nothing_between_them() -> None:
+    plan = chain(WHOLE)
+    group = ("mm/0", "relu/0")
+    alone, fused = timeline(plan), timeline(replace(plan, fusion=(group,)))
+    assert "mm/0" in {item.key for item in alone.held}
+    assert "mm/0" not in {item.key for item in fused.held}
+    assert "mm/0 and 1 more" in fused.moments
+
+
+STRATEGIES: dict[str, Callable[[zoo.Built], dict[str, str]]] = {
+    "data parallel": lambda built: zoo.data_parallel_pins(built, 1),
+    "tensor parallel": lambda built: zoo.tensor_parallel_pins(built[0], 1),
+    "in pieces": lambda built: (
+        zoo.data_parallel_pins(built, 1)
+        | {n: f"{own} use=B" for n, own in zoo.sharded_pins(built[0], 1).items()}
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy"),
+    [
+        ("mlp", "in pieces"),
+        ("gpt2", "tensor parallel"),
+        ("llama", "in pieces"),
+        ("resnet", "data parallel"),
+    ],
+)
+def test_a_plan_says_what_its_program_holds(name: str, strategy: str) -> None:
+    built = zoo.ZOO[name]()
+    model, args, kwargs = built
+    options = Options(pins=STRATEGIES[strategy](built), hardware=machine())
+    plan = make_plan(model, *args, mesh=TP, options=options, **kwargs)
+    lowered = Lowered.of(capture_for(model, plan), plan, default_rules)
+    for rank in (0,), (1,):
+        step = timeline_at(plan, rank)
+        local = lowered.at(rank)
+        inputs: list[torch.Tensor | int] = []
+        for role, type_, placed in zip(
+            local.inputs, local.input_types, local.input_placements, strict=True
+        ):
+            if role.kind is InputKind.COORDINATE:
+                inputs.append(rank[0])
+            else:
+                assert type_ is not None
+                assert placed is not None
+                shape = shard_shape(type_.shape, placed, TP, rank)
+                made = torch.empty(shape, dtype=type_.dtype, device="meta")
+                inputs.append(made)
+        module = on_device(local.graph_module, torch.device("meta"))
+        held = live_bytes(module, inputs)
+        end = step.moments.index(GIVE_GRADIENTS)
+        moments = range(1, end)
+        # Neither what was there before nor what the graph does not show.
+        made = tuple(
+            item
+            for item in step.held
+            if item.first > 0 and item.category is not Category.WORKSPACE
+        )
+        inside = replace(step, held=made)
+        want = max(num_bytes for _, num_bytes in held)
+        found = max(inside.bytes_at[moment] for moment in moments)
+        assert found == pytest.approx(want, rel=1e-3)
+        # Not the peak alone: all that the program holds, moment by moment.
+        mean = sum(n for _, n in held) / len(held)
+        total = sum(inside.bytes_at[moment] for moment in moments)
+        assert total / len(moments) == pytest.approx(mean, rel=0.15)

@@ -1,0 +1,148 @@
+"""The order in which a rank runs the calls and boxings of a plan.
+
+Calls come in the order of the plan. A boxing stands before the first call that wants
+it, one that only leaves the program right behind the call that makes its tensor, as
+passes/insert_collectives.py puts them. A fused group is one unit, which stands where
+its last call stood; what needs it moves behind it (passes/fuse_small_ops.py).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.plan.document import Boxing, Document, Ref
+
+Item = str | Boxing
+"""The key of a call, or a boxing."""
+
+Unit = tuple[Item, ...]
+"""What runs at once: an item, or the calls of a fused group."""
+
+
+def emitted_units(document: Document) -> list[Unit]:
+    """Return the calls and boxings of ``document`` in the order in which they run."""
+    items = list(_items(document))
+    if not document.fusion:
+        return [(item,) for item in items]
+    return _with_groups(document, items)
+
+
+def boxing_for(
+    document: Document,
+) -> dict[tuple[str, Ref, Placement], Boxing]:
+    """Return the boxings by who wants which tensor how.
+
+    Who is a node's key, or an output in its printed form.
+    """
+    return {
+        (consumer, boxing.ref, boxing.target): boxing
+        for boxing in document.boxings
+        for consumer in boxing.consumers
+    }
+
+
+def inside_groups(document: Document) -> frozenset[Ref]:
+    """Return the tensors that a fused group makes and nobody else uses."""
+    group_of = {key: i for i, group in enumerate(document.fusion) for key in group}
+    seen: set[Ref] = {boxing.ref for boxing in document.boxings}
+    seen |= {output.value for output in document.outputs if output.value is not None}
+    for key, node in document.nodes.items():
+        here = group_of.get(key)
+        seen |= {r for r in node.operands if here is None or group_of.get(r.key) != here}
+    made = (Ref(k, i) for k in group_of for i in range(len(document.nodes[k].types)))
+    return frozenset(ref for ref in made if ref not in seen)
+
+
+def _items(document: Document) -> Iterator[Item]:
+    boxings = boxing_for(document)
+    made: set[str] = set()
+    before: dict[str, list[Boxing]] = {}
+    for key in document.order:
+        node = document.nodes[key]
+        before[key] = []
+        for ref, wanted in zip(node.operands, node.signature.operands, strict=True):
+            boxing = boxings.get((key, ref, wanted))
+            if boxing is not None and boxing.key not in made:
+                made.add(boxing.key)
+                before[key].append(boxing)
+    behind: dict[str, list[Boxing]] = {}
+    for output in document.outputs:
+        if output.value is not None and output.placement is not None:
+            boxing = boxings.get((str(output), output.value, output.placement))
+            if boxing is not None and boxing.key not in made:
+                made.add(boxing.key)
+                # Each right behind the result that it is of, so the next in between.
+                behind.setdefault(boxing.producer, []).insert(0, boxing)
+    for key in document.order:
+        yield from before[key]
+        if document.nodes[key].role is None:
+            yield key
+        yield from sorted(behind.get(key, ()), key=lambda boxing: boxing.index)
+
+
+def _with_groups(document: Document, items: Sequence[Item]) -> list[Unit]:
+    group_of = {key: i for i, group in enumerate(document.fusion) for key in group}
+    members: dict[int, list[Item]] = {}
+    for item in items:
+        group = group_of.get(item) if isinstance(item, str) else None
+        if group is not None:
+            members.setdefault(group, []).append(item)
+    units: list[Unit] = []
+    for item in items:
+        group = group_of.get(item) if isinstance(item, str) else None
+        if group is None:
+            units.append((item,))
+        elif item == members[group][-1]:
+            units.append(tuple(members[group]))
+    at = {_key(item): i for i, unit in enumerate(units) for item in unit}
+    boxings = boxing_for(document)
+    needs = [
+        {at[key] for item in unit for key in _needed(document, boxings, item, at)} - {i}
+        for i, unit in enumerate(units)
+    ]
+    return [units[i] for i in _earliest_first(needs)]
+
+
+def _key(item: Item) -> str:
+    return item if isinstance(item, str) else item.key
+
+
+def _needed(
+    document: Document,
+    boxings: dict[tuple[str, Ref, Placement], Boxing],
+    item: Item,
+    known: dict[str, int],
+) -> Iterator[str]:
+    """Yield the keys of the calls and boxings that an item uses."""
+    if isinstance(item, Boxing):
+        if item.producer in known:
+            yield item.producer
+        return
+    node = document.nodes[item]
+    for ref, wanted in zip(node.operands, node.signature.operands, strict=True):
+        boxing = boxings.get((item, ref, wanted))
+        key = ref.key if boxing is None else boxing.key
+        if key in known:
+            yield key
+
+
+def _earliest_first(needs: Sequence[Iterable[int]]) -> list[int]:
+    """Return an order in which each comes behind those it needs, else as numbered."""
+    users: list[list[int]] = [[] for _ in needs]
+    waits_for = [0] * len(needs)
+    for i, needed in enumerate(needs):
+        for other in needed:
+            users[other].append(i)
+            waits_for[i] += 1
+    ready = [i for i, num in enumerate(waits_for) if num == 0]
+    order: list[int] = []
+    while ready:
+        i = heapq.heappop(ready)
+        order.append(i)
+        for user in users[i]:
+            waits_for[user] -= 1
+            if waits_for[user] == 0:
+                heapq.heappush(ready, user)
+    return order

@@ -1,0 +1,148 @@
+"""The rows of the table against real kernels, under torch's profiler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from partita.compiler.cost.workspace import LocalCall, workspace_bytes
+from partita.compiler.ir.tensor_type import TensorType
+from partita.runtime.measure_memory import measure_memory
+
+CPU = torch.device("cpu")
+ops = torch.ops
+
+
+def _type(x: Tensor) -> TensorType:
+    return TensorType(tuple(x.shape), x.dtype)
+
+
+def measured_and_predicted(
+    op: str, call: Callable[[], Any], operands: Sequence[Tensor]
+) -> tuple[int, int]:
+    """Return what a kernel holds beyond its results, and what the table says."""
+    made: list[Any] = [call()]
+    made.clear()
+    memory = measure_memory(lambda: made.append(call()), (), CPU)
+    results = made[0] if isinstance(made[0], tuple) else (made[0],)
+    results = [x for x in results if x is not None]
+    own = sum(x.untyped_storage().nbytes() for x in results)
+    seen = [(_type(x), x.is_contiguous()) for x in operands]
+    found = workspace_bytes(LocalCall(op, seen, [_type(x) for x in results], "cpu"))
+    return memory.peak_bytes - own, found
+
+
+def _heads(b: int, h: int, s: int, d: int, in_order: bool) -> Tensor:
+    if in_order:
+        return torch.randn(b, h, s, d)
+    return torch.randn(b, s, h, d).transpose(1, 2)
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize("has_mask", [True, False])
+@pytest.mark.parametrize("key_heads", [8, 2])
+def test_attention(key_heads: int, has_mask: bool, in_order: bool) -> None:
+    b, h, s, d = 2, 8, 256, 32
+    query = _heads(b, h, s, d, in_order)
+    key, value = (_heads(b, key_heads, s, d, in_order) for _ in range(2))
+    mask = torch.ones(b, 1, s, s, dtype=torch.bool) if has_mask else None
+    given = [query, key, value, *([] if mask is None else [mask])]
+
+    def forward() -> tuple[Tensor, Tensor]:
+        return ops.partita.attention.default(query, key, value, mask, False, 0.1)
+
+    out, lse = forward()
+    grad = torch.randn_like(out)
+
+    def backward() -> tuple[Tensor, ...]:
+        return ops.partita.attention_backward.default(
+            grad, query, key, value, mask, out, lse, False, 0.1
+        )
+
+    total = sum(x.numel() * 4 for x in (out, lse))
+    found, want = measured_and_predicted("partita.attention.default", forward, given)
+    # The kernel's own blocks (a fixed size per thread) are left out.
+    assert abs(found - want) <= 0.05 * (found + total) + 300_000 * (key_heads == 8)
+    found, want = measured_and_predicted(
+        "partita.attention_backward.default", backward, [grad, *given, out, lse]
+    )
+    assert found == pytest.approx(want, rel=0.05)
+
+
+@pytest.mark.parametrize("kind", ["uniform", "normal", "bits"])
+def test_random_numbers(kind: str) -> None:
+    indices = [torch.arange(64), torch.arange(96)]
+    seed = torch.zeros((), dtype=torch.int64)
+
+    def draw() -> Tensor:
+        return ops.partita.random.default(seed, indices, [64, 96], 5, kind)
+
+    found, want = measured_and_predicted("partita.random.default", draw, [seed])
+    assert found == pytest.approx(want, rel=0.02)
+
+
+def test_sums_of_booleans() -> None:
+    x = torch.ones(64, 64, dtype=torch.bool)
+    found, want = measured_and_predicted(
+        "aten.sum.default", lambda: ops.aten.sum.default(x), [x]
+    )
+    assert found == want == 64 * 64 * 8
+    y = x.float()
+    found, want = measured_and_predicted(
+        "aten.sum.default", lambda: ops.aten.sum.default(y), [y]
+    )
+    assert found == want == 0
+
+
+@pytest.mark.parametrize(
+    ("batch", "size", "inputs", "outputs", "kernel"),
+    [(8, 32, 16, 32, 3), (8, 32, 64, 128, 1), (8, 16, 32, 32, 3)],
+)
+def test_convolutions(
+    batch: int, size: int, inputs: int, outputs: int, kernel: int
+) -> None:
+    image = torch.randn(batch, inputs, size, size)
+    weight = torch.randn(outputs, inputs, kernel, kernel)
+    rest = ([1, 1], [kernel // 2] * 2, [1, 1], False, [0, 0], 1)
+
+    def forward() -> Tensor:
+        return ops.aten.convolution.default(image, weight, None, *rest)
+
+    grad = torch.randn_like(forward())
+
+    def backward() -> tuple[Tensor, ...]:
+        return ops.aten.convolution_backward.default(
+            grad, image, weight, None, *rest, [True, True, False]
+        )
+
+    for op, call, given in (
+        ("aten.convolution.default", forward, [image, weight]),
+        ("aten.convolution_backward.default", backward, [grad, image, weight]),
+    ):
+        found, want = measured_and_predicted(op, call, given)
+        assert found == pytest.approx(want, rel=0.1)
+
+
+def test_batch_norm_backward() -> None:
+    x, w = torch.randn(8, 16, 32, 32), torch.ones(16)
+
+    def call() -> tuple[Tensor, ...]:
+        return ops.aten.native_batch_norm_backward.default(
+            x, x, w, w, w, w, w, True, 1e-5, [True, True, True]
+        )
+
+    op = "aten.native_batch_norm_backward.default"
+    found, want = measured_and_predicted(op, call, [x, x, w])
+    assert found == want
+
+
+def test_other_ops_need_none() -> None:
+    x = torch.randn(64, 64)
+    found, want = measured_and_predicted(
+        "aten.mm.default", lambda: ops.aten.mm.default(x, x.t()), [x, x]
+    )
+    assert found == want == 0

@@ -1,0 +1,81 @@
+"""The order that a plan says against the order of the program that a rank runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.compiler.search.hand_made import machine
+from tests.models import zoo
+
+from partita.compiler.ir.program import has_info, info
+from partita.compiler.plan.document import Boxing, Ref
+from partita.compiler.plan.emitted import emitted_units, inside_groups
+from partita.compiler.plan.plan import Plan
+from partita.compiler.rules.table import default_rules
+from partita.lowering import Lowered, capture_for
+from partita.options import Options
+from partita.planning import plan as make_plan
+from partita.compiler.ir.mesh import Mesh
+
+
+def planned(name: str, fuse: bool = False) -> tuple[zoo.Built, Plan]:
+    built = zoo.ZOO[name]()
+    model, args, kwargs = built
+    pins = zoo.tensor_parallel_pins(model, 1)
+    options = Options(pins=pins, hardware=machine(), fuse=fuse)
+    return built, make_plan(model, *args, mesh=Mesh(tp=2), options=options, **kwargs)
+
+
+def run_order(plan: Plan, built: zoo.Built) -> list[str]:
+    """Return the keys of the calls and boxings of rank 0's own program."""
+    lowered = Lowered.of(capture_for(built[0], plan), plan, default_rules)
+    local = lowered.at((0,))
+    known = {*plan.nodes, *(boxing.key for boxing in plan.boxings)}
+    nodes = [n for n in local.graph_module.graph.nodes if n.op == "call_function"]
+    keys = [info(node).key for node in nodes if has_info(node)]
+    return [key for key in keys if key in known]
+
+
+@pytest.mark.parametrize("name", ["mlp", "gpt2"])
+def test_calls_and_boxings_come_as_they_run(name: str) -> None:
+    built, plan = planned(name)
+    keys = [
+        item.key if isinstance(item, Boxing) else item
+        for unit in emitted_units(plan)
+        for item in unit
+    ]
+    views = {b.key for b in plan.boxings} - set(run_order(plan, built))
+    assert [key for key in keys if key not in views] == run_order(plan, built)
+
+
+def test_a_group_stands_where_its_last_call_stood() -> None:
+    _, plan = planned("mlp")
+    calls = [key for key in plan.order if plan.nodes[key].role is None]
+    first, last = calls.index("gelu/0") - 1, calls.index("gelu/0")
+    group = (calls[first], calls[last])
+    units = emitted_units(replace(plan, fusion=(group,)))
+    assert group in units
+    assert sorted(map(str, (i for u in units for i in u))) == sorted(
+        map(str, (i for u in emitted_units(plan) for i in u))
+    )
+
+
+def test_what_only_a_group_uses_is_inside_of_it() -> None:
+    _, plan = planned("mlp")
+    users = {
+        ref: [k for k, n in plan.nodes.items() if ref in n.operands]
+        for ref in (Ref(key) for key in plan.order)
+    }
+    boxed = {boxing.ref for boxing in plan.boxings}
+    leaving = {output.value for output in plan.outputs}
+    ref, (user,) = next(
+        (ref, keys)
+        for ref, keys in users.items()
+        if len(keys) == 1 and ref not in boxed | leaving
+        and plan.nodes[ref.key].role is None
+    )  # fmt: skip
+    grouped = replace(plan, fusion=((ref.key, user),))
+    assert ref in inside_groups(grouped)
+    assert Ref(user) not in inside_groups(grouped)
+    assert inside_groups(plan) == frozenset()
