@@ -113,7 +113,9 @@ def measure_step(
     measured: list[MeasuredMemory] = []
     for _ in range(3):
         optimizer.zero_grad()
-        states = (value for entry in optimizer.state.values() for value in entry.values())
+        states = (
+            value for entry in optimizer.state.values() for value in entry.values()
+        )
         held = [x for x in states if isinstance(x, torch.Tensor)]
         device = program.groups.device
         measured.append(measure_memory(step, (*program.tensors(), *held), device))

@@ -383,7 +383,7 @@ def fake_tensor_mode() -> AbstractContextManager[Any]:
 
 
 def tensor_slots(target: object) -> tuple[str, ...]:
-    """Return what each positional argument of an op takes: "one", "many" tensors or ""."""
+    """Return what each positional argument takes: "one" tensor, "many" or "" for none."""
     schema = getattr(target, "_schema", None)
     if schema is None:
         return ()
@@ -399,9 +399,3 @@ def may_share_memory(target: object) -> bool:
     schema = getattr(target, "_schema", None)
     returns = () if schema is None else schema.returns
     return any(result.alias_info is not None for result in returns)
-
-
-def is_same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors, on meta too, lie in one storage."""
-    ours, theirs = one.untyped_storage(), other.untyped_storage()
-    return ours._cdata == theirs._cdata

@@ -19,19 +19,16 @@ from itertools import accumulate
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
-from partita.compiler.capture.torch_private import (
-    is_same_memory,
-    tensor_slots,
-    writes_in_place,
-)
+from partita.compiler.capture.torch_private import tensor_slots, writes_in_place
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.rules.localize import localize_args
 from partita.compiler.rules.table import default_rules
 
 Strides = tuple[int, ...]
 
-_VALUES: dict[str, object] = {
+_VALUES: Mapping[str, object] = {
     str(value): value
     for value in (
         *(vars(torch).values()),
@@ -152,8 +149,10 @@ def _laid(
         return None
     if TensorType(tuple(made.shape), made.dtype) != type:
         return None
-    shared = (i for i, x in enumerate(given) if is_same_memory(x, made))
-    return Laid(made.stride(), made.untyped_storage().nbytes(), next(shared, None))
+    storage = StorageWeakRef(made.untyped_storage())
+    owners = (StorageWeakRef(x.untyped_storage()) for x in given)
+    shared = next((i for i, owner in enumerate(owners) if owner == storage), None)
+    return Laid(made.stride(), made.untyped_storage().nbytes(), shared)
 
 
 def _positional(

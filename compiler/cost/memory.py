@@ -193,7 +193,9 @@ class _Recorder:
         for operand in operands:
             self._use(operand.storage)
         results = tuple(
-            None if type_ is None or placement is None else self._local(type_, placement)
+            None
+            if type_ is None or placement is None
+            else self._local(type_, placement)
             for type_, placement in zip(node.types, node.signature.results, strict=True)
         )
         given = tuple((x.type, x.strides) for x in operands)

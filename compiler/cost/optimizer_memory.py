@@ -4,7 +4,8 @@ Torch 2.13 (torch/optim/adam.py, sgd.py): unless told otherwise ``Adam`` and ``A
 update one parameter after another on the CPU, where the denominator takes two tensors
 of its size (the root, and the root divided) while that of the parameter before it still
 exists; on a GPU all of a dtype at once (``foreach``), where the roots of all second
-moments exist together and are worked on in place. ``SGD`` without momentum adds in place in both.
+moments exist together and are worked on in place. ``SGD`` without momentum adds in
+place in both.
 """
 
 from __future__ import annotations

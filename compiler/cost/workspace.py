@@ -51,7 +51,7 @@ _HALF = (torch.float16, torch.bfloat16)
 
 
 def _attention(call: LocalCall) -> int:
-    """Attention and its backward: compiler/capture/attention.py.
+    """Count what attention and its backward make (compiler/capture/attention.py).
 
     A boolean mask becomes scores to add. The results of flash attention lie as its
     query does, those of its backward with the heads inside of the sequence; what is not
@@ -80,19 +80,19 @@ def _attention(call: LocalCall) -> int:
 
 
 def _random(call: LocalCall) -> int:
-    """Philox on words of 64 bits: 17 of them per element at its peak."""
+    """Count the words of Philox: 17 of 64 bits per element at its peak."""
     (drawn,) = call.results
     return 17 * 8 * drawn.numel - drawn.num_bytes
 
 
 def _sum(call: LocalCall) -> int:
-    """A sum of booleans, which are first made integers."""
+    """Count the integers that booleans are made before they are added."""
     (summed,) = call.types
     return 8 * summed.numel if summed.dtype == torch.bool else 0
 
 
 def _convolution(call: LocalCall) -> int:
-    """A convolution on the CPU, whose image, weight and result are in blocks (oneDNN)."""
+    """Count what oneDNN has in blocks: image and weight, then the result."""
     if call.device != "cpu":
         return 0
     image, weight, *_ = call.types
@@ -100,14 +100,14 @@ def _convolution(call: LocalCall) -> int:
 
 
 def _convolution_backward(call: LocalCall) -> int:
-    """The same with the gradient in blocks beside image and weight."""
+    """Count the gradient, image and weight that oneDNN has in blocks."""
     if call.device != "cpu":
         return 0
     return sum(type_.num_bytes for type_ in call.types[:3])
 
 
 def _batch_norm_backward(call: LocalCall) -> int:
-    """The gradient of the image is built twice."""
+    """Count the gradient of the image once more: it is built twice."""
     return call.types[0].num_bytes if call.device == "cpu" else 0
 
 

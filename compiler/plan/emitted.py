@@ -50,7 +50,9 @@ def inside_groups(document: Document) -> frozenset[Ref]:
     seen |= {output.value for output in document.outputs if output.value is not None}
     for key, node in document.nodes.items():
         here = group_of.get(key)
-        seen |= {r for r in node.operands if here is None or group_of.get(r.key) != here}
+        seen |= {
+            r for r in node.operands if here is None or group_of.get(r.key) != here
+        }
     made = (Ref(k, i) for k in group_of for i in range(len(document.nodes[k].types)))
     return frozenset(ref for ref in made if ref not in seen)
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from tests.models.zoo import (
     ZOO,
+    Built,
     data_parallel_pins,
     sharded_pins,
     tensor_parallel_pins,
@@ -23,47 +24,47 @@ MESH = pt.Mesh(tp=2)
 NAMES = ("gpt2", "llama")
 
 
-def planned(name: str) -> dict[str, pt.Plan]:
-    """Return plans of a model by their strategies."""
+def pins_of(strategy: str, built: Built) -> dict[str, str]:
+    """Return what makes a plan one of data or tensor parallelism, or of ZeRO's third."""
+    if strategy == "tensor parallel":
+        return tensor_parallel_pins(built[0], 1)
+    stored = sharded_pins(built[0], 1) if strategy == "in pieces" else {}
+    pieces = {name: f"{own} use=B" for name, own in stored.items()}
+    return data_parallel_pins(built, 1) | pieces
+
+
+def peak_of_step(name: str, document: dict[str, Any]) -> int:
+    """Return the most that this rank holds during a step."""
+    model, args, kwargs = ZOO[name]()
+    program = pt.compile(model, pt.Plan.from_dict(document), device="cpu")
+    optimizer = torch.optim.AdamW(program.parameters(), lr=1e-3)
+    return measure_step(program, optimizer, *args, **kwargs).peak_bytes
+
+
+def check(monkeypatch: pytest.MonkeyPatch, name: str, strategy: str) -> None:
+    monkeypatch.setenv("KINETO_LOG_LEVEL", "99")  # the ranks' profilers are silent
     built = ZOO[name]()
     model, args, kwargs = built
-    pieces = {name: f"{own} use=B" for name, own in sharded_pins(model, 1).items()}
-    strategies = {
-        "data parallel": data_parallel_pins(built, 1),
-        "tensor parallel": tensor_parallel_pins(model, 1),
-        "in pieces": data_parallel_pins(built, 1) | pieces,
-    }
-    return {
-        strategy: pt.plan(
-            model, *args, mesh=MESH, options=pt.Options(pins=pins), **kwargs
-        )
-        for strategy, pins in strategies.items()
-    }
+    options = pt.Options(pins=pins_of(strategy, built))
+    plan = pt.plan(model, *args, mesh=MESH, options=options, **kwargs)
+    what = f"{__file__}:peak_of_step", MESH.size, (name, plan.to_dict())
+    measured = max(launch(*what, timeout_s=100.0))
+    assert plan.predicted.bytes == pytest.approx(measured, rel=0.05)
 
 
-def measure(documents: dict[str, dict[str, Any]]) -> dict[str, dict[str, int]]:
-    """Return this rank's peak of every plan, by model and strategy."""
-    found: dict[str, dict[str, int]] = {}
-    for name, plans in documents.items():
-        for strategy, document in plans.items():
-            model, args, kwargs = ZOO[name]()
-            program = pt.compile(model, pt.Plan.from_dict(document), device="cpu")
-            optimizer = torch.optim.AdamW(program.parameters(), lr=1e-3)
-            memory = measure_step(program, optimizer, *args, **kwargs)
-            found.setdefault(name, {})[strategy] = memory.peak_bytes
-    return found
+@pytest.mark.parametrize(
+    ("name", "strategy"), [("gpt2", "tensor parallel"), ("llama", "in pieces")]
+)
+def test_the_peak_is_predicted(
+    monkeypatch: pytest.MonkeyPatch, name: str, strategy: str
+) -> None:
+    check(monkeypatch, name, strategy)
 
 
-def test_the_peak_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KINETO_LOG_LEVEL", "99")  # the ranks' profilers are silent
-    plans = {name: planned(name) for name in NAMES}
-    documents = {
-        name: {strategy: plan.to_dict() for strategy, plan in of_model.items()}
-        for name, of_model in plans.items()
-    }
-    ranks = launch(f"{__file__}:measure", MESH.size, (documents,), timeout_s=110.0)
-    for name, of_model in plans.items():
-        for strategy, plan in of_model.items():
-            measured = max(found[name][strategy] for found in ranks)
-            where = f"{name}, {strategy}"
-            assert plan.predicted.bytes == pytest.approx(measured, rel=0.05), where
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["data parallel", "tensor parallel", "in pieces"])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_peak_of_every_strategy_is_predicted(
+    monkeypatch: pytest.MonkeyPatch, name: str, strategy: str
+) -> None:
+    check(monkeypatch, name, strategy)

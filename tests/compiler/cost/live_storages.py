@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.multiprocessing.reductions import StorageWeakRef
 
 
 class _Recorder(fx.Interpreter):
@@ -34,7 +35,7 @@ class _Recorder(fx.Interpreter):
                 for part in value if isinstance(value, tuple | list) else (value,):
                     if isinstance(part, torch.Tensor):
                         storage = part.untyped_storage()
-                        sizes[storage._cdata] = storage.nbytes()
+                        sizes[StorageWeakRef(storage).cdata] = storage.nbytes()
             held = sum(size for key, size in sizes.items() if key not in self.outside)
             self.live.append((n, held))
         return result
@@ -46,6 +47,7 @@ def live_bytes(
     """Return the bytes held at each call, arguments left out."""
     recorder = _Recorder(module)
     tensors = [x for x in arguments if isinstance(x, torch.Tensor)]
-    recorder.outside = {x.untyped_storage()._cdata for x in tensors}
+    owners = (StorageWeakRef(x.untyped_storage()) for x in tensors)
+    recorder.outside = {owner.cdata for owner in owners}
     recorder.run(*arguments)
     return recorder.live

@@ -11,13 +11,14 @@ from partita.compiler.ir.tensor_type import TensorType
 T = TensorType.parse
 
 
-def run(op: str, constants: str, operands: list[torch.Tensor], *results: str) -> object:
+def run(
+    op: str, constants: str, operands: list[torch.Tensor], *results: str
+) -> tuple[Laid | None, ...]:
     given = tuple(
         (TensorType(tuple(x.shape), x.dtype), tuple(x.stride())) for x in operands
     )
     types = tuple(None if r == "None" else T(r) for r in results)
-    laid = lay_out(op, tuple(constants.split(";") if constants else ()), given, types)
-    return laid if len(laid) > 1 else laid[0]
+    return lay_out(op, tuple(constants.split(";") if constants else ()), given, types)
 
 
 X = torch.empty(4, 6)
@@ -35,14 +36,14 @@ X = torch.empty(4, 6)
 def test_views_share_their_operands_memory(
     op: str, constants: str, result: str
 ) -> None:
-    laid = run(op, constants, [X], result)
-    assert isinstance(laid, Laid)
+    (laid,) = run(op, constants, [X], result)
+    assert laid is not None
     assert (laid.operand, laid.num_bytes) == (0, X.numel() * 4)
 
 
 def test_a_reshape_that_cannot_be_a_view_is_a_copy() -> None:
     laid = run("aten.reshape.default", "1=[24]", [X.t()], "f32[24]")
-    assert laid == Laid((1,), 96, None)
+    assert laid == (Laid((1,), 96, None),)
 
 
 def test_pieces_of_a_split_share_one_memory() -> None:
@@ -54,23 +55,23 @@ def test_pieces_of_a_split_share_one_memory() -> None:
 def test_sizes_shrink_to_the_ranks_own() -> None:
     # The logical call made [8, 6]; this rank has half of it.
     laid = run("aten.reshape.default", "1=[8, 3, 2]", [X], "f32[4, 3, 2]")
-    assert laid == Laid((6, 2, 1), 96, 0)
+    assert laid == (Laid((6, 2, 1), 96, 0),)
 
 
 def test_elementwise_ops_keep_the_order_of_dims() -> None:
     laid = run("aten.relu.default", "", [X.t()], "f32[6, 4]")
-    assert laid == Laid((1, 6), 96, None)
+    assert laid == (Laid((1, 6), 96, None),)
     assert not is_in_order(T("f32[6, 4]"), (1, 6))
 
 
 def test_an_expanded_tensor_is_as_small_as_it_was() -> None:
     laid = run("aten.expand.default", "1=[5, 6]", [torch.empty(1, 6)], "f32[5, 6]")
-    assert laid == Laid((0, 1), 24, 0)
+    assert laid == (Laid((0, 1), 24, 0),)
 
 
 def test_lists_of_operands_find_their_place() -> None:
     laid = run("aten.cat.default", "1=1", [X, X.t().reshape(4, 6)], "f32[4, 12]")
-    assert laid == in_order(T("f32[4, 12]"))
+    assert laid == (in_order(T("f32[4, 12]")),)
 
 
 def test_results_that_are_no_tensors_have_no_memory() -> None:
@@ -89,7 +90,8 @@ def test_results_that_are_no_tensors_have_no_memory() -> None:
     ],
 )
 def test_what_cannot_be_asked_is_new_and_in_order(op: str, constants: str) -> None:
-    assert run(op, constants, [X], "f32[6, 4]") == in_order(T("f32[6, 4]"))
+    want = in_order(T("f32[6, 4]"))
+    assert run(op, constants, [X], "f32[6, 4]") == (want,)
 
 
 def test_dims_of_size_one_are_in_order_with_any_stride() -> None:

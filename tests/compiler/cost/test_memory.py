@@ -47,9 +47,7 @@ class Chain(nn.Module):
 
 
 def chain(pins: dict[str, str], optimizer: str = "adamw", train: bool = True) -> Plan:
-    options = Options(
-        pins=pins, hardware=machine(), optimizer=optimizer, train=train
-    )
+    options = Options(pins=pins, hardware=machine(), optimizer=optimizer, train=train)
     return make_plan(Chain(), torch.ones(16, 16), mesh=TP, options=options)
 
 
@@ -138,11 +136,9 @@ def test_inference_keeps_no_gradients() -> None:
 
 
 def test_a_gpu_takes_whole_blocks() -> None:
-    hardware = machine()
-    plan = make_plan(Chain(), torch.ones(16, 16), mesh=TP, options=Options(pins=WHOLE))
-    document = hardware.to_dict()
-    document["device"]["kind"] = "cuda"
-    step = timeline(replace(plan, hardware=document))
+    hardware = machine().to_dict()
+    hardware["device"]["kind"] = "cuda"
+    step = timeline(replace(chain(WHOLE), hardware=hardware))
     assert all(item.num_bytes % 512 == 0 for item in step.held)
 
 

@@ -8,6 +8,7 @@ import pytest
 from tests.compiler.search.hand_made import machine
 from tests.models import zoo
 
+from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import has_info, info
 from partita.compiler.plan.document import Boxing, Ref
 from partita.compiler.plan.emitted import emitted_units, inside_groups
@@ -16,7 +17,6 @@ from partita.compiler.rules.table import default_rules
 from partita.lowering import Lowered, capture_for
 from partita.options import Options
 from partita.planning import plan as make_plan
-from partita.compiler.ir.mesh import Mesh
 
 
 def planned(name: str, fuse: bool = False) -> tuple[zoo.Built, Plan]:

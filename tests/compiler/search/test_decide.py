@@ -12,8 +12,8 @@ from tests.compiler.search.hand_made import machine, planner
 from tests.models import zoo
 
 from partita.compiler.capture.fingerprint import fingerprint
-from partita.compiler.hardware.profile import Hardware
 from partita.compiler.cost.timeline import Category
+from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import InputKind, info
 from partita.compiler.ir.sbp import Placement
