@@ -383,7 +383,7 @@ def fake_tensor_mode() -> AbstractContextManager[Any]:
 
 
 def tensor_slots(target: object) -> tuple[str, ...]:
-    """Return what each positional argument takes: "one" tensor, "many" or "" for none."""
+    """Return per positional argument whether it takes "one" tensor, "many" or ""."""
     schema = getattr(target, "_schema", None)
     if schema is None:
         return ()

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from math import prod
 
-from partita.compiler.cost.step import Step, StepKind, is_exchange_of_segments
+from partita.compiler.cost.step import Step, StepKind, is_uneven_exchange
 from partita.compiler.ir.layout import chunk, shard_runs, shard_shape
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Broadcast, Partial, Placement, Split
@@ -116,18 +116,16 @@ class _Chain:
                 yield from self._divide(whole, new.dim)
                 yield "reduce_scatter", padded // cut.num, padded
                 yield from self._trim(whole, new.dim)
-            case Split(), Split() if is_exchange_of_segments(step):
+            case Split(), Split() if is_uneven_exchange(self.shape, step, self.mesh):
                 yield "pack", before, 0
                 yield "all_to_all", after, 0
                 yield "unpack", after, 0
             case Split(), Split():
-                yield from self._pad(whole, old.dim)
-                sent = _with(whole, old.dim, self._cut(old.dim).padded)
+                sent = _with(whole, old.dim, self._cut(old.dim).own)
                 yield from self._divide(sent, new.dim)
-                yield "all_to_all", self._padded(sent, new.dim), 0
-                got = _with(whole, new.dim, self._cut(new.dim).padded)
+                yield "all_to_all", prod(sent), 0
+                got = _with(whole, new.dim, self._cut(new.dim).own)
                 yield from self._join(got, old.dim)
-                yield from self._trim(whole, new.dim)
             case Broadcast(), Split():
                 is_view = self.in_order and self._is_in_place(whole, new.dim)
                 if after < before and not is_view:

@@ -28,11 +28,10 @@ from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.document import Boxing, Document, Ref
 from partita.compiler.plan.emitted import (
     Unit,
-    boxing_for,
     emitted_units,
     inside_groups,
 )
-from partita.compiler.plan.uses import type_of
+from partita.compiler.plan.uses import boxings_by_use, type_of
 
 GIVE_GRADIENTS = "give gradients"
 CLIP_GRADIENTS = "clip gradients"
@@ -92,7 +91,7 @@ class _Recorder:
         self.mesh = document.mesh
         self.coordinates = coordinates
         self.device = str(document.hardware["device"]["kind"])
-        self.boxings = boxing_for(document)
+        self.boxings = boxings_by_use(document)
         self.inside = inside_groups(document)
         self.moments: list[str] = []
         self.is_forward: list[bool] = []
@@ -193,10 +192,8 @@ class _Recorder:
         for operand in operands:
             self._use(operand.storage)
         results = tuple(
-            None
-            if type_ is None or placement is None
-            else self._local(type_, placement)
-            for type_, placement in zip(node.types, node.signature.results, strict=True)
+            None if t is None or placement is None else self._local(t, placement)
+            for t, placement in zip(node.types, node.signature.results, strict=True)
         )
         given = tuple((x.type, x.strides) for x in operands)
         laid_out = lay_out(node.op, node.constants, given, results)

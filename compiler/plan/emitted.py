@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.document import Boxing, Document, Ref
+from partita.compiler.plan.uses import boxings_by_use
 
 Item = str | Boxing
 """The key of a call, or a boxing."""
@@ -27,20 +28,6 @@ def emitted_units(document: Document) -> list[Unit]:
     if not document.fusion:
         return [(item,) for item in items]
     return _with_groups(document, items)
-
-
-def boxing_for(
-    document: Document,
-) -> dict[tuple[str, Ref, Placement], Boxing]:
-    """Return the boxings by who wants which tensor how.
-
-    Who is a node's key, or an output in its printed form.
-    """
-    return {
-        (consumer, boxing.ref, boxing.target): boxing
-        for boxing in document.boxings
-        for consumer in boxing.consumers
-    }
 
 
 def inside_groups(document: Document) -> frozenset[Ref]:
@@ -58,7 +45,7 @@ def inside_groups(document: Document) -> frozenset[Ref]:
 
 
 def _items(document: Document) -> Iterator[Item]:
-    boxings = boxing_for(document)
+    boxings = boxings_by_use(document)
     made: set[str] = set()
     before: dict[str, list[Boxing]] = {}
     for key in document.order:
@@ -99,7 +86,7 @@ def _with_groups(document: Document, items: Sequence[Item]) -> list[Unit]:
         elif item == members[group][-1]:
             units.append(tuple(members[group]))
     at = {_key(item): i for i, unit in enumerate(units) for item in unit}
-    boxings = boxing_for(document)
+    boxings = boxings_by_use(document)
     needs = [
         {at[key] for item in unit for key in _needed(document, boxings, item, at)} - {i}
         for i, unit in enumerate(units)

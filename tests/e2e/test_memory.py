@@ -25,7 +25,7 @@ NAMES = ("gpt2", "llama")
 
 
 def pins_of(strategy: str, built: Built) -> dict[str, str]:
-    """Return what makes a plan one of data or tensor parallelism, or of ZeRO's third."""
+    """Return what makes a plan one of data or tensor parallelism, or of ZeRO-3."""
     if strategy == "tensor parallel":
         return tensor_parallel_pins(built[0], 1)
     stored = sharded_pins(built[0], 1) if strategy == "in pieces" else {}

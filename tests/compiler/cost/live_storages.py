@@ -1,8 +1,8 @@
 """What a graph holds while it runs, found by running it on tensors without values.
 
 Torch's own kernels for meta tensors say what is a view and how large storages are;
-fx's rule says when a value is let go: after the node that uses it last. Workspace
-inside of kernels and collectives is not seen.
+fx's rule says when a value is let go: after the node that uses it last, at once where
+there is none. Workspace inside of kernels and collectives is not seen.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class _Recorder(fx.Interpreter):
             result = super().run_node(n)
         if n.op == "call_function":
             sizes: dict[int, int] = {}
-            for value in (*self.env.values(), result):
+            used = (value for node, value in self.env.items() if node.users)
+            for value in (*used, result):
                 for part in value if isinstance(value, tuple | list) else (value,):
                     if isinstance(part, torch.Tensor):
                         storage = part.untyped_storage()

@@ -165,7 +165,7 @@ STRATEGIES: dict[str, Callable[[zoo.Built], dict[str, str]]] = {
     ("name", "strategy"),
     [
         ("mlp", "in pieces"),
-        ("gpt2", "tensor parallel"),
+        ("gpt2", "tensor parallel, made again"),
         ("llama", "in pieces"),
         ("resnet", "data parallel"),
     ],
@@ -173,8 +173,14 @@ STRATEGIES: dict[str, Callable[[zoo.Built], dict[str, str]]] = {
 def test_a_plan_says_what_its_program_holds(name: str, strategy: str) -> None:
     built = zoo.ZOO[name]()
     model, args, kwargs = built
-    options = Options(pins=STRATEGIES[strategy](built), hardware=machine())
+    strategy, _, again = strategy.partition(", ")
+    options = Options(
+        pins=STRATEGIES[strategy](built),
+        hardware=machine(),
+        recompute=("transformer.h.*",) if again else (),
+    )
     plan = make_plan(model, *args, mesh=TP, options=options, **kwargs)
+    assert bool(plan.recompute) == bool(again)
     lowered = Lowered.of(capture_for(model, plan), plan, default_rules)
     for rank in (0,), (1,):
         step = timeline_at(plan, rank)
