@@ -385,9 +385,8 @@ def fake_tensor_mode() -> AbstractContextManager[Any]:
 def tensor_slots(target: object) -> tuple[str, ...]:
     """Return per positional argument whether it takes "one" tensor, "many" or ""."""
     schema = getattr(target, "_schema", None)
-    if schema is None:
-        return ()
-    kinds = [str(a.type) for a in schema.arguments if not a.kwarg_only]
+    arguments = () if schema is None else schema.arguments
+    kinds = [str(a.type) for a in arguments if not a.kwarg_only]
     many = ("List[Tensor]", "List[Optional[Tensor]]")
     return tuple(
         "many" if kind in many else "one" if "Tensor" in kind else "" for kind in kinds
