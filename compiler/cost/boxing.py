@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import count
 from math import prod
 
-from partita.compiler.cost import collectives
+from partita.compiler.cost.collectives import axis_seconds
 from partita.compiler.cost.compute import memory_s
 from partita.compiler.cost.step import (
     Step,
@@ -88,10 +88,8 @@ def step_seconds(type: TensorType, step: Step, mesh: Mesh, hardware: Hardware) -
     local_s = num_copies * device.launch_s + memory_s(copied_bytes, device)
     if step.collective is None:
         return local_s
-    cost = hardware.link(mesh, step.axis).costs[step.collective]
     wire = step_wire_bytes(type, step, mesh)
-    size = mesh.sizes[step.axis]
-    return collectives.seconds(step.collective, wire, size, cost) + local_s
+    return axis_seconds(step.collective, wire, mesh, step.axis, hardware) + local_s
 
 
 def _copies(type: TensorType, step: Step, mesh: Mesh) -> tuple[int, int]:

@@ -1,23 +1,55 @@
 """Seconds of one op on one device: the roofline and a fixed cost.
 
 Source: Williams, Waterman, Patterson, "Roofline: An Insightful Visual Performance
-Model for Multicore Architectures", CACM 52(4), 2009.
+Model for Multicore Architectures", CACM 52(4), 2009. That products are computed in
+tiles, and tiles in waves: NVIDIA, "Matrix Multiplication Background User's Guide"
+(docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import torch
 
+from partita.compiler.cost.arithmetic import NUMBERS, Arithmetic, Real
 from partita.compiler.hardware.profile import Device
 from partita.compiler.ir.tensor_type import TensorType
 
 
+@dataclass(frozen=True, slots=True)
+class Product:
+    """``batch`` products ``[m, k] x [k, n]`` of one rank, ``count`` times over."""
+
+    m: Real
+    n: Real
+    k: Real
+    batch: Real = 1
+    count: Real = 1
+
+
 def op_seconds(
-    flops: float, num_bytes: float, dtype: torch.dtype, device: Device
-) -> float:
+    flops: Real,
+    num_bytes: Real,
+    dtype: torch.dtype,
+    device: Device,
+    op: str = "",
+    product: Product | None = None,
+    on: Arithmetic = NUMBERS,
+) -> Real:
     """Return the seconds of an op that computes ``flops`` and touches ``num_bytes``.
 
     An op that does neither, a view, is free.
+
+    Args:
+        flops: of one rank's share.
+        num_bytes: read and written.
+        dtype: that it computes in.
+        device: one rank's; it may know the op by itself.
+        op: its name, as torch prints it.
+        product: the matmul that the flops are, if they are one.
+        on: the arithmetic of the sizes.
 
     >>> from partita.compiler.hardware.profile import load_hardware
     >>> op_seconds(0, 0, torch.float32, load_hardware("cpu-gloo").device)
@@ -25,16 +57,56 @@ def op_seconds(
     """
     if not flops and not num_bytes:
         return 0.0
-    busy_s = max(flops / peak_flops_per_s(dtype, device), memory_s(num_bytes, device))
-    return busy_s + device.launch_s
+    rate = device.ops.get(op)
+    if rate is not None and rate.flops_per_s:
+        busy_s = flops / _of_dtype(rate.flops_per_s, dtype)
+    elif product is not None:
+        busy_s = product_s(product, dtype, device, on)
+    else:
+        busy_s = flops / peak_flops_per_s(dtype, device)
+    if rate is not None and rate.bytes_per_s is not None:
+        moving_s = num_bytes / rate.bytes_per_s
+    else:
+        moving_s = memory_s(num_bytes, device, on)
+    return on.greatest(busy_s, moving_s) + device.launch_s
 
 
-def memory_s(num_bytes: float, device: Device) -> float:
+def product_s(
+    product: Product, dtype: torch.dtype, device: Device, on: Arithmetic = NUMBERS
+) -> Real:
+    """Return the seconds that a matmul computes, by the device's fastest kernel.
+
+    >>> from partita.compiler.hardware.profile import load_hardware
+    >>> device = load_hardware("h100-dgx").device
+    >>> whole = product_s(Product(4096, 4096, 4096), torch.bfloat16, device)
+    >>> half = product_s(Product(4096, 2048, 4096), torch.bfloat16, device)
+    >>> 0.5 < half / whole < 0.7
+    True
+    """
+    curve = device.matmul
+    m, n = product.m + curve.half_m, product.n + curve.half_n
+    found: list[Real] = []
+    for tile in curve.tiles:
+        tiles = product.batch * on.up(m, tile.m) * on.up(n, tile.n)
+        for split in curve.splits:
+            waves = on.up(tiles * split, curve.units)
+            depth = product.k / split + curve.half_k
+            per_wave = curve.units * 2 * tile.m * tile.n * depth
+            found.append(waves * per_wave / tile.efficiency)
+    return product.count * on.least(*found) / peak_flops_per_s(dtype, device)
+
+
+def memory_s(num_bytes: Real, device: Device, on: Arithmetic = NUMBERS) -> Real:
     """Return the seconds that reading and writing ``num_bytes`` in all takes."""
-    return num_bytes / device.memory_bytes_per_s
+    caches = tuple((1 / cache.bytes_per_s, cache.bytes) for cache in device.caches)
+    return num_bytes * on.first(num_bytes, caches, 1 / device.memory_bytes_per_s)
 
 
-def peak_flops_per_s(dtype: torch.dtype, device: Device) -> float:
+def peak_flops_per_s(dtype: torch.dtype, device: Device) -> Real:
     """Return the peak for ``dtype``; that of f32 where the profile names none."""
+    return _of_dtype(device.flops_per_s, dtype)
+
+
+def _of_dtype(rates: Mapping[str, Real], dtype: torch.dtype) -> Real:
     short = str(TensorType((), dtype)).removesuffix("[]")
-    return device.flops_per_s.get(short, device.flops_per_s["f32"])
+    return rates.get(short) or rates["f32"]

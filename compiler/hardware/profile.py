@@ -9,71 +9,59 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import lru_cache
-from math import inf, prod
+from math import prod
 from pathlib import Path
-from typing import Any, Literal
-
-import jsonschema
+from typing import Any
 
 from partita.compiler.errors import BadOptions
+from partita.compiler.hardware.codec import (
+    device_from_dict,
+    device_to_dict,
+    link_from_dict,
+    link_to_dict,
+    validated,
+)
+from partita.compiler.hardware.device import Device
+from partita.compiler.hardware.links import (
+    CollectiveCost,
+    CollectiveKind,
+    Leg,
+    Link,
+    legs_of,
+)
 from partita.compiler.ir.mesh import Mesh
 
-_HERE = Path(__file__).parent
-_PROFILES = _HERE / "profiles"
+__all__ = [
+    "CollectiveCost",
+    "CollectiveKind",
+    "Device",
+    "Hardware",
+    "Link",
+    "load_hardware",
+    "profile_names",
+]
 
-
-class CollectiveKind(StrEnum):
-    """The collectives that boxings are lowered to."""
-
-    ALL_GATHER = "all_gather"
-    ALL_REDUCE = "all_reduce"
-    REDUCE_SCATTER = "reduce_scatter"
-    ALL_TO_ALL = "all_to_all"
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """One rank's device.
-
-    Attributes:
-        flops_per_s: what matmuls reach, by dtype (``f32``, ``bf16``, ...).
-        memory_bytes_per_s: what elementwise ops reach, reads and writes together.
-        memory_bytes: what one rank may fill.
-        launch_s: the fixed cost of one op.
-    """
-
-    kind: Literal["cpu", "cuda"]
-    flops_per_s: Mapping[str, float]
-    memory_bytes_per_s: float
-    memory_bytes: int
-    launch_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class CollectiveCost:
-    """Seconds per message step, and wire bytes per second and rank."""
-
-    alpha_s: float
-    bytes_per_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A level of the network: it joins ``ranks`` neighbours, all ranks if ``None``."""
-
-    name: str
-    ranks: int | None
-    costs: Mapping[CollectiveKind, CollectiveCost]
+_PROFILES = Path(__file__).parent / "profiles"
 
 
 @dataclass(frozen=True)
 class Hardware:
     """A machine: one kind of device, and the links from the slowest to the fastest.
 
-    ``axes`` names the link of a mesh axis where the default would be wrong.
-    ``source`` says where the figures come from.
+    Attributes:
+        name: what it is called.
+        source: a sentence on where the figures come from.
+        device: one rank's device.
+        links: the levels of the network, slowest first.
+        axes: the link of a mesh axis where the default would be wrong.
+        devices_per_node: how many devices share a node and its network; ``None``
+            where nobody said.
+        nodes: how many nodes there are; ``None`` for any number.
+        sources: where the single figures come from, by their path in the document
+            (``device.flops_per_s.bf16``) or the beginning of it.
+        errors: how far a fitted figure is from what it was fitted to, as a median of
+            relative errors, by the path of the figure.
     """
 
     name: str
@@ -81,6 +69,10 @@ class Hardware:
     device: Device
     links: tuple[Link, ...]
     axes: Mapping[str, str] = field(default_factory=dict[str, str])
+    devices_per_node: int | None = None
+    nodes: int | None = None
+    sources: Mapping[str, str] = field(default_factory=dict[str, str])
+    errors: Mapping[str, float] = field(default_factory=dict[str, float])
 
     def __post_init__(self) -> None:
         names = [link.name for link in self.links]
@@ -96,54 +88,48 @@ class Hardware:
                     f"a link, one of {', '.join(names)}"
                 )
 
+        sizes = [cache.bytes for cache in self.device.caches]
+        if sizes != sorted(set(sizes)):
+            raise BadOptions(
+                f"hardware {self.name}: device.caches hold {sizes} bytes; want the "
+                "smallest first"
+            )
+
     def __hash__(self) -> int:
         return hash((self.name, self.source))
 
     def link(self, mesh: Mesh, axis: int) -> Link:
-        """Return the link that ``axis`` of ``mesh`` runs over.
+        """Return the slowest link that a group of ``axis`` of ``mesh`` runs over."""
+        return self.legs(mesh, axis)[-1].link
 
-        It is the fastest that joins as many neighbours as a group of the axis spans.
+    def legs(self, mesh: Mesh, axis: int) -> tuple[Leg, ...]:
+        """Return the levels that a group of ``axis`` passes, the fastest first.
+
+        Ranks of the last axis are neighbours. The links are those that join as many
+        neighbours as a group spans, unless ``axes`` names one.
         """
+        size = mesh.sizes[axis]
         named = self.axes.get(mesh.names[axis])
         if named is not None:
-            return next(link for link in self.links if link.name == named)
-        span = prod(mesh.sizes[axis:])
-        fitting = [
-            link for link in self.links if link.ranks is None or link.ranks >= span
-        ]
-        return fitting[-1]
+            link = next(link for link in self.links if link.name == named)
+            return (Leg(link, size, 1),)
+        return legs_of(self.links, size, prod(mesh.sizes[axis + 1 :]))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON document; an infinite bandwidth is null there."""
-        device = self.device
-        return {
+        entries: dict[str, Any] = {
             "name": self.name,
             "source": self.source,
-            "device": {
-                "kind": device.kind,
-                "flops_per_s": dict(device.flops_per_s),
-                "memory_bytes_per_s": device.memory_bytes_per_s,
-                "memory_bytes": device.memory_bytes,
-                "launch_s": device.launch_s,
-            },
-            "links": [
-                {
-                    "name": link.name,
-                    "ranks": link.ranks,
-                    "costs": {
-                        kind.value: {
-                            "alpha_s": cost.alpha_s,
-                            "bytes_per_s": (
-                                None if cost.bytes_per_s == inf else cost.bytes_per_s
-                            ),
-                        }
-                        for kind, cost in link.costs.items()
-                    },
-                }
-                for link in self.links
-            ],
+            "nodes": self.nodes,
+            "devices_per_node": self.devices_per_node,
+            "device": device_to_dict(self.device),
+            "links": [link_to_dict(link) for link in self.links],
             "axes": dict(self.axes),
+            "sources": dict(self.sources),
+            "errors": dict(self.errors),
         }
+        optional = ("nodes", "devices_per_node", "sources", "errors")
+        return {k: v for k, v in entries.items() if v or k not in optional}
 
     @classmethod
     def from_dict(cls, document: Any, where: str = "hardware profile") -> Hardware:
@@ -152,13 +138,17 @@ class Hardware:
         Raises:
             BadOptions: naming the first key that is wrong.
         """
-        entries = _validated(document, where)
+        entries = validated(document, where)
         return cls(
             name=entries["name"],
             source=entries["source"],
-            device=Device(**entries["device"]),
-            links=tuple(_link(link) for link in entries["links"]),
+            device=device_from_dict(entries["device"]),
+            links=tuple(link_from_dict(link) for link in entries["links"]),
             axes=entries.get("axes", {}),
+            devices_per_node=entries.get("devices_per_node"),
+            nodes=entries.get("nodes"),
+            sources=entries.get("sources", {}),
+            errors=entries.get("errors", {}),
         )
 
 
@@ -202,47 +192,3 @@ def _load_file(path: Path) -> Hardware:
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise BadOptions(f"{path}: not a JSON file: {error}") from error
     return Hardware.from_dict(document, str(path))
-
-
-def _link(entries: Mapping[str, Any]) -> Link:
-    costs = {
-        CollectiveKind(kind): CollectiveCost(
-            alpha_s=cost["alpha_s"],
-            bytes_per_s=inf if cost["bytes_per_s"] is None else cost["bytes_per_s"],
-        )
-        for kind, cost in entries["costs"].items()
-    }
-    return Link(entries["name"], entries["ranks"], costs)
-
-
-@lru_cache
-def _validator() -> jsonschema.Draft202012Validator:
-    schema = json.loads((_HERE / "hardware.schema.json").read_text(encoding="utf-8"))
-    return jsonschema.Draft202012Validator(schema)
-
-
-def _validated(document: Any, where: str) -> dict[str, Any]:
-    """Return ``document`` when it fits the schema; else say what does not, and how."""
-    errors = sorted(
-        _validator().iter_errors(document), key=lambda e: list(map(str, e.path))
-    )
-    if not errors:
-        return document
-    error = errors[0]
-    path = ".".join(str(part) for part in error.absolute_path)
-    schema = error.schema
-    assert isinstance(schema, Mapping)
-    wanted = schema.get("description", "")
-    match error.validator:
-        case "required":
-            key = next(k for k in schema["required"] if k not in error.instance)
-            what = f"{path or 'it'} has no key {key!r}"
-        case "additionalProperties":
-            key = next(k for k in error.instance if k not in schema["properties"])
-            what = f"{path or 'it'} has an unknown key {key!r}"
-            wanted = "one of " + ", ".join(schema["properties"])
-        case _:
-            found = json.dumps(error.instance, default=str)
-            found = found if len(found) <= 60 else f"{found[:57]}..."
-            what = f"{path or 'it'} is {found}"
-    raise BadOptions(f"{where}: {what}; want {wanted}")

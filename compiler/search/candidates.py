@@ -38,6 +38,7 @@ from partita.compiler.rules.signatures import (
 )
 from partita.compiler.rules.walks import chunked, chunkings, expanded_combinations
 from partita.compiler.search.problem import Choice
+from partita.compiler.search.products import product_of
 from partita.compiler.search.repeats import alike
 from partita.compiler.search.within import NOTHING_DECIDED, Within
 
@@ -231,14 +232,27 @@ class Candidates:
     ) -> float:
         if rule.free:
             return 0.0
-        flops = flops_of(rule, factors, dict(combination.ways))
-        return self.call_seconds(call, combination.signature, flops)
+        ways = dict(combination.ways)
+        return self.call_seconds(call, rule, factors, combination.signature, ways)
 
-    def call_seconds(self, call: Call, signature: Signature, flops: float) -> float:
+    def call_seconds(
+        self,
+        call: Call,
+        rule: Rule,
+        factors: Factors,
+        signature: Signature,
+        ways: Mapping[str, int],
+    ) -> float:
         """Return the time of one rank's share of a call."""
         dtypes = [t.dtype for t in (*call.results, *call.operands) if t is not None]
-        touched = bytes_of(call, signature, self.mesh)
-        return op_seconds(flops, touched, dtypes[0], self.hardware.device)
+        return op_seconds(
+            flops_of(rule, factors, ways),
+            bytes_of(call, signature, self.mesh),
+            dtypes[0],
+            self.hardware.device,
+            call.op,
+            product_of(rule, factors, ways),
+        )
 
     def part_seconds(
         self, expansion: Expansion, part: fx.Node, signature: Signature
@@ -247,8 +261,8 @@ class Candidates:
         rule, factors = expansion.read[part]
         if rule.free:
             return 0.0
-        flops = flops_of(rule, factors, ways_in(factors, signature, self.mesh))
-        return self.call_seconds(call_of(part), signature, flops)
+        ways = ways_in(factors, signature, self.mesh)
+        return self.call_seconds(call_of(part), rule, factors, signature, ways)
 
     def _expanded_seconds(
         self, expansion: Expansion, combination: Combination
