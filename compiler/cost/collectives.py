@@ -149,7 +149,7 @@ def _hierarchies(whole: Real, legs: tuple[Leg, ...], on: Arithmetic) -> Iterator
     """
     *lower, top = legs
     below = [
-        _costs(leg, CollectiveKind.ALL_REDUCE, Algorithm.TREE, Algorithm.SWITCH)
+        _costs(leg, CollectiveKind.ALL_REDUCE, Algorithm.CHAIN, Algorithm.SWITCH)
         for leg in lower
     ]
     trees = _costs(top, CollectiveKind.ALL_REDUCE, Algorithm.TREE)

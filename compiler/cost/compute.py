@@ -8,14 +8,16 @@ tiles, and tiles in waves: NVIDIA, "Matrix Multiplication Background User's Guid
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 
 from partita.compiler.cost.arithmetic import NUMBERS, Arithmetic, Real
-from partita.compiler.hardware.profile import Device
+from partita.compiler.hardware.device import Device, OpRate
 from partita.compiler.ir.tensor_type import TensorType
+
+_ANY = OpRate()  # an op of which a profile says nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +59,17 @@ def op_seconds(
     """
     if not flops and not num_bytes:
         return 0.0
-    rate = device.ops.get(op)
-    if rate is not None and rate.flops_per_s:
-        busy_s = flops / _of_dtype(rate.flops_per_s, dtype)
+    known = device.ops.get(op, _ANY)
+    own_flops_per_s = known.flops_per_s.get(_short(dtype))
+    if own_flops_per_s is not None:
+        busy_s = flops / own_flops_per_s
     elif product is not None:
         busy_s = product_s(product, dtype, device, on)
     else:
         busy_s = flops / peak_flops_per_s(dtype, device)
-    if rate is not None and rate.bytes_per_s is not None:
-        moving_s = num_bytes / rate.bytes_per_s
-    else:
-        moving_s = memory_s(num_bytes, device, on)
+    moving_s = memory_s(num_bytes, device, on)
+    if known.bytes_per_s is not None:
+        moving_s = on.greatest(moving_s, num_bytes / known.bytes_per_s)
     return on.greatest(busy_s, moving_s) + device.launch_s
 
 
@@ -90,7 +92,7 @@ def product_s(
         tiles = product.batch * on.up(m, tile.m) * on.up(n, tile.n)
         for split in curve.splits:
             waves = on.up(tiles * split, curve.units)
-            depth = product.k / split + curve.half_k
+            depth = product.k / split + curve.half_k_bytes / dtype.itemsize
             per_wave = curve.units * 2 * tile.m * tile.n * depth
             found.append(waves * per_wave / tile.efficiency)
     return product.count * on.least(*found) / peak_flops_per_s(dtype, device)
@@ -104,9 +106,9 @@ def memory_s(num_bytes: Real, device: Device, on: Arithmetic = NUMBERS) -> Real:
 
 def peak_flops_per_s(dtype: torch.dtype, device: Device) -> Real:
     """Return the peak for ``dtype``; that of f32 where the profile names none."""
-    return _of_dtype(device.flops_per_s, dtype)
+    return device.flops_per_s.get(_short(dtype), device.flops_per_s["f32"])
 
 
-def _of_dtype(rates: Mapping[str, Real], dtype: torch.dtype) -> Real:
-    short = str(TensorType((), dtype)).removesuffix("[]")
-    return rates.get(short) or rates["f32"]
+@cache
+def _short(dtype: torch.dtype) -> str:
+    return str(TensorType((), dtype)).removesuffix("[]")

@@ -53,7 +53,7 @@ def device_to_dict(device: Device) -> dict[str, Any]:
             "splits": list(curve.splits),
             "half_m": curve.half_m,
             "half_n": curve.half_n,
-            "half_k": curve.half_k,
+            "half_k_bytes": curve.half_k_bytes,
         }
     if device.caches:
         entries["caches"] = [
@@ -94,7 +94,7 @@ def _curve(entries: Mapping[str, Any]) -> MatmulCurve:
         splits=tuple(entries.get("splits", (1,))),
         half_m=entries.get("half_m", 0.0),
         half_n=entries.get("half_n", 0.0),
-        half_k=entries.get("half_k", 0.0),
+        half_k_bytes=entries.get("half_k_bytes", 0.0),
     )
 
 

@@ -23,6 +23,7 @@ class MatmulCurve:
     The product is cut into tiles, the tiles are dealt to ``units`` in waves, and a
     last wave that is not full takes as long as a full one. Near zero speed grows with
     a size; ``half_m`` is the m at which half the best is reached, likewise the others.
+    That of k is in bytes: what a kernel loads before it can start.
 
     Attributes:
         units: the streaming multiprocessors of a GPU; 1 for a CPU's rank.
@@ -35,7 +36,7 @@ class MatmulCurve:
     splits: tuple[int, ...] = (1,)
     half_m: float = 0.0
     half_n: float = 0.0
-    half_k: float = 0.0
+    half_k_bytes: float = 0.0
 
 
 FLAT = MatmulCurve(units=1, tiles=(Tile(1, 1, 1.0),))
@@ -55,8 +56,8 @@ class OpRate:
     """What one op reaches, where matmuls and memory do not tell.
 
     Attributes:
-        flops_per_s: by dtype; empty where the op's flops do not bound it.
-        bytes_per_s: of the bytes it touches; ``None`` for the memory's.
+        flops_per_s: by dtype, in place of what matmuls reach.
+        bytes_per_s: of the bytes it touches, at most; ``None`` for the memory's.
     """
 
     flops_per_s: Mapping[str, float] = field(default_factory=dict[str, float])

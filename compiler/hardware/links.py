@@ -29,6 +29,7 @@ class Algorithm(StrEnum):
     RING = "ring"  # each rank to the next, n - 1 times; all-to-all: in pairs
     TREE = "tree"  # all-reduce: up two binary trees and down again
     SWITCH = "switch"  # all-reduce: the switch adds up and sends to all
+    CHAIN = "chain"  # all-reduce: within the nodes of a tree, along a line and back
 
 
 @dataclass(frozen=True, slots=True)

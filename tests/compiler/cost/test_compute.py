@@ -28,7 +28,10 @@ DEVICE = Device(
 TILED = replace(
     DEVICE,
     matmul=MatmulCurve(
-        units=4, tiles=(Tile(8, 4, 1.0), Tile(2, 2, 0.5)), splits=(1, 2), half_k=6.0
+        units=4,
+        tiles=(Tile(8, 4, 1.0), Tile(2, 2, 0.5)),
+        splits=(1, 2),
+        half_k_bytes=24.0,
     ),
 )
 
@@ -78,7 +81,9 @@ def test_product_is_dealt_to_units_in_waves_of_tiles(
 
 
 def test_speed_grows_with_each_size_and_is_half_at_the_half_size() -> None:
-    curve = MatmulCurve(1, (Tile(1, 1, 1.0),), half_m=8.0, half_n=16.0, half_k=32.0)
+    curve = MatmulCurve(
+        1, (Tile(1, 1, 1.0),), half_m=8.0, half_n=16.0, half_k_bytes=128.0
+    )
     device = replace(DEVICE, matmul=curve)
     much = 1e9
     for m, n, k in ((8, much, much), (much, 16, much), (much, much, 32)):

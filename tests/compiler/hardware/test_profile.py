@@ -24,7 +24,7 @@ def test_profile_is_what_it_prints(name: str) -> None:
     hardware = load_hardware(name)
     assert hardware.name == name
     assert hardware.source
-    document = json.loads(json.dumps(hardware.to_dict()))
+    document = json.loads(json.dumps(hardware.to_dict(), allow_nan=False))
     assert Hardware.from_dict(document) == hardware
     assert hash(Hardware.from_dict(document)) == hash(hardware)
 
@@ -98,6 +98,30 @@ def replaced(path: str, value: object) -> dict[str, Any]:
             "and rank)",
         ),
         (
+            "links.1.costs.all_reduce.others.0.algorithm",
+            "pigeon",
+            'links.1.costs.all_reduce.others.0.algorithm is "pigeon"; want "ring", '
+            '"tree", "switch" or "chain"',
+        ),
+        (
+            "device.matmul.tiles.0.efficiency",
+            2,
+            "device.matmul.tiles.0.efficiency is 2; want a share of the best speed, a "
+            "number > 0 and <= 1",
+        ),
+        (
+            "links.0.costs.all_reduce.by_size",
+            {"two": 1.0},
+            'links.0.costs.all_reduce.by_size is "two"; want keys that are whole '
+            "numbers >= 1",
+        ),
+        (
+            "nodes",
+            0,
+            "nodes is 0; want how many nodes there are, a whole number >= 1, "
+            "or null for any number",
+        ),
+        (
             "speed",
             1,
             "it has an unknown key 'speed'; want one of name, source, nodes, "
@@ -122,6 +146,15 @@ def test_axis_on_an_unknown_link_is_refused() -> None:
     )
 
 
+def test_caches_must_start_with_the_smallest() -> None:
+    caches = [{"bytes": 9, "bytes_per_s": 1.0}, {"bytes": 8, "bytes_per_s": 2.0}]
+    with pytest.raises(BadOptions) as raised:
+        load_hardware(replaced("device.caches", caches))
+    assert str(raised.value) == (
+        "hardware h100-dgx: device.caches hold [9, 8] bytes; want the smallest first"
+    )
+
+
 def test_slowest_link_must_join_all_ranks() -> None:
     with pytest.raises(BadOptions, match="links must start with the slowest"):
         load_hardware(replaced("links.0.ranks", 8))
@@ -132,7 +165,8 @@ def test_unknown_name_lists_the_profiles() -> None:
         load_hardware("tpu-v9")
     assert str(raised.value) == (
         "hardware 'tpu-v9' is neither a file nor a profile; the profiles are "
-        "cpu-gloo, cpu-gloo-free, h100-dgx"
+        "a100-40gb, a100-80gb-selene, b200, cpu-gloo, cpu-gloo-free, h100-dgx, "
+        "h100-efa, h200"
     )
 
 
