@@ -89,14 +89,14 @@ def _attentions(rows: int, columns: int, device: torch.device) -> Iterator[Sampl
     shape = max(rows // length, 1), heads, length, dim
     dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
     q, k, v, g = (torch.randn(shape, device=device, dtype=dtype) for _ in range(4))
-    products = q.numel() * length  # [s, d] x [d, t] of all heads
+    products = q.numel() * length  # half of them, twice: causal, multiply and add
     args = (q, k, v, None, True, dim**-0.5)
-    forward = SampledOp("partita.attention.default", attention, args, 4.0 * products)
+    forward = SampledOp("partita.attention.default", attention, args, 2.0 * products)
     yield forward
     out, lse = forward()
     back = (g, q, k, v, None, out, lse, True, dim**-0.5)
     name = "partita.attention_backward.default"
-    yield SampledOp(name, attention_backward, back, 10.0 * products)
+    yield SampledOp(name, attention_backward, back, 5.0 * products)
 
 
 def touched_bytes(call: SampledOp, result: Any) -> int:

@@ -50,6 +50,11 @@ def _piecewise(
     return sympy.Piecewise(*cases, (last, True)) if pairs else last
 
 
+def _unsorted(kind: Callable[..., Real], values: tuple[Real, ...]) -> Real:
+    """Return a minimum or maximum as it stands: sorting it out may take minutes."""
+    return values[0] if len(values) == 1 else kind(*values, evaluate=False)
+
+
 NUMBERS = Arithmetic(
     up=lambda a, b: -(-a // b),
     log2_up=lambda n: (n - 1).bit_length(),
@@ -61,7 +66,7 @@ NUMBERS = Arithmetic(
 SYMBOLS = Arithmetic(
     up=lambda a, b: sympy.ceiling(a / b),
     log2_up=lambda n: sympy.ceiling(sympy.log(n, 2)),
-    least=sympy.Min,
-    greatest=sympy.Max,
+    least=lambda *values: _unsorted(sympy.Min, values),
+    greatest=lambda *values: _unsorted(sympy.Max, values),
     first=_piecewise,
 )

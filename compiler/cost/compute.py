@@ -60,7 +60,7 @@ def op_seconds(
     if not flops and not num_bytes:
         return 0.0
     known = device.ops.get(op, _ANY)
-    own_flops_per_s = known.flops_per_s.get(_short(dtype))
+    own_flops_per_s = known.flops_per_s.get(short_name(dtype))
     if own_flops_per_s is not None:
         busy_s = flops / own_flops_per_s
     elif product is not None:
@@ -106,9 +106,10 @@ def memory_s(num_bytes: Real, device: Device, on: Arithmetic = NUMBERS) -> Real:
 
 def peak_flops_per_s(dtype: torch.dtype, device: Device) -> Real:
     """Return the peak for ``dtype``; that of f32 where the profile names none."""
-    return device.flops_per_s.get(_short(dtype), device.flops_per_s["f32"])
+    return device.flops_per_s.get(short_name(dtype), device.flops_per_s["f32"])
 
 
 @cache
-def _short(dtype: torch.dtype) -> str:
+def short_name(dtype: torch.dtype) -> str:
+    """Return what profiles and types call a dtype: ``f32``, ``bf16``."""
     return str(TensorType((), dtype)).removesuffix("[]")

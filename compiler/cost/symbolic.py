@@ -121,3 +121,13 @@ def _extent(dim: int, placement: Placement, names: tuple[str, ...]) -> sympy.Exp
         size = _symbol(names[axis])
         pieces = [sympy.ceiling(piece / size) for piece in pieces]
     return sympy.Add(*pieces)
+
+
+def dim_symbol(dim: int) -> sympy.Symbol:
+    """Return the symbol of the size of a logical dim."""
+    return _symbol(f"d{dim}")
+
+
+def numel_expr(ndim: int, placement: Placement, names: tuple[str, ...]) -> sympy.Expr:
+    """Return the elements that the first rank holds of a tensor."""
+    return sympy.Mul(*(_extent(dim, placement, names) for dim in range(ndim)))

@@ -42,6 +42,7 @@ class Factors:
         sizes: of each factor that may be split; whole ones are left out.
         all_sizes: of each factor.
         linear: how the results depend on the operands, as ``Rule.linear``.
+        flops: the product that the flops are, as ``Rule.flops``.
         partial: the operands that may be ``P(sum)``: floating ones, if results are.
         same: per result, the factors whose every part gives this same result.
         expanded: the factors that can be split only where the op is taken apart.
@@ -55,6 +56,7 @@ class Factors:
     sizes: dict[str, int]
     all_sizes: dict[str, int]
     linear: str = ""
+    flops: str = ""
     partial: frozenset[int] = frozenset()
     same: tuple[frozenset[str], ...] = ()
     expanded: frozenset[str] = frozenset()
@@ -192,6 +194,7 @@ def read(rule: Rule, call: Call) -> Factors:
         },
         all_sizes=sizes.known,
         linear=rule.linear_of(call),
+        flops=rule.flops_of(call),
         partial=_may_be_partial(call),
         same=tuple(frozenset(_SAME.findall(words)) for words in right),
         expanded=frozenset(sizes.expanded - sizes.whole),

@@ -174,6 +174,16 @@ def attention(call: Call) -> str:
     return arrow([f"{rows} d^", key, value, *mask], [f"{rows} e^", rows])
 
 
+def attention_flops(call: Call) -> str:
+    """Return two products for each pair of positions that attend, half if causal."""
+    return f"{2 if call.args[-2] else 4} b g r s t d"
+
+
+def attention_backward_flops(call: Call) -> str:
+    """Return five such products: the scores again, and a gradient of each operand."""
+    return f"{5 if call.args[-2] else 10} b g r s t d"
+
+
 def attention_backward(call: Call) -> str:
     """Return the dims of ``attention``; keys' gradients add up over its queries."""
     rows, key, value, mask = _attended(call, 1)

@@ -80,7 +80,8 @@ class Rule:
         reduce: how the ranks' results join when a reduced factor is split; ``None``
             where they do not, so that reduced factors stay whole.
         flops: multiply-adds counted as two, a product like ``2 m k n`` of numbers and
-            factor names; "" for one per element of the largest tensor.
+            factor names, or the function of a call that returns it; "" for one per
+            element of the largest tensor.
         localize: which argument states sizes that shrink with the shards:
             ``shape@1`` (the shape of the result), ``pieces@1`` (the sizes of a
             split), ``groups@8`` (a convolution's groups), ``chunks@8`` (how many
@@ -94,7 +95,7 @@ class Rule:
     dims: Text
     linear: Text = ""
     reduce: Reduction | None = Reduction.SUM
-    flops: str = ""
+    flops: Text = ""
     localize: str = ""
     free: bool = False
     expand: Expand | None = None
@@ -102,6 +103,10 @@ class Rule:
     def dims_of(self, call: Call) -> str:
         """Return the factors of one call, as text."""
         return self.dims if isinstance(self.dims, str) else self.dims(call)
+
+    def flops_of(self, call: Call) -> str:
+        """Return the product that one call's flops are, as text."""
+        return self.flops if isinstance(self.flops, str) else self.flops(call)
 
     def linear_of(self, call: Call) -> str:
         """Return how one call's results depend on its operands, as text."""

@@ -567,14 +567,14 @@ ROWS = (
     Rule(
         "partita.attention.default",
         nn.attention,
-        flops="4 b g r s t d",
+        flops=nn.attention_flops,
         expand=ei.attention,
     ),
     Rule(
         "partita.attention_backward.default",
         nn.attention_backward,
         linear="0",
-        flops="10 b g r s t d",
+        flops=nn.attention_backward_flops,
         expand=ei.attention_backward,
     ),
     Rule(

@@ -38,19 +38,19 @@ from partita.compiler.rules.signatures import (
 )
 from partita.compiler.rules.walks import chunked, chunkings, expanded_combinations
 from partita.compiler.search.problem import Choice
-from partita.compiler.search.products import product_of
+from partita.compiler.search.products import local_sizes, product_of
 from partita.compiler.search.repeats import alike
 from partita.compiler.search.within import NOTHING_DECIDED, Within
 
 SegmentsByFactor = Mapping[str, frozenset[Segments]]
 
 
-def flops_of(rule: Rule, factors: Factors, ways: Mapping[str, int]) -> float:
+def flops_of(factors: Factors, ways: Mapping[str, int]) -> float:
     """Return the flops of one rank's share; 0 for ops the table gives none for."""
-    if not rule.flops:
+    if not factors.flops:
         return 0.0
     total = 1.0
-    for word in rule.flops.split():
+    for word in factors.flops.split():
         if word.isdecimal():
             total *= int(word)
         else:
@@ -221,7 +221,7 @@ class Candidates:
             if known is None or seconds < known.choice.seconds:
                 best[signature] = Priced(
                     Choice(signature, seconds),
-                    flops_of(rule, factors, ways),
+                    flops_of(factors, ways),
                     prod(ways.values()),
                     combination.parts,
                 )
@@ -233,12 +233,11 @@ class Candidates:
         if rule.free:
             return 0.0
         ways = dict(combination.ways)
-        return self.call_seconds(call, rule, factors, combination.signature, ways)
+        return self.call_seconds(call, factors, combination.signature, ways)
 
     def call_seconds(
         self,
         call: Call,
-        rule: Rule,
         factors: Factors,
         signature: Signature,
         ways: Mapping[str, int],
@@ -246,12 +245,12 @@ class Candidates:
         """Return the time of one rank's share of a call."""
         dtypes = [t.dtype for t in (*call.results, *call.operands) if t is not None]
         return op_seconds(
-            flops_of(rule, factors, ways),
+            flops_of(factors, ways),
             bytes_of(call, signature, self.mesh),
             dtypes[0],
             self.hardware.device,
             call.op,
-            product_of(rule, factors, ways),
+            product_of(factors, local_sizes(factors, ways)),
         )
 
     def part_seconds(
@@ -262,7 +261,7 @@ class Candidates:
         if rule.free:
             return 0.0
         ways = ways_in(factors, signature, self.mesh)
-        return self.call_seconds(call_of(part), rule, factors, signature, ways)
+        return self.call_seconds(call_of(part), factors, signature, ways)
 
     def _expanded_seconds(
         self, expansion: Expansion, combination: Combination

@@ -101,7 +101,7 @@ def read_choices(program: Program, posed: Posed, choices: Sequence[int]) -> Chos
             )
             continue
         priced = _priced(posed, item, choice)
-        flops = flops_of(*posed.candidates.read[item], {})
+        flops = flops_of(posed.candidates.read[item][1], {})
         if not priced.parts:
             found[node.key] = ChosenNode(
                 choice.signature, choice.seconds, flops, priced.ways, others

@@ -10,20 +10,32 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import prod
 
+from partita.compiler.cost.arithmetic import Real
 from partita.compiler.cost.compute import Product
 from partita.compiler.rules.factors import Factors, Part
-from partita.compiler.rules.rule import Rule
 
 
-def product_of(rule: Rule, factors: Factors, ways: Mapping[str, int]) -> Product | None:
+def local_sizes(factors: Factors, ways: Mapping[str, int]) -> dict[str, int]:
+    """Return what the largest rank has of each factor.
+
+    Args:
+        factors: of the call, with their sizes.
+        ways: how many ways each is split, once if it is left out.
+    """
+    return {
+        factor: -(-size // ways.get(factor, 1))
+        for factor, size in factors.all_sizes.items()
+    }
+
+
+def product_of(factors: Factors, sizes: Mapping[str, Real]) -> Product | None:
     """Return the matmul that one rank's share of a call is; ``None`` if it is none.
 
     Args:
-        rule: the row, whose ``flops`` name the factors that count.
-        factors: of the call, with their sizes.
-        ways: how many ways each is split; the largest part counts.
+        factors: of the call; its flops name those that count.
+        sizes: what the rank has of each factor.
     """
-    words = rule.flops.split()
+    words = factors.flops.split()
     names = [word for word in words if not word.isdecimal()]
     first = next((parts for parts in factors.results if parts is not None), ())
     kept = _names(first)
@@ -32,9 +44,8 @@ def product_of(rule: Rule, factors: Factors, ways: Mapping[str, int]) -> Product
     if len(multiplied) < 2:
         return None
     left, right = multiplied[:2]
-    sizes = {name: -(-factors.all_sizes[name] // ways.get(name, 1)) for name in names}
 
-    def size(wanted: Iterable[str]) -> int:
+    def size(wanted: Iterable[str]) -> Real:
         return prod(sizes[name] for name in wanted)
 
     outer = [name for name in names if name in kept]

@@ -78,7 +78,7 @@ def test_flops_name_only_factors_of_the_call(op: str) -> None:
 
     for sample in SAMPLES[op]:
         factors = read(rule, prover.call_of(sample))
-        names = [word for word in rule.flops.split() if not word.isdecimal()]
+        names = [word for word in factors.flops.split() if not word.isdecimal()]
         assert set(names) <= set(factors.all_sizes)
 
 

@@ -14,9 +14,11 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import OutputKind, Program
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.rules.calls import rule_and_factors
 from partita.compiler.rules.rule import RuleSet
 from partita.compiler.rules.table import default_rules
 from partita.compiler.search.candidates import Candidates, bytes_of, flops_of
+from partita.testing.prover import Sample, call_of
 
 aten = torch.ops.aten
 GRID = Mesh(dp=2, tp=2)
@@ -82,9 +84,9 @@ def test_work_counts_how_many_ways_it_is_split() -> None:
 def test_flops_and_bytes_of_one_call() -> None:
     program, mm = product()
     found = candidates(program)
-    rule, factors = found.read[mm]
-    assert flops_of(rule, factors, {}) == 2 * 7 * 4 * 6
-    assert flops_of(rule, factors, {"m": 2, "k": 4}) == 2 * 4 * 1 * 6  # uneven: 4 of 7
+    _, factors = found.read[mm]
+    assert flops_of(factors, {}) == 2 * 7 * 4 * 6
+    assert flops_of(factors, {"m": 2, "k": 4}) == 2 * 4 * 1 * 6  # uneven: 4 of 7
     whole = found.of_call(mm)[0].choice.signature
     assert bytes_of(found.calls[mm], whole, GRID) == 4 * (28 + 24 + 42)
 
@@ -150,3 +152,12 @@ def test_tensors_may_be_stored_in_segments() -> None:
         Placement.parse("S(0; 4|4|4)"),
         Placement.parse("S(0; 6|6)"),
     )
+
+
+@pytest.mark.parametrize(("is_causal", "share"), [(False, 1), (True, 2)])
+def test_causal_attention_computes_half(is_causal: bool, share: int) -> None:
+    heads = torch.ones(2, 4, 8, 16)
+    args = (heads, heads, heads, None, is_causal, 1.0)
+    sample = Sample("partita.attention.default", args, {})
+    _, factors = rule_and_factors(default_rules, call_of(sample))
+    assert flops_of(factors, {}) == 4 * 2 * 4 * 8 * 8 * 16 / share

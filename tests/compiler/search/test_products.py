@@ -9,7 +9,7 @@ from partita.compiler.cost.compute import Product
 from partita.compiler.rules.calls import rule_and_factors
 from partita.compiler.rules.table import default_rules
 from partita.compiler.search.candidates import flops_of
-from partita.compiler.search.products import product_of
+from partita.compiler.search.products import local_sizes, product_of
 from partita.testing.prover import Sample, call_of
 
 CONVOLUTION = ([1, 1], [1, 1], [1, 1], False, [0, 0])
@@ -48,16 +48,16 @@ CONVOLUTION = ([1, 1], [1, 1], [1, 1], False, [0, 0])
 def test_sizes_follow_from_where_factors_stand(
     sample: Sample, expected: Product | None
 ) -> None:
-    rule, factors = rule_and_factors(default_rules, call_of(sample))
-    found = product_of(rule, factors, {})
+    _, factors = rule_and_factors(default_rules, call_of(sample))
+    found = product_of(factors, local_sizes(factors, {}))
     assert found == expected
     if found is not None:
         flops = 2 * found.m * found.n * found.k * found.batch * found.count
-        assert flops == flops_of(rule, factors, {})
+        assert flops == flops_of(factors, {})
 
 
 def test_splits_leave_the_largest_part() -> None:
     sample = call("mm", x(7, 6), x(6, 8))
-    rule, factors = rule_and_factors(default_rules, call_of(sample))
+    _, factors = rule_and_factors(default_rules, call_of(sample))
     ways = {"m": 2, "n": 4, "k": 3}
-    assert product_of(rule, factors, ways) == Product(4, 2, 2, 1, 1)
+    assert product_of(factors, local_sizes(factors, ways)) == Product(4, 2, 2, 1, 1)
