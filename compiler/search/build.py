@@ -6,6 +6,7 @@ from math import inf
 
 import numpy as np
 
+from partita.compiler.cost.lifetimes import held_bytes
 from partita.compiler.errors import NoSolution
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
@@ -133,7 +134,10 @@ class _Builder:
         rows, row_of = self._made(shared.source, shared.result)
         ports = {user: self._wanted(user, at) for user, at in shared.users}
         columns = _join_columns(ports)
-        boxing = self.prices.table(type_, rows, columns) * shared.count
+        boxing = self.prices.table(type_, rows, columns)
+        if shared.rate:
+            boxing = self._with_held_copies(shared, type_, boxing, columns, ports)
+        boxing = boxing * shared.count
         source = shared.source
         if source in ports:  # the block before is of its own class
             source = self._stand_in(source)
@@ -144,6 +148,36 @@ class _Builder:
         else:
             just_ports = {user: port for user, (_, port) in ports.items()}
             self.model.add_star(name, Star(source, row_of, boxing, just_ports))
+
+    def _with_held_copies(
+        self,
+        shared: Shared,
+        type_: TensorType,
+        boxing: Floats,
+        columns: list[int],
+        ports: dict[int, tuple[list[int], Port]],
+    ) -> Floats:
+        """Charge copies for being held to the backward; those too dear are two."""
+        copies = self.problem.copies
+        assert copies is not None
+        late = [u for u in ports if copies.in_backward[self.fold.members[u][0]]]
+        if not late or len(late) == len(ports):
+            return boxing
+        values = [self.placements.values[column] for column in columns]
+        mesh = self.problem.mesh
+        held = shared.rate * np.array([held_bytes(type_, p, mesh) for p in values])
+        moved = np.where((boxing > 0.0) & (boxing < inf), boxing, inf)
+        twice = np.flatnonzero(held >= moved.min(axis=0))
+        charged = np.where(np.isin(np.arange(len(columns)), twice), 0.0, held)
+        boxing = np.where(boxing > 0.0, boxing + charged, 0.0)
+        for user, (_, port) in ports.items():
+            again = port.sets[:, twice]
+            if user in late:
+                port.sets[:, twice] = False
+            else:
+                again = np.zeros_like(again)
+            port.sets = np.concatenate([port.sets, again], axis=1)
+        return np.concatenate([boxing, boxing[:, twice]], axis=1)
 
     def _stand_in(self, number: int) -> int:
         """Return a variable that chooses as the class does, and costs nothing."""

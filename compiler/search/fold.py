@@ -26,12 +26,14 @@ class Shared:
         source: the class that makes them.
         result: which of its results they are.
         users: per class of users, the operands that they are.
+        rate: seconds per byte of holding copies of one (``CopyPrices``).
         count: how many tensors these are.
     """
 
     source: int
     result: int
     users: tuple[tuple[int, tuple[int, ...]], ...]
+    rate: float
     count: int
 
 
@@ -72,11 +74,14 @@ class Fold:
         for node, number in zip(self.problem.nodes, self.class_of, strict=True):
             for position, value in enumerate(node.operands):
                 users.setdefault(value, {}).setdefault(number, set()).add(position)
+        copies = self.problem.copies
+        rates = {} if copies is None else copies.rates
         counts = Counter(
             (
                 self.class_of[source],
                 result,
                 tuple(sorted((user, tuple(sorted(at))) for user, at in wants.items())),
+                rates.get((source, result), 0.0),
             )
             for (source, result), wants in users.items()
         )

@@ -12,7 +12,7 @@ the placement in which it is made: consumers that want the same placement share 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -59,17 +59,35 @@ class Tie:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyPrices:
+    """What it costs to hold boxed copies from the forward to the backward.
+
+    A copy that both halves of the step want is held between them, at ``rates`` seconds
+    per byte, or boxed twice, where that is cheaper.
+
+    Attributes:
+        rates: by tensor (node, result); what is not in it is held for nothing.
+        in_backward: per node, whether it runs in the backward.
+    """
+
+    rates: Mapping[tuple[int, int], float]
+    in_backward: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """Nodes with their choices, the ties between them, and the price of a boxing.
 
     ``box_seconds(type, made, wanted)`` is asked for differing placements only;
-    infinity means that there is no such boxing.
+    infinity means that there is no such boxing. ``copies`` prices memory as well; the
+    cost of an assignment (``cost_of``) is time alone.
     """
 
     nodes: tuple[SearchNode, ...]
     ties: tuple[Tie, ...]
     mesh: Mesh
     box_seconds: Callable[[TensorType, Placement, Placement], float]
+    copies: CopyPrices | None = None
 
     def __post_init__(self) -> None:
         for index, node in enumerate(self.nodes):

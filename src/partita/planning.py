@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, cast
 
@@ -25,6 +25,8 @@ from partita.compiler.search.decide import Found, decide
 from partita.compiler.search.draw import draw_again, draw_choices
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.fusion import add_fusion
+from partita.compiler.search.limited import LimitedSearch
+from partita.compiler.search.parts import Clock
 from partita.compiler.search.pose import Posed, pose
 from partita.compiler.search.solver import Solution, solve
 from partita.options import Options
@@ -35,6 +37,11 @@ from partita.version import __version__
 
 ALIKE = "equal blocks alike"
 """Says in a plan that the optimum is that of plans in which layers do not differ."""
+
+WITHIN = "within the memory limit"
+"""Says in a plan that it is the fastest found, not of all, that the limit allows."""
+
+_MOST_FITTINGS = 6
 
 
 @dataclass(frozen=True)
@@ -72,42 +79,33 @@ class Planner:
         return pose(candidates, options.pins, options.optimizer)
 
     def search(self) -> Plan:
-        """Return the cheapest plan that the solver finds in its time."""
-        started = time.perf_counter()
-        steps = len(steps_of(self.mesh))
-        solved: list[Solution] = []
-        ways: list[str] = ["axis by axis"] if steps > 1 else []
+        """Return the fastest plan that the search finds in its time.
 
-        def choose(posed: Posed) -> Sequence[int]:
-            fold = Fold.of(posed.problem)
-            if fold.has_classes and ALIKE not in ways:
-                ways.append(ALIKE)
-            limit_s = self.options.time_limit / steps
-            solved.append(solve(posed.problem, limit_s, fold=fold))
-            return solved[-1].choices
+        Raises:
+            NoSolution: when no plan was found that keeps to ``Options(memory=)``.
+        """
+        return _Search(self, Clock.of(self.options.time_limit)).run()
 
-        posed, choices = self._choose(choose)
-        last = solved[-1]
-        result = SearchResult(
-            ", ".join([last.solver, *ways]),
-            last.status if steps == 1 else "not compared with all",
-            last.gap if steps == 1 else None,
-            time.perf_counter() - started,
-        )
-        asked = self.options.recompute
-        return self.decide(Found(choices, result, asked=asked), posed)
+    @cached_property
+    def limit(self) -> int | None:
+        """The bytes that one rank may use."""
+        memory = self.options.memory
+        return None if memory is None else parse_bytes(memory)
 
     def random(self, seed: int) -> Plan:
         """Return a plan of choices drawn at random among all that are legal."""
         rng = random.Random(seed)
-        posed, choices = self._choose(partial(draw_choices, rng))
+        posed, choices = self.choose(partial(draw_choices, rng))
         result = SearchResult("random", "drawn", None, 0.0)
         chosen = read_choices(self.captured.program, posed, choices)
         again = draw_again(rng, chosen)
         return self.decide(Found(choices, result, again), posed)
 
-    def _choose(self, choose: Choose) -> tuple[Posed, Sequence[int]]:
-        """Return a posed problem of the mesh and a choice per node of it."""
+    def choose(self, choose: Choose) -> tuple[Posed, Sequence[int]]:
+        """Return a posed problem of the mesh and a choice per node of it.
+
+        ``choose`` picks the choices of a posed problem; it is asked once per step.
+        """
         if len(steps_of(self.mesh)) == 1:
             return self.posed, choose(self.posed)
         options = self.options
@@ -122,13 +120,8 @@ class Planner:
         )
 
     def decide(self, found: Found, posed: Posed | None = None) -> Plan:
-        """Return the plan of one assignment; ``posed`` is the problem it is of.
-
-        Raises:
-            NoSolution: when it is predicted to need more than ``Options(memory=)``.
-        """
+        """Return the plan of one assignment; ``posed`` is the problem it is of."""
         options = self.options
-        limit = None if options.memory is None else parse_bytes(options.memory)
         plan = decide(
             self.captured,
             posed or self.posed,
@@ -139,21 +132,95 @@ class Planner:
                 loss=LossKind.CALLABLE if options.loss else LossKind.OUTPUT,
                 train=options.train,
                 optimizer=options.optimizer,
-                memory_bytes=limit,
+                memory_bytes=self.limit,
                 pins={name: str(pin) for name, pin in options.pins.items()},
             ),
         )
-        if limit is not None and plan.predicted.bytes > limit:
-            raise NoSolution(
-                f"memory: the fastest plan is predicted to need "
-                f"{format_bytes(plan.predicted.bytes)} on a rank, the limit is "
-                f"{format_bytes(limit)}; use a larger mesh or pin parameters to a split"
-            )
         if options.fuse:
             program = ExpandOps(plan, options.rules).run(self.captured.program)
             program = Recompute(plan).run(program)
             plan = add_fusion(plan, program, options.rules)
         return replace(plan, loss_function=options.loss)
+
+
+@dataclass
+class _Search:
+    """One search of a planner, under its memory limit if there is one."""
+
+    planner: Planner
+    clock: Clock
+    ways: list[str] = field(default_factory=list[str])
+    limited: LimitedSearch | None = None
+    again: frozenset[str] = frozenset()
+    fits: bool = True
+    started: float = field(default_factory=time.perf_counter)
+
+    def run(self) -> Plan:
+        """Return the fastest plan found that keeps to the limit; see ``search``."""
+        limit = self.planner.limit
+        plan = self._plan(None)
+        if limit is None or plan.predicted.bytes <= limit:
+            return plan
+        allowed = limit
+        least = plan.predicted.bytes
+        for _ in range(_MOST_FITTINGS):
+            plan = self._plan(allowed)
+            if plan.predicted.bytes <= limit:
+                return plan
+            least = min(least, plan.predicted.bytes)
+            if not self.fits or self.clock.left_s <= 0:
+                break
+            # The search counts a little less than the plan does.
+            allowed -= max(plan.predicted.bytes - limit, limit // 100)
+        raise NoSolution(
+            f"memory: the limit is {format_bytes(limit)} on a rank, and no plan was "
+            f"found that needs less than {format_bytes(least)}; use more ranks, a "
+            "smaller batch, fewer pins or more time"
+        )
+
+    def _plan(self, allowed: int | None) -> Plan:
+        """Return the fastest plan that the search counts ``allowed`` bytes for."""
+        planner = self.planner
+        steps = len(steps_of(planner.mesh))
+        self.ways = ["axis by axis"] if steps > 1 else []
+        solved: list[Solution] = []
+
+        def choose(posed: Posed) -> Sequence[int]:
+            if allowed is not None and posed.problem.mesh == planner.mesh:
+                solved.append(self._within(posed, allowed))
+            else:
+                limit_s = max(self.clock.left_s, 0.01) / steps
+                fold = Fold.of(posed.problem)
+                solved.append(solve(posed.problem, limit_s, fold=fold))
+                self._note_fold(fold)
+            return solved[-1].choices
+
+        posed, choices = planner.choose(choose)
+        last = solved[-1]
+        is_compared = not {"axis by axis", WITHIN} & set(self.ways)
+        result = SearchResult(
+            ", ".join([last.solver, *self.ways]),
+            last.status if is_compared else "not compared with all",
+            last.gap if is_compared else None,
+            time.perf_counter() - self.started,
+        )
+        asked = planner.options.recompute
+        return planner.decide(Found(choices, result, self.again, asked), posed)
+
+    def _within(self, posed: Posed, allowed: int) -> Solution:
+        if self.limited is None or self.limited.posed is not posed:
+            optimizer = self.planner.options.optimizer
+            self.limited = LimitedSearch(posed, optimizer, self.clock)
+        found = self.limited.run(allowed)
+        self.again, self.fits = found.keeping.again, found.fits
+        if found.solution is not self.limited.free or found.keeping.again:
+            self.ways.append(WITHIN)
+        self._note_fold(self.limited.fold)
+        return found.solution
+
+    def _note_fold(self, fold: Fold) -> None:
+        if fold.has_classes and ALIKE not in self.ways:
+            self.ways.append(ALIKE)
 
 
 def plan(

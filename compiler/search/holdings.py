@@ -1,0 +1,214 @@
+"""What an assignment holds in memory, tensor by tensor, and what could be made again.
+
+A *holding* is memory: a tensor as a node makes it, or a boxed copy of it. A view holds
+nothing of its own; its uses count for what it is a view of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from torch import fx
+
+from partita.compiler.capture.torch_private import may_share_memory
+from partita.compiler.cost.lifetimes import held_bytes
+from partita.compiler.cost.optimizer_memory import moments_of, update_bytes
+from partita.compiler.ir.program import (
+    InputKind,
+    OutputKind,
+    Phase,
+    info,
+)
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.plan.document import boxing_key
+from partita.compiler.search.pose import Posed
+from partita.compiler.search.problem import made_placement
+
+
+@dataclass(slots=True)
+class Holding:
+    """Memory of one rank, from ``first`` to its last use.
+
+    Attributes:
+        keys: of the node or boxing that makes it, then of the views of it that the
+            forward takes: what ``Found.recompute`` lists to make it again.
+        maker: one number for all that one node makes.
+        num_bytes: on the rank that holds most.
+        first: the call at which it is made, -1 for what enters.
+        seconds: what making it again takes; infinite for what enters.
+        sources: the holdings that are needed to make it again.
+        forward: the last call of the forward that uses it.
+        backward: the calls of the backward that use it.
+    """
+
+    keys: list[str]
+    maker: int
+    num_bytes: int
+    first: int
+    seconds: float
+    sources: list[int]
+    forward: int
+    backward: list[int] = field(default_factory=list[int])
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """All holdings of an assignment.
+
+    Attributes:
+        holdings: in the order in which they are made.
+        state_bytes: what is held all the time.
+        update_bytes: what the optimizer's step takes besides, after the last call.
+        num_calls: of the program.
+        num_forward: how many of them come before the backward.
+    """
+
+    holdings: tuple[Holding, ...]
+    state_bytes: int
+    update_bytes: int
+    num_calls: int
+    num_forward: int
+
+    @property
+    def most(self) -> int:
+        """What all holdings would take together."""
+        return self.state_bytes + sum(one.num_bytes for one in self.holdings)
+
+
+def find_holdings(posed: Posed, choices: Sequence[int], optimizer: str) -> Holdings:
+    """Return what the ranks of an assignment hold.
+
+    Args:
+        posed: the problem.
+        choices: one per node of it.
+        optimizer: what holds moments of every parameter.
+    """
+    return _Finder(posed, choices, optimizer).find()
+
+
+class _Finder:
+    def __init__(self, posed: Posed, choices: Sequence[int], optimizer: str) -> None:
+        self.posed = posed
+        self.nodes = posed.problem.nodes
+        self.mesh = posed.problem.mesh
+        self.optimizer = optimizer
+        self.chosen = [
+            node.choices[choice]
+            for node, choice in zip(self.nodes, choices, strict=True)
+        ]
+        self.found: list[Holding] = []
+        self.of_value: dict[tuple[int, int], int] = {}
+        self.copies: dict[tuple[int, int, Placement], int] = {}
+
+    def find(self) -> Holdings:
+        program = self.posed.candidates.program
+        roles = dict(program.placeholders())
+        trained = {r.name for r in program.outputs if r.kind is OutputKind.GRADIENT}
+        moments = moments_of(self.optimizer)
+        state = time = num_forward = 0
+        updated: list[int] = []
+        for index, item in enumerate(self.posed.items):
+            if not isinstance(item, fx.Node):
+                self._leave(index, time, item.kind is OutputKind.GRADIENT)
+            elif item in roles:
+                role = roles[item]
+                num_bytes = self._bytes((index, 0), self._made((index, 0)))
+                is_trained = role.kind is InputKind.PARAMETER and role.name in trained
+                state += num_bytes * (1 + moments if is_trained else 1)
+                if is_trained:
+                    updated.append(num_bytes)
+                self.of_value[index, 0] = self._new(
+                    info(item).key, 0, -1, float("inf"), []
+                )
+            else:
+                self._call(index, item, time)
+                time += 1
+                if info(item).phase is Phase.FORWARD:
+                    num_forward = time
+        device = self.posed.candidates.hardware.device.kind
+        update = update_bytes(self.optimizer, updated, device)
+        return Holdings(tuple(self.found), state, update, time, num_forward)
+
+    def _call(self, index: int, item: fx.Node, time: int) -> None:
+        node, signature = self.nodes[index], self.chosen[index].signature
+        in_backward = info(item).phase is not Phase.FORWARD
+        sources = [
+            self._use(value, want, time, in_backward)
+            for value, want in zip(node.operands, signature.operands, strict=True)
+        ]
+        if sources and may_share_memory(item.target):
+            for result, type_ in enumerate(node.result_types):
+                if type_ is not None:
+                    self.of_value[index, result] = sources[0]
+            if not in_backward:
+                self.found[sources[0]].keys.append(info(item).key)
+            return
+        seconds = self.chosen[index].seconds
+        maker = len(self.found)
+        for result, type_ in enumerate(node.result_types):
+            if type_ is None:
+                continue
+            value = index, result
+            num_bytes = self._bytes(value, self._made(value))
+            new = self._new(info(item).key, num_bytes, time, seconds, sources, maker)
+            self.of_value[value] = new
+
+    def _leave(self, index: int, time: int, in_backward: bool) -> None:
+        (value,) = self.nodes[index].operands
+        (want,) = self.chosen[index].signature.operands
+        made_at = max(self.found[self.of_value[value]].first, 0)  # boxed right there
+        holding = self.found[self._use(value, want, made_at, in_backward)]
+        holding.seconds = float("inf")  # it leaves, and is held until then
+        holding.backward.append(time)
+
+    def _use(
+        self, value: tuple[int, int], want: Placement, time: int, in_backward: bool
+    ) -> int:
+        """Note a use, boxing the tensor where it is wanted otherwise than made."""
+        at = self.of_value[value]
+        made = self._made(value)
+        if want != made:
+            copy = (*value, want)
+            if copy not in self.copies:
+                type_ = self.nodes[value[0]].result_types[value[1]]
+                assert type_ is not None
+                key = boxing_key(self.nodes[value[0]].key, value[1], want)
+                seconds = self.posed.problem.box_seconds(type_, made, want)
+                num_bytes = self._bytes(value, want)
+                self.copies[copy] = self._new(key, num_bytes, time, seconds, [at])
+            self._note(at, time, in_backward)
+            at = self.copies[copy]
+        self._note(at, time, in_backward)
+        return at
+
+    def _note(self, at: int, time: int, in_backward: bool) -> None:
+        holding = self.found[at]
+        if in_backward:
+            holding.backward.append(time)
+        else:
+            holding.forward = max(holding.forward, time)
+
+    def _new(
+        self,
+        key: str,
+        num_bytes: int,
+        first: int,
+        seconds: float,
+        sources: Sequence[int],
+        maker: int | None = None,
+    ) -> int:
+        number = len(self.found)
+        own = number if maker is None else maker
+        self.found.append(
+            Holding([key], own, num_bytes, first, seconds, [*sources], first)
+        )
+        return number
+
+    def _made(self, value: tuple[int, int]) -> Placement:
+        return made_placement(self.chosen[value[0]], value[1])
+
+    def _bytes(self, value: tuple[int, int], placement: Placement) -> int:
+        type_ = self.nodes[value[0]].result_types[value[1]]
+        assert type_ is not None
+        return held_bytes(type_, placement, self.mesh)

@@ -1,0 +1,127 @@
+"""What is kept and what is made again: against every subset of small programs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import product
+from math import inf
+
+import pytest
+
+from partita.compiler.search.holdings import Holding, Holdings
+from partita.compiler.search.keeping import Keeping, choose_keeping
+
+STATE = 10
+
+
+def chain(num_layers: int, num_bytes: int = 4) -> Holdings:
+    """Return a chain of calls; the backward goes back along it, using each result."""
+    enters = Holding(["x"], 0, 0, -1, inf, [], 0)
+    found = [enters]
+    for layer in range(num_layers):
+        used = layer + 1 if layer < num_layers - 1 else layer
+        uses = [2 * num_layers - 1 - layer]
+        key, source = f"call{layer}", layer
+        found.append(
+            Holding([key], layer + 1, num_bytes, layer, 1.0, [source], used, uses)
+        )
+    return Holdings(tuple(found), STATE, 0, 2 * num_layers, num_layers)
+
+
+def tangle(seed: int) -> Holdings:
+    """Return random calls of which the backward uses some, in reverse order."""
+    rng = random.Random(seed)
+    count = rng.randint(3, 6)
+    found = [Holding(["x"], 0, 0, -1, inf, [], 0)]
+    for call in range(count):
+        sources = rng.sample(range(len(found)), min(len(found), rng.randint(1, 2)))
+        for source in sources:
+            found[source].forward = max(found[source].forward, call)
+        uses = [2 * count - 1 - call] if rng.random() < 0.7 else []
+        size, seconds = rng.randint(1, 9), float(rng.randint(1, 5))
+        found.append(
+            Holding([f"call{call}"], call + 1, size, call, seconds, sources, call, uses)
+        )
+    return Holdings(tuple(found), STATE, 0, 2 * count, count)
+
+
+def simulated_peak(held: Holdings, again: frozenset[str]) -> int:
+    """Run the step, call by call: what is made again is made at its first need."""
+    made = {one.maker: one for one in held.holdings}
+    needs: dict[int, list[int]] = {}
+    for maker, one in reversed(made.items()):
+        needs[maker] = list(one.backward)
+        for user, other in made.items():
+            is_again = other.keys[0] in again and bool(needs.get(user))
+            if is_again and maker in other.sources:
+                needs[maker].append(min(needs[user]))
+    peak = 0
+    for now in range(held.num_calls):
+        total = STATE
+        for maker, one in made.items():
+            last = max([one.forward, *needs[maker]])
+            is_there = one.first <= now <= last
+            if one.keys[0] in again and needs[maker]:
+                is_there &= not one.forward < now < min(needs[maker])
+            total += one.num_bytes * is_there
+        peak = max(peak, total)
+    return peak
+
+
+def subsets(held: Holdings) -> Iterator[frozenset[str]]:
+    keys = [one.keys[0] for one in held.holdings if one.seconds < inf]
+    for chosen in product([False, True], repeat=len(keys)):
+        yield frozenset(
+            key for key, is_chosen in zip(keys, chosen, strict=True) if is_chosen
+        )
+
+
+def seconds_of(held: Holdings, again: frozenset[str]) -> float:
+    return sum(one.seconds for one in held.holdings if one.keys[0] in again)
+
+
+def best_of_all(held: Holdings, limit: int) -> float:
+    return min(
+        (
+            seconds_of(held, again)
+            for again in subsets(held)
+            if simulated_peak(held, again) <= limit
+        ),
+        default=inf,
+    )
+
+
+def check_claims(held: Holdings, found: Keeping) -> None:
+    assert found.peak_bytes == simulated_peak(held, found.again)
+    assert found.seconds == seconds_of(held, found.again)
+
+
+def test_with_room_all_is_kept() -> None:
+    held = chain(4)
+    room = simulated_peak(held, frozenset())
+    found = choose_keeping(held, room, 10.0)
+    check_claims(held, found)
+    assert not found.again
+    tight = choose_keeping(held, room - 1, 10.0)
+    check_claims(held, tight)
+    assert len(tight.again) == 1
+    assert tight.peak_bytes < room
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_cheapest_way_that_fits(seed: int) -> None:
+    held = tangle(seed)
+    peaks = sorted({simulated_peak(held, again) for again in subsets(held)})
+    for limit in peaks[:: max(1, len(peaks) // 4)]:
+        found = choose_keeping(held, limit, 10.0)
+        check_claims(held, found)
+        assert found.peak_bytes <= limit
+        assert found.seconds == best_of_all(held, limit)
+
+
+def test_where_nothing_fits_the_least_is_said() -> None:
+    held = chain(5)
+    found = choose_keeping(held, 1, 10.0)
+    check_claims(held, found)
+    assert found.peak_bytes == min(simulated_peak(held, a) for a in subsets(held))

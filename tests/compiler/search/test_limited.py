@@ -1,0 +1,80 @@
+"""Searches under a memory limit: what they hold, and what they find."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.compiler.search.hand_made import RandomModel, machine, planner
+from torch import Tensor, nn
+
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.search.holdings import find_holdings
+from partita.compiler.search.limited import LimitedSearch
+from partita.compiler.search.parts import Clock
+from partita.compiler.search.pose import Posed
+from partita.compiler.search.problem import cost_of
+
+
+class Layers(nn.Module):
+    """Wide layers whose activations are as large as their weights."""
+
+    def __init__(self, count: int = 3) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(count))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = torch.nn.functional.gelu(layer(x))
+        return x.square().mean()
+
+
+def posed_layers(mesh: Mesh) -> Posed:
+    hardware = machine(flops_per_s=1e8, bytes_per_s=1e6)
+    return planner(Layers(), torch.randn(64, 32), mesh=mesh, hardware=hardware).posed
+
+
+def test_what_is_held_counts_every_tensor_once() -> None:
+    posed = posed_layers(Mesh(tp=1))
+    search = LimitedSearch(posed, "adamw", Clock.of(60))
+    held = find_holdings(posed, search.free.choices, "adamw")
+    weights = 3 * (32 * 32 + 32) * 4
+    inputs = 64 * 32 * 4
+    entering = [one for one in held.holdings if one.first < 0]
+    assert held.state_bytes >= 3 * weights + inputs
+    assert all(one.num_bytes == 0 for one in entering), "state is counted apart"
+    made = [key for one in held.holdings for key in one.keys]
+    assert len(made) == len(set(made))
+
+
+@pytest.mark.parametrize("mesh", [Mesh(tp=2), Mesh(dp=2, tp=2)], ids=str)
+def test_less_room_costs_time_and_is_kept_to(mesh: Mesh) -> None:
+    posed = posed_layers(mesh)
+    search = LimitedSearch(posed, "adamw", Clock.of(60))
+    free = search.run(1 << 40)
+    assert not free.keeping.again
+    assert free.solution is search.free
+    slowest, top = free.seconds, free.keeping.peak_bytes
+    for part in (0.8, 0.65, 0.5):
+        found = search.run(int(part * top))
+        assert found.fits
+        assert found.keeping.peak_bytes <= part * top
+        assert found.seconds >= slowest * (1 - 1e-9)
+        slowest = found.seconds
+        exact = cost_of(posed.problem, found.solution.choices)
+        assert found.seconds == pytest.approx(exact + found.keeping.seconds)
+
+
+def test_where_nothing_fits_it_says_so() -> None:
+    search = LimitedSearch(posed_layers(Mesh(tp=2)), "adamw", Clock.of(60))
+    found = search.run(100)
+    assert not found.fits
+    assert found.keeping.peak_bytes > 100
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_limit_above_the_peak_gives_the_optimum(seed: int) -> None:
+    model = RandomModel(seed, 6)
+    posed = planner(model, model.inputs(), mesh=Mesh(tp=2)).posed
+    search = LimitedSearch(posed, "sgd", Clock.of(60))
+    peak = search.run(1 << 40).keeping.peak_bytes
+    assert search.run(peak).seconds == search.free.seconds
