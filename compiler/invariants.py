@@ -116,7 +116,7 @@ def settled(program: Program) -> None:
 
     * nothing leaves partial
     * the loss leaves as ``B``
-    * a gradient leaves as its parameter is stored, a mutated buffer as it came
+    * a mutated buffer leaves as it came
     """
     stored = {role.name: node for node, role in program.placeholders()}
     for node, role in program.results():
@@ -125,7 +125,7 @@ def settled(program: Program) -> None:
             raise InvariantViolation(f"{role.kind} {role.name} leaves as {placement}")
         if role.kind is OutputKind.LOSS and not placement.is_broadcast:
             raise InvariantViolation(f"the loss leaves as {placement}, not as B")
-        if role.kind in (OutputKind.GRADIENT, OutputKind.MUTATED_BUFFER):
+        if role.kind is OutputKind.MUTATED_BUFFER:
             home = placement_of(Value(stored[role.name], 0))
             if placement != home:
                 raise InvariantViolation(

@@ -1,8 +1,9 @@
 """What a user trains with: one rank's program with its parameters.
 
 A step takes the whole batch of all ranks on each of them, runs this rank's part and
-leaves the gradients in ``.grad`` of local parameters, which are plain tensors: any
-elementwise optimizer works on them.
+leaves the gradients in ``.grad`` of local parameters, which are plain tensors in the
+optimizer's placement: any elementwise optimizer works on them. It writes to them, not
+through ``.data``: a step has to see that they changed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from partita.compiler.ir.program import InputKind, OutputKind
 from partita.compiler.ir.sbp import Placement
 from partita.runtime import gradients, optimizer_state, state
 from partita.runtime.batch import BatchSpec
+from partita.runtime.brought import Brought, held_placements
 from partita.runtime.dtensors import to_dtensor
 from partita.runtime.executor import Executable, Outputs, bind_program, only
 from partita.runtime.feeds import FeedKey, Feeds
@@ -49,6 +51,8 @@ class ParallelProgram:
         groups: the ranks, bound.
         batch: how a call's arguments are named, and the example's types.
         init: see ``materialize``.
+        bringing: what brings parameters into the step that are updated in another
+            placement.
         unflatten: gives a forward's outputs their form; unless given, they come as a
             dict by name.
 
@@ -66,6 +70,7 @@ class ParallelProgram:
         batch: BatchSpec,
         init: Init = None,
         unflatten: Unflatten | None = None,
+        bringing: Sequence[LocalProgram] = (),
     ) -> None:
         self.groups = groups
         self.loss_scale = 1.0
@@ -77,7 +82,8 @@ class ParallelProgram:
         self._whole = bind_program(local, groups)
         self._forward: Executable | None = None
         kept = take_inventory(model)
-        placements = _placements(local, kept)
+        placements = _placements(local, bringing, kept)
+        self._brought = Brought(bringing, groups)
         shards = materialize(model, kept, placements, groups, init)
         self._held = tuple(
             Held.of(entry, placements[entry.name], shards[entry.name]) for entry in kept
@@ -185,6 +191,7 @@ class ParallelProgram:
     def _feeds(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Feeds:
         batch = self._batch.read(args, kwargs)
         feeds: dict[FeedKey, torch.Tensor | int] = dict(self._state)
+        feeds.update(self._brought.feeds(self._state))
         mesh, here = self.groups.mesh, self.groups.coordinates
         local = self._whole.local
         for role, placement in zip(local.inputs, local.input_placements, strict=True):
@@ -270,8 +277,10 @@ class ParallelProgram:
         )
 
 
-def _placements(local: LocalProgram, kept: Sequence[Kept]) -> dict[str, Placement]:
-    """Return each parameter's and buffer's storage placement by its first name.
+def _placements(
+    local: LocalProgram, bringing: Sequence[LocalProgram], kept: Sequence[Kept]
+) -> dict[str, Placement]:
+    """Return in which placement each parameter and buffer is held, by its first name.
 
     What the graph does not use is held whole by every rank.
     """
@@ -280,6 +289,7 @@ def _placements(local: LocalProgram, kept: Sequence[Kept]) -> dict[str, Placemen
         for role, placement in zip(local.inputs, local.input_placements, strict=True)
         if role.kind in _STATE and placement is not None
     }
+    by_name |= held_placements(bringing)
     everywhere = Placement.broadcast(local.mesh.ndim)
     return {
         entry.name: next((by_name[n] for n in entry.names if n in by_name), everywhere)

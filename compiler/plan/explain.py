@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 
 from partita.compiler.errors import BadOptions
+from partita.compiler.ir.again import again_key, is_again
 from partita.compiler.ir.program import InputKind
 from partita.compiler.ir.signature import Signature
 from partita.compiler.plan.document import Alternative, Boxing, Document, Node
@@ -30,6 +31,7 @@ def explain(document: Document, name: str) -> str:
     parts = [
         *_head(document, name, key, node),
         *_held(document, node.role.name if node.role else ""),
+        *_again(document, key),
         *_reason(document, name, node),
         *_costs(node.signature, node.alternatives, node.seconds),
         *_moves(document, key),
@@ -105,8 +107,26 @@ def _held(document: Document, name: str) -> Iterator[str]:
         yield f"  use        {held.use}"
         yield f"  gradient   {held.gradient or 'none: not trained'}"
         yield f"  optimizer  {held.optimizer or 'none: not trained'}"
+        for boxing in document.boxings:
+            role = document.nodes[boxing.producer].role
+            if boxing.enters and role is not None and role.name == name:
+                steps, sent, time = _price(boxing)
+                yield (
+                    "  brought    once it changed, from optimizer to storage: "
+                    f"{steps}, {sent}, {time}"
+                )
         if parameter.aliases:
             yield f"  tied to    {', '.join(parameter.aliases)}"
+
+
+def _again(document: Document, key: str) -> Iterator[str]:
+    if key in document.recompute:
+        yield f"  again      for the backward, as {again_key(key)}"
+    if is_again(key):
+        yield "  again      for the backward, since the first is not kept"
+    for boxing in document.boxings:
+        if boxing.producer == key and boxing.key in document.recompute:
+            yield f"  again      to {boxing.target} for the backward, too"
 
 
 def _reason(document: Document, name: str, node: Node) -> Iterator[str]:

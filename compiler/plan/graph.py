@@ -1,8 +1,9 @@
 """The plan as a networkx graph: nodes of the program, tensors flowing on its edges.
 
 Graph nodes are node keys (placeholders included), and the outputs by their printed
-form; edges are uses of tensors. All attributes are text, numbers and booleans, so
-that every exporter of networkx can write them.
+form; edges are uses of tensors. A parameter that is updated in another placement than
+it is stored in has a node of kind "optimizer" before its own. All attributes are text,
+numbers and booleans, so that every exporter of networkx can write them.
 
 Node attributes   kind ("op", a role's kind, or an output's), op, name, phase, stage,
                   module, source, type, placement (first result), seconds, flops
@@ -18,7 +19,8 @@ from collections.abc import Iterator
 
 import networkx as nx
 
-from partita.compiler.plan.document import Document, Node, Output
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.plan.document import Boxing, Document, Node, Output, Ref
 from partita.compiler.plan.uses import (
     Use,
     boxings_by_use,
@@ -40,6 +42,13 @@ def build_graph(document: Document) -> nx.MultiDiGraph[str]:
             graph.add_node(str(output), **_output_attributes(document, output))
     for use, attributes in _edges(document):
         graph.add_edge(use.ref.key, use.consumer, **attributes)
+    for boxing in document.boxings:
+        if boxing.enters:
+            own = _node_attributes(document.nodes[boxing.producer])
+            held = {"kind": "optimizer", "placement": str(boxing.source)}
+            graph.add_node(boxing.key, **{**own, **held})
+            attributes = _edge_attributes(document, boxing.ref, boxing.target, boxing)
+            graph.add_edge(boxing.key, boxing.producer, operand=0, **attributes)
     return graph
 
 
@@ -81,20 +90,25 @@ def _output_attributes(document: Document, output: Output) -> Attributes:
 def _edges(document: Document) -> Iterator[tuple[Use, Attributes]]:
     boxings = boxings_by_use(document)
     for use in find_uses(document):
-        boxing = boxings.get(use.asks)
-        type_ = type_of(document, use.ref)
-        yield (
-            use,
-            {
-                "operand": use.position,
-                "index": use.ref.index,
-                "type": str(type_),
-                "tensor_bytes": type_.num_bytes,
-                "placement": str(produced(document, use.ref)),
-                "wanted": str(use.wanted),
-                "boxing": boxing.key if boxing else "",
-                "by": ", ".join(map(str, boxing.lowering)) if boxing else "",
-                "bytes": boxing.bytes if boxing else 0,
-                "seconds": boxing.seconds if boxing else 0.0,
-            },
+        attributes = _edge_attributes(
+            document, use.ref, use.wanted, boxings.get(use.asks)
         )
+        yield use, {"operand": use.position, **attributes}
+
+
+def _edge_attributes(
+    document: Document, ref: Ref, wanted: Placement, boxing: Boxing | None
+) -> Attributes:
+    type_ = type_of(document, ref)
+    made = produced(document, ref) if boxing is None else boxing.source
+    return {
+        "index": ref.index,
+        "type": str(type_),
+        "tensor_bytes": type_.num_bytes,
+        "placement": str(made),
+        "wanted": str(wanted),
+        "boxing": boxing.key if boxing else "",
+        "by": ", ".join(map(str, boxing.lowering)) if boxing else "",
+        "bytes": boxing.bytes if boxing else 0,
+        "seconds": boxing.seconds if boxing else 0.0,
+    }

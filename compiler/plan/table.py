@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from partita.compiler.ir.again import again_key
 from partita.compiler.plan.document import Boxing, Document, Parameter
 from partita.compiler.plan.units import format_bytes, format_seconds, printable
 
@@ -80,12 +81,28 @@ def _head(document: Document) -> str:
         f"search  {search.solver}: {search.status}, {gap}, "
         f"{format_seconds(search.seconds)}",
     ]
+    if document.recompute:
+        lines.append(f"again   {_again(document)}")
     if len(document.stages) > 1 or document.microbatches > 1:
         lines.append(
             f"stages  {len(document.stages)}, schedule {document.schedule.name}, "
             f"{document.microbatches} microbatches"
         )
     return "\n".join(printable(line) for line in lines)
+
+
+def _again(document: Document) -> str:
+    """Say how much is made again for the backward, and what that takes."""
+    boxed = {boxing.key: boxing for boxing in document.boxings}
+    keys = [again_key(key) for key in document.recompute]
+    nodes = [document.nodes[key] for key in keys if key in document.nodes]
+    boxings = [boxed[key] for key in keys if key in boxed]
+    parts: list[str] = []
+    for items, one, many in ((nodes, "node", "nodes"), (boxings, "boxing", "boxings")):
+        if items:
+            seconds = format_seconds(sum(item.seconds for item in items))
+            parts.append(f"{len(items)} {one if len(items) == 1 else many} ({seconds})")
+    return f"{' and '.join(parts)} made again for the backward"
 
 
 def _grouped(items: Iterable[T], row: Callable[[T], Row]) -> dict[Row, list[T]]:

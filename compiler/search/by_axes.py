@@ -86,13 +86,10 @@ def choose_by_axes(
 
 def _projected(pins: Mapping[str, str], closed: Sequence[int]) -> dict[str, str]:
     """Return the pins with nothing split on axes that are not decided yet."""
-    found: dict[str, str] = {}
-    for name, text in pins.items():
-        pin = parse_pin(name, text)
-        own = "" if pin.placement is None else str(_whole_on(pin.placement, closed))
-        use = "" if pin.use is None else f" use={_whole_on(pin.use, closed)}"
-        found[name] = f"{own}{use}"
-    return found
+    return {
+        name: str(parse_pin(name, text).map(lambda p: _whole_on(p, closed)))
+        for name, text in pins.items()
+    }
 
 
 def _whole_on(placement: Placement, axes: Sequence[int]) -> Placement:

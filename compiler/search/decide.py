@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from torch import fx
 
 from partita.compiler.capture.capture import Captured
 from partita.compiler.capture.fingerprint import fingerprint, print_constants
-from partita.compiler.cost.boxing import cheapest_steps, step_seconds
 from partita.compiler.cost.memory import timeline
-from partita.compiler.cost.step import Step, payload_bytes, step_wire_bytes
 from partita.compiler.hardware.profile import Hardware
-from partita.compiler.ir.again import again_key, needed_again
+from partita.compiler.ir.again import needed_again
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import (
     InputKind,
     InputRole,
     OutputKind,
-    Phase,
     Value,
     info,
     op_name,
@@ -32,8 +28,6 @@ from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.document import (
     Boxing,
     Buffer,
-    CollectiveTotal,
-    LoweringStep,
     ModelId,
     Node,
     Output,
@@ -45,13 +39,15 @@ from partita.compiler.plan.document import (
     Role,
     SearchResult,
     Stage,
-    boxing_key,
 )
 from partita.compiler.plan.inputs import from_capture
 from partita.compiler.plan.plan import Plan
 from partita.compiler.search.again import Again
-from partita.compiler.search.chosen import read_choices
-from partita.compiler.search.pose import Posed
+from partita.compiler.search.boxings import boxings_of, collective_totals, made_twice
+from partita.compiler.search.chosen import Chosen, read_choices
+from partita.compiler.search.held import Held
+from partita.compiler.search.pins import Pin
+from partita.compiler.search.pose import Posed, update_seconds
 from partita.compiler.search.reported import derived_rows, find_reported
 
 
@@ -61,12 +57,15 @@ class Found:
 
     ``recompute`` are keys of nodes of the forward and of boxings that are made again
     for the backward, as far as it uses them; ``asked`` are patterns of more (again.py).
+    ``held`` is how trained parameters are held, by name; of those that it lacks the
+    pins say it.
     """
 
     choices: Sequence[int]
     result: SearchResult
     recompute: Collection[str] = ()
     asked: Sequence[str] = ()
+    held: Mapping[str, Held] = field(default_factory=dict[str, Held])
 
 
 def decide(
@@ -106,14 +105,23 @@ class _Decider:
         self.asked = Again(chosen.program, posed.candidates.rules, found.asked)
         again = {*found.recompute, *self.asked.nodes()}
         self.again = needed_again(chosen.program, again)
-        self.chosen = chosen.with_again(self.again)
-        self.program = self.chosen.program
+        chosen = chosen.with_again(self.again)
+        self.program = chosen.program
+        self.held = self._held(chosen)
+        self.chosen = self._with_held(chosen)
 
     def decide(self, version: str, class_name: str) -> Plan:
         options = self.options
         nodes = self._nodes()
         outputs = self._outputs()
-        boxings = self._boxings()
+        boxings = boxings_of(
+            self.chosen,
+            self.held,
+            self.found.recompute,
+            self.asked,
+            self.mesh,
+            self.hardware,
+        )
         order = tuple(info(node).key for node in self.program.nodes())
         plan = Plan(
             partita=version,
@@ -123,21 +131,56 @@ class _Decider:
             hardware=self.hardware.to_dict(),
             inputs=from_capture(self.captured.inputs),
             options=options,
-            parameters=self._parameters(),
+            parameters=self._parameters(boxings),
             buffers=self._buffers(),
             nodes=nodes,
             expanded=self.chosen.expanded,
             boxings=boxings,
-            recompute=(*self.again, *_made_twice(boxings)),
+            recompute=(*self.again, *made_twice(boxings)),
             order=order,
             outputs=outputs,
-            collectives=_totals(boxings, self.mesh),
+            collectives=collective_totals(boxings, self.mesh),
             predicted=Predicted(0.0, 0),
             search=self.found.result,
             reported=find_reported(self.posed, nodes),
             derived_rules=derived_rows(self.posed.candidates),
         )
         return replace(plan, predicted=self._predicted(plan))
+
+    def _held(self, chosen: Chosen) -> dict[str, Held]:
+        """Return how every trained parameter is held, by name."""
+        trained = {r.name for r in chosen.outputs if r.kind is OutputKind.GRADIENT}
+        found: dict[str, Held] = {}
+        for node, role in self.program.placeholders():
+            if role.kind is InputKind.PARAMETER and role.name in trained:
+                storage = chosen.nodes[node].signature.results[0]
+                assert storage is not None
+                pin = self.posed.pins.get(role.name, Pin(None))
+                known = self.found.held.get(role.name)
+                found[role.name] = known or pin.held(storage)
+        return found
+
+    def _with_held(self, chosen: Chosen) -> Chosen:
+        """Return ``chosen`` with gradients that leave as the optimizer takes them."""
+        outputs = {
+            role: self.held[role.name].optimizer
+            if role.kind is OutputKind.GRADIENT
+            else placement
+            for role, placement in chosen.outputs.items()
+        }
+        nodes = dict(chosen.nodes)
+        for node, role in self.program.placeholders():
+            held = self.held.get(role.name)
+            if role.kind is InputKind.PARAMETER and held is not None:
+                seconds = update_seconds(
+                    type_of(Value(node, 0)),
+                    held.optimizer,
+                    self.mesh,
+                    self.hardware,
+                    self.options.optimizer,
+                )
+                nodes[node] = replace(nodes[node], seconds=seconds)
+        return replace(chosen, nodes=nodes, outputs=outputs)
 
     def _nodes(self) -> dict[str, Node]:
         roles = dict(self.program.placeholders())
@@ -179,73 +222,24 @@ class _Decider:
             for node, role in self.program.results()
         )
 
-    def _boxings(self) -> tuple[Boxing, ...]:
-        found: list[Boxing] = []
-        for (value, target), users in self.chosen.consumers().items():
-            source = self.chosen.nodes[value.node].signature.results[value.index]
-            assert source is not None
-            if source == target:
-                continue
-            key = boxing_key(info(value.node).key, value.index, target)
-            halves = {phase is Phase.FORWARD for phase in users.values()}
-            wanted = key in self.found.recompute or self.asked.has_boxing(
-                value, key, users
-            )
-            if not wanted or len(halves) == 1:
-                found.append(self._boxing(key, value, source, target, tuple(users)))
-                continue
-            for own, in_forward in ((key, True), (again_key(key), False)):
-                part = tuple(
-                    user
-                    for user, phase in users.items()
-                    if (phase is Phase.FORWARD) is in_forward
-                )
-                found.append(self._boxing(own, value, source, target, part))
-        return tuple(found)
-
-    def _boxing(
-        self,
-        key: str,
-        value: Value,
-        source: Placement,
-        target: Placement,
-        users: tuple[str, ...],
-    ) -> Boxing:
-        type_ = type_of(value)
-        steps = cheapest_steps(type_, source, target, self.mesh, self.hardware).steps
-        return Boxing(
-            key=key,
-            producer=info(value.node).key,
-            index=value.index,
-            source=source,
-            target=target,
-            lowering=tuple(self._lowering(value, step) for step in steps),
-            consumers=users,
-            why=f"made as {source}, wanted as {target} by {users[0]}"
-            + (f" and {len(users) - 1} more" if len(users) > 1 else ""),
-        )
-
-    def _lowering(self, value: Value, step: Step) -> LoweringStep:
-        type_ = type_of(value)
-        return LoweringStep(
-            kind=str(step.kind),
-            axis=self.mesh.names[step.axis],
-            after=step.after,
-            payload=payload_bytes(type_, step, self.mesh),
-            bytes=step_wire_bytes(type_, step, self.mesh),
-            seconds=step_seconds(type_, step, self.mesh, self.hardware),
-        )
-
-    def _parameters(self) -> dict[str, Parameter]:
-        trained = {
-            r.name for r in self.program.outputs if r.kind is OutputKind.GRADIENT
+    def _parameters(self, boxings: Sequence[Boxing]) -> dict[str, Parameter]:
+        passed = {
+            user: {boxing.source, *(step.after for step in boxing.lowering)}
+            for boxing in boxings
+            for user in boxing.consumers
         }
         found: dict[str, Parameter] = {}
         for node, role in self.program.placeholders():
             if role.kind is InputKind.PARAMETER:
                 storage = self.chosen.nodes[node].signature.results[0]
                 assert storage is not None
-                held = storage if role.name in trained else None
+                held = self.held.get(role.name)
+                optimizer = gradient = None
+                if held is not None:
+                    optimizer, gradient = held.optimizer, held.gradient
+                    # What is made as the optimizer wants it goes nowhere else.
+                    if gradient not in passed.get(f"gradient:{role.name}", ()):
+                        gradient = optimizer
                 type_ = type_of(Value(node, 0))
                 found[role.name] = Parameter(
                     shape=type_.shape,
@@ -253,8 +247,8 @@ class _Decider:
                     placements=ParameterPlacements(
                         use=self._first_use(node, storage),
                         storage=storage,
-                        gradient=held,
-                        optimizer=held,
+                        gradient=gradient,
+                        optimizer=optimizer,
                     ),
                     aliases=role.aliases,
                 )
@@ -303,22 +297,3 @@ class _Decider:
         return Predicted(
             total, memory.peak_bytes, seconds, {str(k): v for k, v in parts.items()}
         )
-
-
-def _made_twice(boxings: Sequence[Boxing]) -> tuple[str, ...]:
-    keys = {boxing.key for boxing in boxings}
-    return tuple(b.key for b in boxings if again_key(b.key) in keys)
-
-
-def _totals(boxings: Sequence[Boxing], mesh: Mesh) -> tuple[CollectiveTotal, ...]:
-    counts: Counter[tuple[str, str]] = Counter()
-    payloads: Counter[tuple[str, str]] = Counter()
-    for boxing in boxings:
-        for step in boxing.lowering:
-            if step.payload and mesh.sizes[mesh.axis(step.axis)] > 1:
-                counts[step.kind, step.axis] += 1
-                payloads[step.kind, step.axis] += step.payload
-    return tuple(
-        CollectiveTotal(kind, axis, counts[kind, axis], payloads[kind, axis])
-        for kind, axis in sorted(counts)
-    )

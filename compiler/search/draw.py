@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 
 from partita.compiler.ir.again import needed_again
-from partita.compiler.ir.program import Phase, info
+from partita.compiler.ir.program import InputKind, OutputKind, Phase, info
 from partita.compiler.plan.document import boxing_key
 from partita.compiler.search.chosen import Chosen
+from partita.compiler.search.held import Held
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import made_placement
 
@@ -21,6 +22,24 @@ def draw_choices(rng: random.Random, posed: Posed) -> list[int]:
         wants = [c.signature.operands[0] for c in nodes[tie.second].choices]
         choices[tie.second] = wants.index(stored)
     return choices
+
+
+def draw_held(rng: random.Random, posed: Posed) -> dict[str, Held]:
+    """Return how some trained parameters are held, no pin of theirs broken.
+
+    These are none in half of all draws.
+    """
+    part = rng.choice((0.0, 0.0, 0.3, 1.0))
+    program = posed.candidates.program
+    trained = {r.name for r in program.outputs if r.kind is OutputKind.GRADIENT}
+    found: dict[str, Held] = {}
+    for node, role in program.placeholders():
+        is_trained = role.kind is InputKind.PARAMETER and role.name in trained
+        if is_trained and role.name not in posed.pins and rng.random() < part:
+            choices = posed.problem.nodes[posed.index(node)].choices
+            offered = [made_placement(choice, 0) for choice in choices]
+            found[role.name] = Held(rng.choice(offered), rng.choice(offered))
+    return found
 
 
 def draw_again(rng: random.Random, chosen: Chosen) -> set[str]:

@@ -1,21 +1,25 @@
 """Pose the search problem of a program: nodes, choices, ties, prices.
 
 Placeholders choose where they are stored, calls choose a signature, outputs choose
-in which placement they leave. A gradient leaves as its parameter is stored, a mutated
-buffer as it came; the loss leaves as ``B``; nothing leaves partial.
+in which placement they leave. A gradient leaves as its parameter is stored, unless a
+pin says in which placement it is complete; a mutated buffer as it came; the loss
+leaves as ``B``; nothing leaves partial. What a parameter's way to its optimizer and
+back takes is part of the price of its storage.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import fx
 
 from partita.compiler.cost.boxing_prices import BoxingPrices
 from partita.compiler.cost.compute import op_seconds
-from partita.compiler.errors import NoSolution
+from partita.compiler.errors import BadOptions, NoSolution
+from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.layout import largest_shard_numel
+from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import (
     InputKind,
     InputRole,
@@ -51,11 +55,15 @@ Item = fx.Node | OutputRole
 
 @dataclass(frozen=True)
 class Posed:
-    """A problem and what its nodes stand for, by position."""
+    """A problem and what its nodes stand for, by position.
+
+    ``pins`` are those of parameters, by their (first) names.
+    """
 
     problem: Problem
     items: tuple[Item, ...]
     candidates: Candidates
+    pins: Mapping[str, Pin] = field(default_factory=dict[str, Pin])
 
     def index(self, item: Item) -> int:
         """Return the position of a node or output."""
@@ -102,6 +110,7 @@ class _Poser:
             node = self.names[name]
             stored = node in self.roles and not self._is_input(node)
             check_pin(name, pin, type_of(Value(node, 0)), self.mesh, stored)
+            self._check_trained(name, node, pin)
             self.pins[node] = pin
         self.split_inputs = SplitInputs(
             {
@@ -119,6 +128,16 @@ class _Poser:
                 use = self.uses.get(source)
                 if use is not None and use.is_broadcast:
                     self.uses.setdefault(node, use)
+
+    def _check_trained(self, name: str, node: fx.Node, pin: Pin) -> None:
+        role = self.roles.get(node)
+        if pin.gradient is None and pin.optimizer is None:
+            return
+        if role is None or not self._is_trained(role):
+            raise BadOptions(
+                f"pin {name!r} fixes a gradient or optimizer, but {name} is no "
+                "parameter that is trained"
+            )
 
     def _is_input(self, node: fx.Node) -> bool:
         role = self.roles.get(node)
@@ -147,7 +166,10 @@ class _Poser:
         stored = {role.name: node for node, role in self.roles.items()}
         for node, role in self.program.results():
             value = value_of(node)
-            if role.kind in (OutputKind.GRADIENT, OutputKind.MUTATED_BUFFER):
+            pin = self._pin_of_gradient(role)
+            if pin is not None:
+                placements = [pin]
+            elif role.kind in (OutputKind.GRADIENT, OutputKind.MUTATED_BUFFER):
                 source = stored[role.name]
                 ties.append(Tie(at[source], len(items)))
                 placements = [c.signature.results[0] for c in choices[source]]
@@ -172,7 +194,18 @@ class _Poser:
         for type_, (made, wanted) in _boxed(search_nodes).items():
             prices.expect(type_, made, wanted)
         problem = Problem(tuple(search_nodes), tuple(ties), self.mesh, prices)
-        return Posed(problem, tuple(items), self.candidates)
+        pins = {
+            role.name: self.pins[node]
+            for node, role in self.roles.items()
+            if node in self.pins and role.kind is InputKind.PARAMETER
+        }
+        return Posed(problem, tuple(items), self.candidates, pins)
+
+    def _pin_of_gradient(self, role: OutputRole) -> Placement | None:
+        if role.kind is not OutputKind.GRADIENT:
+            return None
+        pin = self.pins.get(self.names[role.name])
+        return None if pin is None else pin.gradient
 
     def _of_call(self, node: fx.Node) -> tuple[Choice, ...]:
         found = self.candidates.of_call(node)
@@ -250,21 +283,38 @@ class _Poser:
             placements = list(dict.fromkeys(placements))
         placements = self.candidates.within.of_leaf(info(node).key, placements)
         return tuple(
-            Choice(Signature((), (p,)), self._update_seconds(role, type_, p))
+            Choice(Signature((), (p,)), self._held_seconds(role, pin, type_, p))
             for p in placements
         )
 
-    def _update_seconds(
-        self, role: InputRole, type_: TensorType, placement: Placement
+    def _held_seconds(
+        self, role: InputRole, pin: Pin | None, type_: TensorType, storage: Placement
     ) -> float:
-        if role.kind is not InputKind.PARAMETER or not self._is_trained(role):
+        """Return the seconds of the update of what is stored so, and of the ways."""
+        if not self._is_trained(role):
             return 0.0
-        local = largest_shard_numel(type_.shape, placement, self.mesh)
-        touched = local * type_.dtype.itemsize * UPDATE_PASSES[self.optimizer]
-        return op_seconds(0.0, touched, type_.dtype, self.candidates.hardware.device)
+        held = (pin or Pin(None)).held(storage)
+        hardware = self.candidates.hardware
+        ways_s = held.seconds(type_, storage, self.mesh, hardware)
+        return ways_s + update_seconds(
+            type_, held.optimizer, self.mesh, hardware, self.optimizer
+        )
 
     def _is_trained(self, role: InputRole) -> bool:
-        return role.name in self._trained
+        return role.kind is InputKind.PARAMETER and role.name in self._trained
+
+
+def update_seconds(
+    type: TensorType,
+    placement: Placement,
+    mesh: Mesh,
+    hardware: Hardware,
+    optimizer: str,
+) -> float:
+    """Return the time of an optimizer's step on the largest shard of a parameter."""
+    local = largest_shard_numel(type.shape, placement, mesh)
+    touched = local * type.dtype.itemsize * UPDATE_PASSES[optimizer]
+    return op_seconds(0.0, touched, type.dtype, hardware.device)
 
 
 def _is_stored(placement: Placement) -> bool:

@@ -55,11 +55,15 @@ def compile(
     """
     captured = capture_for(model, plan, loss=loss)
     groups = bind(plan.mesh, device)
-    local = Lowered.of(captured, plan, rules).at(groups.coordinates)
-    _check_in_step(plan.mesh, check_local(local))
+    lowered = Lowered.of(captured, plan, rules)
+    local = lowered.at(groups.coordinates)
+    bringing = lowered.bringing_at(groups.coordinates)
+    issued = tuple(call for p in (*bringing, local) for call in check_local(p))
+    _check_in_step(plan.mesh, issued)
     spec = to_capture(plan.inputs)
     batch = BatchSpec(partial(name_leaves, model), spec.leaves)
-    return ParallelProgram(local, model, groups, batch, init, captured.outputs.restore)
+    restore = captured.outputs.restore
+    return ParallelProgram(local, model, groups, batch, init, restore, bringing)
 
 
 def _check_in_step(mesh: Mesh, issued: tuple[Issued, ...]) -> None:

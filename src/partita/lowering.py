@@ -27,6 +27,7 @@ from partita.compiler.plan.uses import type_of
 from partita.compiler.rules.calls import call_of
 from partita.compiler.rules.rule import Call, Rule, RuleSet
 from partita.passes.base import run_sequence
+from partita.passes.bring_parameters import bring_parameters
 from partita.passes.fuse_small_ops import fuse_small_ops
 from partita.passes.localize import localize
 from partita.passes.sequence import sequence
@@ -149,6 +150,13 @@ class Lowered:
         local = localize(self.program, coordinates, self.rules, self.steps)
         return fuse_small_ops(local, self.plan.fusion)
 
+    def bringing_at(self, coordinates: tuple[int, ...]) -> tuple[LocalProgram, ...]:
+        """Return what brings parameters there from their optimizers, one for each."""
+        return tuple(
+            localize(program, coordinates, self.rules, self.steps)
+            for program in bring_parameters(self.program, self.plan)
+        )
+
     def of_all(self) -> list[LocalProgram]:
         """Return what every rank runs; ranks with equal programs share one graph."""
         apart = self._axes_apart()
@@ -178,6 +186,7 @@ class Lowered:
         apart: set[int] = set()
         for boxing in self.plan.boxings:
             shape = type_of(self.plan, boxing.ref).shape
+            placed.add((shape, boxing.source))
             for step in self.steps[boxing.key]:
                 placed.add((shape, step.after))
                 if is_uneven_exchange(shape, step, mesh):

@@ -22,7 +22,7 @@ from partita.compiler.search.by_axes import Choose, choose_by_axes, steps_of
 from partita.compiler.search.candidates import Candidates
 from partita.compiler.search.chosen import read_choices
 from partita.compiler.search.decide import Found, decide
-from partita.compiler.search.draw import draw_again, draw_choices
+from partita.compiler.search.draw import draw_again, draw_choices, draw_held
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.fusion import add_fusion
 from partita.compiler.search.limited import LimitedSearch
@@ -98,8 +98,8 @@ class Planner:
         posed, choices = self.choose(partial(draw_choices, rng))
         result = SearchResult("random", "drawn", None, 0.0)
         chosen = read_choices(self.captured.program, posed, choices)
-        again = draw_again(rng, chosen)
-        return self.decide(Found(choices, result, again), posed)
+        again, held = draw_again(rng, chosen), draw_held(rng, posed)
+        return self.decide(Found(choices, result, again, held=held), posed)
 
     def choose(self, choose: Choose) -> tuple[Posed, Sequence[int]]:
         """Return a posed problem of the mesh and a choice per node of it.

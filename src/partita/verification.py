@@ -10,6 +10,7 @@ off from double precision (DESIGN, decision 15).
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -183,9 +184,10 @@ class Verifier:
         try:
             lowered = Lowered.of(captured, plan, rules)
             ranks = lowered.of_all()
+            bringing = [lowered.bringing_at(rank.coordinates) for rank in ranks]
         except (InvariantViolation, PartitaError) as error:
             return Report.of_failure(error)
-        report = self.verify_ranks(ranks)
+        report = self.verify_ranks(ranks, bringing)
         if report.failure or report.max_error <= DOUBLE_TOLERANCE:
             return report
         with double_precision():
@@ -195,14 +197,23 @@ class Verifier:
             )
         return replace(report, divergence=found)
 
-    def verify_ranks(self, ranks: list[LocalProgram]) -> Report:
-        """Run the programs of all ranks, in their order, and compare."""
+    def verify_ranks(
+        self,
+        ranks: list[LocalProgram],
+        bringing: Sequence[Sequence[LocalProgram]] = (),
+    ) -> Report:
+        """Run the programs of all ranks, in their order, and compare.
+
+        ``bringing`` are, by rank, those that bring parameters from their optimizers.
+        """
+        first = list(zip(*bringing, strict=True))
         try:
-            in_step(ranks[0].mesh, local_of_all(ranks))
-            own = self._run(ranks, double=False)
+            for programs in (*first, ranks):
+                in_step(ranks[0].mesh, local_of_all(programs))
+            own = self._run(ranks, first, double=False)
             with double_precision():
-                promoted = promote_precision(ranks)
-                double = self._run(promoted, double=True)
+                first = [promote_precision(programs) for programs in first]
+                double = self._run(promote_precision(ranks), first, double=True)
         except (InvariantViolation, RuntimeError, ValueError) as error:
             return Report.of_failure(error)
         errors = double.errors(self.double)
@@ -217,11 +228,26 @@ class Verifier:
         ok = ok and all(own_errors[name] <= allowed[name] for name in own_errors)
         return Report(ok, largest, errors, own_errors, allowed)
 
-    def _run(self, ranks: list[LocalProgram], *, double: bool) -> _Found:
+    def _run(
+        self,
+        ranks: list[LocalProgram],
+        first: Sequence[Sequence[LocalProgram]],
+        *,
+        double: bool,
+    ) -> _Found:
         values = self._values(double=double)
+        device = _device_of(self.model)
         feeds = [shards_of(local, values) for local in ranks]
         with torch.no_grad():
-            outputs = run_all(ranks, feeds, device=_device_of(self.model))
+            for programs in first:
+                held = [shards_of(local, values) for local in programs]
+                for rank, (brought,) in enumerate(
+                    run_all(programs, held, device=device)
+                ):
+                    role = programs[rank].inputs[0]
+                    assert brought is not None
+                    feeds[rank][role.kind, role.name] = brought
+            outputs = run_all(ranks, feeds, device=device)
         return _Found(ranks, outputs)
 
     def _values(self, *, double: bool) -> dict[FeedKey, torch.Tensor]:

@@ -10,14 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from tests.e2e.planned_collectives import counted, planned
 from tests.models.zoo import ZOO, Built, tensor_parallel_pins
 
 import partita as pt
 from partita.compiler.capture.torch_private import promoting_floats
-from partita.compiler.cost.step import payload_bytes_at
-from partita.compiler.ir.tensor_type import TensorType
-from partita.lowering import lowerings_of
-from partita.passes.promote_precision import promote_arguments, promote_dtype
+from partita.passes.promote_precision import promote_arguments
 from partita.precision import double_precision
 from partita.runtime.launch import launch
 from partita.runtime.measure import count_collectives
@@ -26,8 +24,6 @@ pytestmark = pytest.mark.dist
 
 NUM_STEPS = 3
 RATE = 0.05
-
-Counted = Counter[tuple[str, tuple[int, ...], int]]
 
 
 def _built(name: str, dtype: torch.dtype) -> Built:
@@ -57,27 +53,6 @@ def _optimizer(dtype: torch.dtype, parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=RATE)
 
 
-def _expected(plan: pt.Plan, rank: int, *, is_double: bool) -> Counted:
-    """Return what the plan says that ``rank`` puts into its collectives in a step."""
-    mesh = plan.mesh
-    coordinates = mesh.coordinates(rank)
-    boxings = {boxing.key: boxing for boxing in plan.boxings}
-    found: Counted = Counter()
-    for key, steps in lowerings_of(plan).items():
-        boxing = boxings[key]
-        type_ = plan.nodes[boxing.producer].types[boxing.index]
-        assert type_ is not None
-        if is_double:
-            type_ = TensorType(type_.shape, promote_dtype(type_.dtype))
-        for step in steps:
-            payload = payload_bytes_at(type_, step, mesh, coordinates)
-            if step.collective is not None and payload:
-                groups = mesh.groups(mesh.names[step.axis])
-                (group,) = (ranks for ranks in groups if rank in ranks)
-                found[str(step.collective), group, payload] += 1
-    return found
-
-
 def train_on_rank(name: str, document: Any, is_double: bool) -> dict[str, Any]:
     """Train on this rank; return losses, final values and what it communicated."""
     dtype = torch.float64 if is_double else torch.float32
@@ -93,9 +68,8 @@ def train_on_rank(name: str, document: Any, is_double: bool) -> dict[str, Any]:
                 losses.append(float(program.step(*args, **kwargs)))
             optimizer.step()
             optimizer.zero_grad()
-    counted = Counter((c.kind, c.ranks, c.payload_bytes) for c in found)
     values = {n: v.full_tensor() for n, v in program.state_dict().items()}  # type: ignore[attr-defined]
-    return {"losses": losses, "values": values, "counted": counted}
+    return {"losses": losses, "values": values, "counted": counted(found)}
 
 
 def _train_alone(built: Built, dtype: torch.dtype) -> tuple[list[float], Any]:
@@ -129,7 +103,7 @@ def _check(name: str, mesh: pt.Mesh, options: pt.Options, dtype: torch.dtype) ->
     )
     for rank, result in enumerate(results):
         assert result["losses"] == pytest.approx(losses, rel=tolerance)
-        assert result["counted"] == _expected(plan, rank, is_double=is_double)
+        assert result["counted"] == planned(plan, rank, is_double=is_double)
         assert set(result["values"]) == set(values)
         for key, value in values.items():
             found = result["values"][key]
@@ -141,9 +115,9 @@ def _check(name: str, mesh: pt.Mesh, options: pt.Options, dtype: torch.dtype) ->
         totals[kind, 0] += count
         totals[kind, 1] += count * payload
     for kind in {total.kind for total in plan.collectives}:
-        planned = [total for total in plan.collectives if total.kind == kind]
-        assert totals[kind, 0] == sum(total.count for total in planned)
-        assert totals[kind, 1] == sum(total.bytes for total in planned)
+        wanted = [total for total in plan.collectives if total.kind == kind]
+        assert totals[kind, 0] == sum(total.count for total in wanted)
+        assert totals[kind, 1] == sum(total.bytes for total in wanted)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)

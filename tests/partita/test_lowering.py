@@ -23,6 +23,7 @@ from partita.compiler.rules.table import default_rules
 from partita.lowering import Lowered, capture_for, lowerings_of
 from partita.options import Options
 from partita.planning import Planner, plan
+from partita.verification import verify
 
 TP = Mesh(tp=2)
 at = Placement.parse
@@ -127,6 +128,27 @@ def test_every_rank_has_its_program() -> None:
         local = lowered.at(coordinates)
         assert local.coordinates == coordinates
         assert local.outputs == captured.program.outputs
+
+
+class Rows(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.arange(24.0).reshape(12, 2) / 24)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.w @ x).square().sum()
+
+
+def test_shards_of_equal_shapes_and_unequal_pieces_have_programs_apart() -> None:
+    # The halves of 4|4|4 are 4|2 and 2|4, which two ranks halve again.
+    pins = {"w": "storage=(S(0), S(0; 4|4|4)); use=(B, B)"}
+    model, x, mesh = Rows(), torch.ones(2, 3), Mesh(dp=2, tp=2)
+    found = plan(model, x, mesh=mesh, options=Options(pins=pins))
+    report = verify(model, x, plan=found)
+    assert report.ok, str(report)
+    lowered = Lowered.of(capture_for(model, found), found, default_rules)
+    upper, _, lower, _ = lowered.of_all()
+    assert upper.graph_module.code != lower.graph_module.code
 
 
 def test_steps_are_those_of_the_plan() -> None:

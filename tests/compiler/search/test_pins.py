@@ -10,6 +10,7 @@ from partita.compiler.errors import BadOptions
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.search.held import Held
 from partita.compiler.search.pins import Pin, check_pin, parse_pin, parse_pins
 
 at = Placement.parse
@@ -24,10 +25,21 @@ MATRIX = TensorType.parse("f32[8, 4]")
         ("(S(0), B) use=(B, B)", Pin(at("(S(0), B)"), at("(B, B)"))),
         ("use=S(1)", Pin(None, at("S(1)"))),
         ("  B  use= B ", Pin(at("B"), at("B"))),
+        ("storage=B", Pin(at("B"))),
+        ("B; use=S(0)", Pin(at("B"), at("S(0)"))),
+        (
+            "storage=(B); gradient=(S(0)); optimizer=(S(0)); use=(B)",
+            Pin(at("B"), at("B"), at("S(0)"), at("S(0)")),
+        ),
+        (
+            "optimizer=(S(0), S(1; 2|2)) gradient = (B, S(1; 2|2));",
+            Pin(None, None, at("(B, S(1; 2|2))"), at("(S(0), S(1; 2|2))")),
+        ),
     ],
 )
-def test_pins_are_storage_and_use(text: str, pin: Pin) -> None:
+def test_pins_are_of_any_of_the_placements(text: str, pin: Pin) -> None:
     assert parse_pin("w", text) == pin
+    assert parse_pin("w", str(pin)) == pin
 
 
 def test_a_placement_pins_as_its_text_does() -> None:
@@ -101,6 +113,29 @@ def test_what_is_stored_is_never_partial() -> None:
         "pin 'w' is illegal: (S(0), P(sum)) cannot be stored; want S or B per axis (a "
         "partial use is 'use=(S(0), P(sum))')"
     )
+
+
+@pytest.mark.parametrize("word", ["gradient", "optimizer"])
+def test_what_is_updated_is_never_partial(word: str) -> None:
+    pin = parse_pin("w", f"{word}=(B, P(sum))")
+    with pytest.raises(BadOptions, match=r"\(B, P\(sum\)\) cannot be stored"):
+        check_pin("w", pin, MATRIX, GRID, stored=True)
+    pin = parse_pin("w", f"{word}=(B, S(2))")
+    with pytest.raises(BadOptions, match="names dim 2, but shape"):
+        check_pin("w", pin, MATRIX, GRID, stored=True)
+
+
+@pytest.mark.parametrize("text", ["use=B; use=B", "(B) storage=(B)"])
+def test_one_placement_is_fixed_once(text: str) -> None:
+    with pytest.raises(BadOptions, match=r"pin 'w': fixes the \w+ twice in"):
+        parse_pin("w", text)
+
+
+def test_gradient_and_optimizer_follow_the_storage() -> None:
+    split, whole = at("S(0)"), at("B")
+    assert Pin(None).held(split) == Held(split, split)
+    assert Pin(whole, optimizer=split).held(whole) == Held(whole, split)
+    assert Pin(whole, gradient=split).held(whole) == Held(split, whole)
 
 
 KNOWN = ("h.0.attn.weight", "h.0.mlp.weight", "h.1.attn.weight", "input_ids")

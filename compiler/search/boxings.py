@@ -1,0 +1,176 @@
+"""The boxings of a plan: what is re-placed, for whom, when, and by which steps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from partita.compiler.cost.boxing import cheapest_steps, step_seconds
+from partita.compiler.cost.step import Step, payload_bytes, step_wire_bytes
+from partita.compiler.hardware.profile import Hardware
+from partita.compiler.ir.again import again_key
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.program import (
+    InputKind,
+    OutputKind,
+    Phase,
+    Value,
+    info,
+    type_of,
+)
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.plan.document import (
+    Boxing,
+    CollectiveTotal,
+    LoweringStep,
+    boxing_key,
+)
+from partita.compiler.plan.uses import storage_key
+from partita.compiler.search.again import Again
+from partita.compiler.search.chosen import Chosen
+from partita.compiler.search.held import Held
+
+
+def boxings_of(
+    chosen: Chosen,
+    held: Mapping[str, Held],
+    again: Collection[str],
+    asked: Again,
+    mesh: Mesh,
+    hardware: Hardware,
+) -> tuple[Boxing, ...]:
+    """Return the boxings of what was chosen.
+
+    Args:
+        chosen: what every node does, what is made again among them.
+        held: how trained parameters are held, by name.
+        again: keys of boxings that are made again for the backward.
+        asked: which others are.
+        mesh: the ranks.
+        hardware: what steps are chosen and priced by.
+    """
+    return _Boxings(chosen, held, again, asked, mesh, hardware).all()
+
+
+def made_twice(boxings: Sequence[Boxing]) -> tuple[str, ...]:
+    """Return the keys of the boxings that are made again."""
+    keys = {boxing.key for boxing in boxings}
+    return tuple(b.key for b in boxings if again_key(b.key) in keys)
+
+
+def collective_totals(
+    boxings: Sequence[Boxing], mesh: Mesh
+) -> tuple[CollectiveTotal, ...]:
+    """Return how often each collective runs along each axis, and on how much."""
+    counts: Counter[tuple[str, str]] = Counter()
+    payloads: Counter[tuple[str, str]] = Counter()
+    for boxing in boxings:
+        for step in boxing.lowering:
+            if step.payload and mesh.sizes[mesh.axis(step.axis)] > 1:
+                counts[step.kind, step.axis] += 1
+                payloads[step.kind, step.axis] += step.payload
+    return tuple(
+        CollectiveTotal(kind, axis, counts[kind, axis], payloads[kind, axis])
+        for kind, axis in sorted(counts)
+    )
+
+
+@dataclass(frozen=True)
+class _Boxings:
+    chosen: Chosen
+    held: Mapping[str, Held]
+    again: Collection[str]
+    asked: Again
+    mesh: Mesh
+    hardware: Hardware
+
+    def all(self) -> tuple[Boxing, ...]:
+        found: list[Boxing] = []
+        for (value, target), users in self.chosen.consumers().items():
+            source = self.chosen.nodes[value.node].signature.results[value.index]
+            assert source is not None
+            if source == target:
+                continue
+            key = boxing_key(info(value.node).key, value.index, target)
+            halves = {phase is Phase.FORWARD for phase in users.values()}
+            wanted = key in self.again or self.asked.has_boxing(value, key, users)
+            if not wanted or len(halves) == 1:
+                found.append(self._boxing(key, value, source, target, tuple(users)))
+                continue
+            for own, in_forward in ((key, True), (again_key(key), False)):
+                part = tuple(
+                    user
+                    for user, phase in users.items()
+                    if (phase is Phase.FORWARD) is in_forward
+                )
+                found.append(self._boxing(own, value, source, target, part))
+        return (*self._entering(), *found)
+
+    def _entering(self) -> Iterator[Boxing]:
+        """Yield what brings parameters from their optimizers to storage."""
+        for node, role in self.chosen.program.placeholders():
+            held = self.held.get(role.name)
+            if role.kind is not InputKind.PARAMETER or held is None:
+                continue
+            value = Value(node, 0)
+            storage = self.chosen.nodes[node].signature.results[0]
+            assert storage is not None
+            if held.optimizer != storage:
+                name = info(node).key
+                key = storage_key(name, storage)
+                made = self._boxing(key, value, held.optimizer, storage, (name,))
+                why = f"updated as {held.optimizer}, stored as {storage}"
+                yield replace(made, why=why)
+
+    def _boxing(
+        self,
+        key: str,
+        value: Value,
+        source: Placement,
+        target: Placement,
+        users: tuple[str, ...],
+    ) -> Boxing:
+        steps = self._steps(type_of(value), source, target, users)
+        return Boxing(
+            key=key,
+            producer=info(value.node).key,
+            index=value.index,
+            source=source,
+            target=target,
+            lowering=tuple(self._lower(value, step) for step in steps),
+            consumers=users,
+            why=f"made as {source}, wanted as {target} by {users[0]}"
+            + (f" and {len(users) - 1} more" if len(users) > 1 else ""),
+        )
+
+    def _steps(
+        self,
+        type_: TensorType,
+        source: Placement,
+        target: Placement,
+        users: tuple[str, ...],
+    ) -> Iterator[Step]:
+        """Yield the cheapest steps; a gradient's pass where it is to be complete."""
+        stops = [source, target]
+        for user in users:
+            kind, _, name = user.partition(":")
+            if kind == OutputKind.GRADIENT and name in self.held:
+                stops = [source, self.held[name].gradient, target]
+        for start, stop in pairwise(stops):
+            yield from cheapest_steps(
+                type_, start, stop, self.mesh, self.hardware
+            ).steps
+
+    def _lower(self, value: Value, step: Step) -> LoweringStep:
+        type_ = type_of(value)
+        return LoweringStep(
+            kind=str(step.kind),
+            axis=self.mesh.names[step.axis],
+            after=step.after,
+            payload=payload_bytes(type_, step, self.mesh),
+            bytes=step_wire_bytes(type_, step, self.mesh),
+            seconds=step_seconds(type_, step, self.mesh, self.hardware),
+        )

@@ -1,0 +1,34 @@
+"""How a trained parameter is held apart from what the step receives of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from partita.compiler.cost.boxing import cheapest_steps
+from partita.compiler.hardware.profile import Hardware
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.tensor_type import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """In which placement its gradient is complete, and in which it is updated.
+
+    The second is that of the parameter itself between steps, of ``.grad`` and of the
+    optimizer's state.
+    """
+
+    gradient: Placement
+    optimizer: Placement
+
+    def seconds(
+        self, type: TensorType, storage: Placement, mesh: Mesh, hardware: Hardware
+    ) -> float:
+        """Return the time of the ways to ``optimizer`` and from it to ``storage``."""
+        ways = ((self.gradient, self.optimizer), (self.optimizer, storage))
+        return sum(
+            cheapest_steps(type, source, target, mesh, hardware).seconds
+            for source, target in ways
+            if source != target
+        )

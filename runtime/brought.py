@@ -1,0 +1,66 @@
+"""Parameters that the step receives in another placement than they are updated in.
+
+What the optimizer updates stays where it is, a shard say; the step is fed a copy that
+collectives make of it. A copy is made at the first need after the parameter changed,
+and kept until it changes again: steps that add up gradients share one. Every rank
+makes the same copies in the same order, since every rank updates its part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from partita.compiler.ir.local_program import LocalProgram
+from partita.compiler.ir.program import InputKind
+from partita.compiler.ir.sbp import Placement
+from partita.runtime.executor import bind_program
+from partita.runtime.feeds import FeedKey, Feeds
+from partita.runtime.groups import Groups
+
+
+class Brought:
+    """The copies of the parameters that ``programs`` bring into the step.
+
+    Args:
+        programs: one per parameter, as ``passes/bring_parameters.py`` writes them.
+        groups: the ranks, bound.
+    """
+
+    def __init__(self, programs: Sequence[LocalProgram], groups: Groups) -> None:
+        self._programs = {_key(p): bind_program(p, groups) for p in programs}
+        self._versions: dict[FeedKey, tuple[int, int]] = {}
+        self._copies: dict[FeedKey, torch.Tensor] = {}
+
+    def feeds(self, state: Mapping[FeedKey, torch.Tensor]) -> Feeds:
+        """Return the copies of what is in ``state``, made anew where that changed."""
+        for key, program in self._programs.items():
+            version = _version_of(state[key])
+            if self._versions.get(key) != version:
+                self._copies.pop(key, None)  # not both at once
+                (copy,) = program.run({key: state[key]})
+                assert copy is not None
+                self._copies[key], self._versions[key] = copy, version
+        return self._copies
+
+
+def _version_of(tensor: torch.Tensor) -> tuple[int, int]:
+    """Return what changes with the values: how often they did, and where they are."""
+    return tensor._version, tensor.data_ptr()
+
+
+def held_placements(programs: Sequence[LocalProgram]) -> dict[str, Placement]:
+    """Return in which placement the parameters are that ``programs`` bring."""
+    found: dict[str, Placement] = {}
+    for program in programs:
+        (placement, *_) = program.input_placements
+        assert placement is not None
+        found[_key(program)[1]] = placement
+    return found
+
+
+def _key(program: LocalProgram) -> FeedKey:
+    role = program.inputs[0]
+    assert role.kind is InputKind.PARAMETER
+    return role.kind, role.name
