@@ -60,10 +60,14 @@ class _Need(NamedTuple):
 
 
 class _Choice(NamedTuple):
-    """Which makers work again, and of which the backward needs what they make."""
+    """Which makers work again, and of which the backward needs what they make.
+
+    ``is_over`` where no choice holds so little.
+    """
 
     again: dict[int, bool]
     needed: dict[int, bool]
+    is_over: bool = False
 
 
 def choose_keeping(held: Holdings, limit: int, time_limit_s: float) -> Keeping:
@@ -92,6 +96,8 @@ class _Chooser:
             # A moment that comes again held more than its row knows of.
             if moment not in limits:
                 limits[moment] = float(self.limit)
+            elif choice.is_over:
+                break
             elif is_small:
                 refused.append(choice)
             else:
@@ -161,7 +167,7 @@ class _Chooser:
 
         What is needed when follows from the choice, unless it is given.
         """
-        again, needed = choice
+        again, needed = choice.again, choice.needed
         change = np.zeros(self.held.num_calls + 2)
         if needs is None:
             needs = self._needs(lambda _, user: again[user] and needed[user])
@@ -251,4 +257,5 @@ class _Chooser:
         return _Choice(
             {maker: bool(solution[i] > 0.5) for maker, i in number.items()},
             {maker: bool(solution[count + i] > 0.5) for maker, i in number.items()},
+            bool(solution[over] > 1e-6),
         )
