@@ -4,13 +4,19 @@ What the optimizer updates stays where it is, a shard say; the step is fed a cop
 collectives make of it. A copy is made at the first need after the parameter changed,
 and kept until it changes again: steps that add up gradients share one. Every rank
 makes the same copies in the same order, since every rank updates its part.
+
+A parameter changed when an optimizer that has it made a step (fused ones leave torch's
+version counter as it is), when the counter moved, or when its memory is another.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.program import InputKind
@@ -32,10 +38,14 @@ class Brought:
         self._programs = {_key(p): bind_program(p, groups) for p in programs}
         self._versions: dict[FeedKey, tuple[int, int]] = {}
         self._copies: dict[FeedKey, torch.Tensor] = {}
+        self._keys: dict[int, FeedKey] = {}
+        if programs:
+            self._watch_optimizers()
 
     def feeds(self, state: Mapping[FeedKey, torch.Tensor]) -> Feeds:
         """Return the copies of what is in ``state``, made anew where that changed."""
         for key, program in self._programs.items():
+            self._keys[id(state[key])] = key
             version = _version_of(state[key])
             if self._versions.get(key) != version:
                 self._copies.pop(key, None)  # not both at once
@@ -43,6 +53,24 @@ class Brought:
                 assert copy is not None
                 self._copies[key], self._versions[key] = copy, version
         return self._copies
+
+    def _watch_optimizers(self) -> None:
+        """Have every optimizer's step make the copies of its parameters old."""
+        this = weakref.ref(self)
+
+        def stepped(optimizer: Optimizer, *_: Any) -> None:
+            brought = this()
+            if brought is not None:
+                brought._note_step(optimizer)
+
+        weakref.finalize(self, register_optimizer_step_post_hook(stepped).remove)
+
+    def _note_step(self, optimizer: Optimizer) -> None:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                key = self._keys.get(id(parameter))
+                if key is not None:
+                    self._versions.pop(key, None)
 
 
 def _version_of(tensor: torch.Tensor) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from math import inf
 
 import numpy as np
@@ -119,14 +120,25 @@ class _Builder:
         for number, node in enumerate(self.nodes):
             if not node.choices:
                 raise NoSolution(f"{node.key}: no signature is left to choose from")
-            seconds = [choice.seconds for choice in node.choices]
-            cost = np.array(seconds, dtype=np.float64) * len(self.fold.members[number])
+            cost = self._seconds(number)
             model.add_variable(number, cost, np.arange(len(cost), dtype=np.int64))
         for name, shared in enumerate(self.fold.shared):
             self._add(name, shared)
         for tie in self.fold.ties:
             self._tie(tie)
         return model
+
+    def _seconds(self, number: int) -> Floats:
+        """Return the seconds per choice of all nodes of a class together."""
+        members = (self.problem.nodes[node] for node in self.fold.members[number])
+        counts = Counter(id(node.choices) for node in members)
+        total: Floats = np.zeros(len(self.nodes[number].choices))
+        for node in self.fold.members[number]:
+            choices = self.problem.nodes[node].choices
+            count = counts.pop(id(choices), 0)
+            if count:
+                total += count * np.array([choice.seconds for choice in choices])
+        return total
 
     def _add(self, name: int, shared: Shared) -> None:
         type_ = self.nodes[shared.source].result_types[shared.result]

@@ -10,6 +10,7 @@ from torch import fx
 from partita.compiler.capture.capture import Captured
 from partita.compiler.capture.fingerprint import fingerprint, print_constants
 from partita.compiler.cost.memory import timeline
+from partita.compiler.errors import BadOptions
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.again import needed_again
 from partita.compiler.ir.mesh import Mesh
@@ -158,7 +159,22 @@ class _Decider:
                 pin = self.posed.pins.get(role.name, Pin(None))
                 known = self.found.held.get(role.name)
                 found[role.name] = known or pin.held(storage)
+        self._check_shared(found)
         return found
+
+    def _check_shared(self, held: Mapping[str, Held]) -> None:
+        """Check that parameters of one gradient tensor want it completed alike."""
+        first: dict[tuple[Value, Placement], str] = {}
+        for node, role in self.program.results():
+            if role.kind is OutputKind.GRADIENT:
+                way = value_of(node), held[role.name].optimizer
+                known = first.setdefault(way, role.name)
+                if held[known].gradient != held[role.name].gradient:
+                    raise BadOptions(
+                        f"pins of {known!r} and {role.name!r}: they have one gradient, "
+                        f"which is pinned to {held[known].gradient} and to "
+                        f"{held[role.name].gradient}; pin it to one of them"
+                    )
 
     def _with_held(self, chosen: Chosen) -> Chosen:
         """Return ``chosen`` with gradients that leave as the optimizer takes them."""

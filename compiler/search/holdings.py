@@ -40,6 +40,7 @@ class Holding:
         sources: the holdings that are needed to make it again.
         forward: the last call of the forward that uses it.
         backward: the calls of the backward that use it.
+        is_copy: whether a boxing makes it.
     """
 
     keys: list[str]
@@ -50,6 +51,7 @@ class Holding:
     sources: list[int]
     forward: int
     backward: list[int] = field(default_factory=list[int])
+    is_copy: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,10 +115,12 @@ class _Finder:
                 self._leave(index, time, item.kind is OutputKind.GRADIENT)
             elif item in roles:
                 role = roles[item]
-                num_bytes = self._bytes((index, 0), self._made((index, 0)))
-                is_trained = role.kind is InputKind.PARAMETER and role.name in trained
-                state += num_bytes * (1 + moments if is_trained else 1)
-                if is_trained:
+                stored = self._made((index, 0))
+                state += self._bytes((index, 0), stored)
+                if role.kind is InputKind.PARAMETER and role.name in trained:
+                    held = self.posed.held(role.name, stored)
+                    num_bytes = self._bytes((index, 0), held.optimizer)
+                    state += num_bytes * (moments + (held.optimizer != stored))
                     updated.append(num_bytes)
                 self.of_value[index, 0] = self._new(
                     info(item).key, 0, -1, float("inf"), []
@@ -177,6 +181,7 @@ class _Finder:
                 seconds = self.posed.problem.box_seconds(type_, made, want)
                 num_bytes = self._bytes(value, want)
                 self.copies[copy] = self._new(key, num_bytes, time, seconds, [at])
+                self.found[self.copies[copy]].is_copy = True
             self._note(at, time, in_backward)
             at = self.copies[copy]
         self._note(at, time, in_backward)

@@ -7,6 +7,7 @@ A *maker* is a call or a boxing of the forward. As an integer program:
     needed[m] = 1           where backward uses it
     needed[s] >= again[m]   for every source s of m
     again[m] <= needed[m]
+    again[s] + needed[c] - again[c] <= 1   a copy c of what is made again is, too
     over >= 0               what the limit is exceeded by, where nothing keeps to it
     minimize  sum seconds[m] * again[m] + (very much) * over
     for moments t:  sum of what is held at t <= limit + over
@@ -29,12 +30,13 @@ import numpy as np
 import numpy.typing as npt
 
 from partita.compiler.search.holdings import Holding, Holdings
+from partita.compiler.search.parts import Clock
 
 Floats = npt.NDArray[np.float64]
 
 _GAP = 1e-4
-_MOST_ROUNDS = 40
-_FEW = 40  # makers, of which choices that hold too much are ruled out one by one
+_MOST_ROUNDS = 60
+_MOST_REFUSED = 20  # choices ruled out one by one; then a row's limit is lowered
 _VERY_MUCH = 1e3  # times all seconds, for exceeding the limit by all that is held
 
 
@@ -70,16 +72,16 @@ class _Choice(NamedTuple):
     is_over: bool = False
 
 
-def choose_keeping(held: Holdings, limit: int, time_limit_s: float) -> Keeping:
-    """Return the cheapest way found to hold no more than ``limit`` bytes."""
-    return _Chooser(held, limit, time_limit_s).choose()
+def choose_keeping(held: Holdings, limit: int, clock: Clock) -> Keeping:
+    """Return the cheapest way found in time to hold no more than ``limit`` bytes."""
+    return _Chooser(held, limit, clock).choose()
 
 
 class _Chooser:
-    def __init__(self, held: Holdings, limit: int, time_limit_s: float) -> None:
+    def __init__(self, held: Holdings, limit: int, clock: Clock) -> None:
         self.held = held
         self.limit = limit
-        self.time_limit_s = time_limit_s
+        self.clock = clock
 
     def choose(self) -> Keeping:
         nothing = dict.fromkeys(self.makers, False)
@@ -88,9 +90,8 @@ class _Chooser:
         best = self._keeping(choice, live)
         limits: dict[int, float] = {}
         refused: list[_Choice] = []
-        is_small = len(self.makers) <= _FEW
-        for _ in range(_MOST_ROUNDS * (10 if is_small else 1)):
-            if best.peak_bytes <= self.limit:
+        for _ in range(_MOST_ROUNDS):
+            if best.peak_bytes <= self.limit or self.clock.left_s <= 0:
                 break
             moment, surplus = int(live.argmax()), float(live.max()) - self.limit
             # A moment that comes again held more than its row knows of.
@@ -98,7 +99,7 @@ class _Chooser:
                 limits[moment] = float(self.limit)
             elif choice.is_over:
                 break
-            elif is_small:
+            elif len(refused) < _MOST_REFUSED:
                 refused.append(choice)
             else:
                 limits[moment] -= surplus
@@ -214,7 +215,7 @@ class _Chooser:
         for option, value in (
             ("output_flag", False),
             ("mip_rel_gap", _GAP),
-            ("time_limit", self.time_limit_s),
+            ("time_limit", max(self.clock.left_s, 0.1)),
             ("threads", 1),
         ):
             highs.setOptionValue(option, value)
@@ -232,6 +233,9 @@ class _Chooser:
             needed = [own, *(number[source] for source in self._sources(maker))]
             for source in needed:
                 highs.addRow(-inf, 0.0, 2, [own, count + source], [1.0, -1.0])
+            for source in self._sources(maker) if self.makers[maker][0].is_copy else ():
+                columns = [number[source], count + own, own]
+                highs.addRow(-inf, 1.0, 3, columns, [1.0, 1.0, -1.0])
         everything = _Choice(
             dict.fromkeys(number, True),
             {maker: self._is_used(maker) for maker in number},

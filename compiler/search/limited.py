@@ -51,12 +51,14 @@ class LimitedSearch:
 
     Attributes:
         posed: the problem.
+        free: its fastest assignment without a limit.
         optimizer: what holds moments of every parameter.
         clock: when to end.
         moments: the calls at which memory has been short so far.
     """
 
     posed: Posed
+    free: Solution
     optimizer: str
     clock: Clock
     moments: list[int] = field(default_factory=list[int])
@@ -69,13 +71,6 @@ class LimitedSearch:
     def fold(self) -> Fold:
         """The problem's repeated blocks."""
         return Fold.of(self.posed.problem)
-
-    @cached_property
-    def free(self) -> Solution:
-        """The fastest assignment of all."""
-        return solve(
-            self.posed.problem, _SHARE * max(self.clock.left_s, 1.0), fold=self.fold
-        )
 
     def run(self, limit: int) -> Limited:
         """Return the fastest assignment found that holds at most ``limit`` bytes."""
@@ -128,8 +123,8 @@ class LimitedSearch:
 
     def _keep(self, solution: Solution, limit: int) -> Limited:
         """Choose what to make again of an assignment."""
-        time_s = min(_KEEPING_S, max(self.clock.left_s, 1.0))
-        keeping = choose_keeping(self._held_by(solution), limit, time_s)
+        clock = Clock.of(min(_KEEPING_S, max(self.clock.left_s, 1.0)))
+        keeping = choose_keeping(self._held_by(solution), limit, clock)
         seconds = cost_of(self.posed.problem, solution.choices) + keeping.seconds
         return Limited(solution, keeping, seconds, keeping.peak_bytes <= limit)
 

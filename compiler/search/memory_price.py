@@ -71,11 +71,15 @@ class MemoryPrice:
                     copies[index, result] = rates[value]
             role = roles.get(item)
             if role is not None:
-                tensors = 1
-                if role.kind is InputKind.PARAMETER and role.name in trained:
-                    tensors += 1 + moments_of(self.optimizer)
-                own = [seconds_per_byte * tensors]
-            again = role is None and info(item).phase is Phase.FORWARD
+                is_trained = role.kind is InputKind.PARAMETER and role.name in trained
+                pin = self.posed.pins.get(role.name) if is_trained else None
+                key = id(node.choices), is_trained, pin
+                if key not in known:
+                    name = role.name if is_trained else None
+                    known[key] = self._stored(node, name, seconds_per_byte)
+                nodes.append(replace(node, choices=known[key]))
+                continue
+            again = info(item).phase is Phase.FORWARD
             key = id(node.choices), tuple(own), again
             if key not in known:
                 known[key] = self._charged(node, own, again)
@@ -85,6 +89,26 @@ class MemoryPrice:
             nodes=tuple(nodes),
             copies=CopyPrices(copies, tuple(in_backward)),
         )
+
+    def _stored(
+        self, node: SearchNode, trained: str | None, rate: float
+    ) -> tuple[Choice, ...]:
+        """Charge what enters, with what is held of it if it is trained."""
+        if not rate:
+            return node.choices
+        mesh = self.posed.problem.mesh
+        (type_,) = node.result_types
+        assert type_ is not None
+        found: list[Choice] = []
+        for choice in node.choices:
+            stored = made_placement(choice, 0)
+            num_bytes = held_bytes(type_, stored, mesh)
+            if trained is not None:
+                held = self.posed.held(trained, stored).optimizer
+                tensors = 1 + moments_of(self.optimizer) + (held != stored)
+                num_bytes += tensors * held_bytes(type_, held, mesh)
+            found.append(Choice(choice.signature, choice.seconds + rate * num_bytes))
+        return tuple(found)
 
     def _charged(
         self, node: SearchNode, rates: Sequence[float], again: bool

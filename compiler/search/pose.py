@@ -36,6 +36,7 @@ from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.signature import Signature
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.candidates import Candidates
+from partita.compiler.search.held import Held
 from partita.compiler.search.pins import Pin, check_pin, parse_pins
 from partita.compiler.search.problem import (
     Choice,
@@ -64,6 +65,10 @@ class Posed:
     items: tuple[Item, ...]
     candidates: Candidates
     pins: Mapping[str, Pin] = field(default_factory=dict[str, Pin])
+
+    def held(self, name: str, storage: Placement) -> Held:
+        """Return how the trained parameter ``name`` is held if it is stored so."""
+        return self.pins.get(name, Pin(None)).held(storage)
 
     def index(self, item: Item) -> int:
         """Return the position of a node or output."""

@@ -24,8 +24,8 @@ class Options:
         loss: computes the scalar loss from the model's outputs; ``None`` where the
             model returns it, or an output with ``.loss``.
         hardware: the name of a shipped profile, the path of one's own, or a profile.
-        memory: the most that one rank may use, e.g. ``"24GiB"``, or bytes. The plan
-            is refused where its prediction exceeds it.
+        memory: the most that one rank may use, e.g. ``"24GiB"``, or bytes. The
+            search finds placements and what to recompute that keep to it.
         optimizer: what ``predicted`` reckons with: ``"sgd"``, ``"adam"``, ``"adamw"``.
         train: plan the backward too; otherwise the model is for inference.
         microbatches: into how many parts a batch is cut in time; 1 is what this version

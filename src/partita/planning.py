@@ -36,7 +36,7 @@ from partita.rules_for import rules_for
 from partita.version import __version__
 
 ALIKE = "equal blocks alike"
-"""Says in a plan that the optimum is that of plans in which layers do not differ."""
+"""Says in a plan that it is compared with those alone whose equal blocks are alike."""
 
 WITHIN = "within the memory limit"
 """Says in a plan that it is the fastest found, not of all, that the limit allows."""
@@ -150,6 +150,7 @@ class _Search:
     planner: Planner
     clock: Clock
     ways: list[str] = field(default_factory=list[str])
+    fastest: tuple[Posed, Solution] | None = None
     limited: LimitedSearch | None = None
     again: frozenset[str] = frozenset()
     fits: bool = True
@@ -189,38 +190,46 @@ class _Search:
             if allowed is not None and posed.problem.mesh == planner.mesh:
                 solved.append(self._within(posed, allowed))
             else:
-                limit_s = max(self.clock.left_s, 0.01) / steps
-                fold = Fold.of(posed.problem)
-                solved.append(solve(posed.problem, limit_s, fold=fold))
-                self._note_fold(fold)
+                solved.append(self._free(posed, steps))
             return solved[-1].choices
 
         posed, choices = planner.choose(choose)
         last = solved[-1]
-        is_compared = not {"axis by axis", WITHIN} & set(self.ways)
+        asked = planner.options.recompute
+        is_compared = not ({"axis by axis", WITHIN} & set(self.ways) or asked)
+        status = f"{last.status}, {ALIKE}" if ALIKE in self.ways else last.status
         result = SearchResult(
             ", ".join([last.solver, *self.ways]),
-            last.status if is_compared else "not compared with all",
+            status if is_compared else "not compared with all",
             last.gap if is_compared else None,
             time.perf_counter() - self.started,
         )
-        asked = planner.options.recompute
         return planner.decide(Found(choices, result, self.again, asked), posed)
+
+    def _free(self, posed: Posed, steps: int) -> Solution:
+        """Return the fastest assignment; with a limit, half of the time is for that."""
+        share = steps if self.planner.limit is None else 2 * steps
+        fold = Fold.of(posed.problem)
+        if fold.has_classes and ALIKE not in self.ways:
+            self.ways.append(ALIKE)
+        found = solve(posed.problem, max(self.clock.left_s, 0.01) / share, fold=fold)
+        self.fastest = posed, found
+        return found
 
     def _within(self, posed: Posed, allowed: int) -> Solution:
         if self.limited is None or self.limited.posed is not posed:
+            known, free = self.fastest or (None, None)
+            if free is None or known is not posed:
+                free = self._free(posed, 1)
             optimizer = self.planner.options.optimizer
-            self.limited = LimitedSearch(posed, optimizer, self.clock)
+            self.limited = LimitedSearch(posed, free, optimizer, self.clock)
         found = self.limited.run(allowed)
         self.again, self.fits = found.keeping.again, found.fits
         if found.solution is not self.limited.free or found.keeping.again:
             self.ways.append(WITHIN)
-        self._note_fold(self.limited.fold)
-        return found.solution
-
-    def _note_fold(self, fold: Fold) -> None:
-        if fold.has_classes and ALIKE not in self.ways:
+        if self.limited.fold.has_classes and ALIKE not in self.ways:
             self.ways.append(ALIKE)
+        return found.solution
 
 
 def plan(
@@ -263,10 +272,16 @@ def plan(
     captured = capture(model, args, kwargs, loss=options.loss, train=options.train)
     options = replace(options, rules=rules_for(captured.program, options.rules))
     meshes = _meshes(devices) if mesh is None else [mesh]
-    plans = [
-        Planner(captured, type(model).__name__, tried, options).search()
-        for tried in meshes
-    ]
+    plans: list[Plan] = []
+    refusals: list[NoSolution] = []
+    for tried in meshes:
+        planner = Planner(captured, type(model).__name__, tried, options)
+        try:
+            plans.append(planner.search())
+        except NoSolution as refusal:
+            refusals.append(refusal)
+    if not plans:
+        raise refusals[-1]
     return min(plans, key=lambda found: found.predicted.seconds)
 
 

@@ -8,6 +8,12 @@ from tests.models.zoo import ZOO
 from partita.compiler.capture.capture import capture
 from partita.compiler.errors import NoSolution
 from partita.compiler.ir.mesh import Mesh
+from partita.compiler.plan.document import SearchResult
+from partita.compiler.search.decide import Found
+from partita.compiler.search.holdings import find_holdings
+from partita.compiler.search.limited import LimitedSearch
+from partita.compiler.search.parts import Clock
+from partita.compiler.search.solver import solve
 from partita.options import Options
 from partita.planning import Planner
 from partita.verification import Verifier
@@ -59,3 +65,40 @@ def test_a_limit_below_all_plans_says_the_least_that_was_found() -> None:
     options = Options(memory=1000)
     with pytest.raises(NoSolution, match=r"limit is 1000 B .* needs less than \d"):
         Planner(captured, "mlp", Mesh(tp=2), options).search()
+
+
+@pytest.mark.parametrize(
+    "pin",
+    [
+        "storage=(B); gradient=(B); optimizer=(S(0)); use=(B)",
+        "storage=(S(0)); use=(B)",
+        "(B)",
+    ],
+)
+def test_the_search_counts_state_as_the_plan_does(pin: str) -> None:
+    model, args, kwargs = ZOO["mlp"]()
+    captured = capture(model, args, kwargs)
+    pins = {name: pin for name, p in model.named_parameters() if p.ndim == 2}
+    planner = Planner(captured, "mlp", Mesh(dp=2), Options(pins=pins))
+    free = solve(planner.posed.problem, 60)
+    held = find_holdings(planner.posed, free.choices, "adamw")
+    at_start = planner.search().memory().by_category(0)
+    assert held.state_bytes == sum(at_start.values())
+
+
+@pytest.mark.parametrize(
+    "name", ["gpt2", pytest.param("resnet", marks=pytest.mark.slow)]
+)
+def test_the_seconds_of_the_search_are_those_of_the_plan(name: str) -> None:
+    model, args, kwargs = ZOO[name]()
+    captured = capture(model, args, kwargs)
+    planner = Planner(captured, name, Mesh(tp=2), Options())
+    free = solve(planner.posed.problem, 60)
+    search = LimitedSearch(planner.posed, free, "adamw", Clock.of(60))
+    top = search.run(1 << 40).keeping.peak_bytes
+    found = search.run(int(0.6 * top))
+    assert found.keeping.again
+    result = SearchResult("", "", None, 0.0)
+    decided = planner.decide(Found(found.solution.choices, result, found.keeping.again))
+    assert decided.predicted.seconds == pytest.approx(found.seconds, rel=1e-9)
+    assert set(decided.recompute) <= found.keeping.again

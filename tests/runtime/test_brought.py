@@ -66,6 +66,11 @@ def with_optimizer(parameter: nn.Parameter) -> None:
     torch.optim.SGD([parameter], lr=1.0).step()
 
 
+def with_fused_optimizer(parameter: nn.Parameter) -> None:
+    parameter.grad = torch.ones(3)
+    torch.optim.SGD([parameter], lr=1.0, fused=True).step()
+
+
 def by_loading(parameter: nn.Parameter) -> None:
     with torch.no_grad():
         parameter.copy_(torch.zeros(3))
@@ -75,7 +80,9 @@ def in_another_place(parameter: nn.Parameter) -> None:
     parameter.data = torch.zeros(3)
 
 
-@pytest.mark.parametrize("change", [with_optimizer, by_loading, in_another_place])
+@pytest.mark.parametrize(
+    "change", [with_optimizer, with_fused_optimizer, by_loading, in_another_place]
+)
 def test_only_what_changed_is_brought_again(
     change: Callable[[nn.Parameter], None],
 ) -> None:

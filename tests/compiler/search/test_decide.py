@@ -10,9 +10,11 @@ import torch
 from tests.compiler.capture import small_models as small
 from tests.compiler.search.hand_made import machine, planner
 from tests.models import zoo
+from torch import nn
 
 from partita.compiler.capture.fingerprint import fingerprint
 from partita.compiler.cost.timeline import Category
+from partita.compiler.errors import BadOptions
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import InputKind, info
@@ -146,6 +148,31 @@ def test_parameters_have_their_placements() -> None:
     assert up.placements.use == at("B")
     assert up.placements.gradient == up.placements.optimizer == at("S(0)")
     assert plan.parameters["down.weight"].placements.storage == at("S(1)")
+
+
+class Sum(nn.Module):
+    """Two parameters with one gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Parameter(torch.randn(4, 4))
+        self.b = nn.Parameter(torch.randn(4, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x @ (self.a + self.b)).square().sum()
+
+
+def test_one_gradient_is_completed_in_one_way() -> None:
+    pins = {
+        "a": "storage=(B); gradient=(S(0)); optimizer=(B)",
+        "b": "storage=(B); gradient=(S(1)); optimizer=(B)",
+    }
+    with pytest.raises(BadOptions, match=r"'a' and 'b': they have one gradient"):
+        planner(Sum(), torch.randn(4, 4), mesh=TP, pins=pins).search()
+    apart = {"a": "S(0)", "b": "S(1)"}
+    plan = planner(Sum(), torch.randn(4, 4), mesh=TP, pins=apart).search()
+    assert plan.parameters["a"].placements.gradient == at("S(0)")
+    assert plan.parameters["b"].placements.gradient == at("S(1)")
 
 
 def test_what_is_not_trained_has_no_gradient() -> None:

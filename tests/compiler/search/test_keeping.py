@@ -11,6 +11,7 @@ import pytest
 
 from partita.compiler.search.holdings import Holding, Holdings
 from partita.compiler.search.keeping import Keeping, choose_keeping
+from partita.compiler.search.parts import Clock
 
 STATE = 10
 
@@ -100,10 +101,10 @@ def check_claims(held: Holdings, found: Keeping) -> None:
 def test_with_room_all_is_kept() -> None:
     held = chain(4)
     room = simulated_peak(held, frozenset())
-    found = choose_keeping(held, room, 10.0)
+    found = choose_keeping(held, room, Clock.of(60))
     check_claims(held, found)
     assert not found.again
-    tight = choose_keeping(held, room - 1, 10.0)
+    tight = choose_keeping(held, room - 1, Clock.of(60))
     check_claims(held, tight)
     assert len(tight.again) == 1
     assert tight.peak_bytes < room
@@ -114,7 +115,7 @@ def test_the_cheapest_way_that_fits(seed: int) -> None:
     held = tangle(seed)
     peaks = sorted({simulated_peak(held, again) for again in subsets(held)})
     for limit in peaks[:: max(1, len(peaks) // 4)]:
-        found = choose_keeping(held, limit, 10.0)
+        found = choose_keeping(held, limit, Clock.of(60))
         check_claims(held, found)
         assert found.peak_bytes <= limit
         assert found.seconds == best_of_all(held, limit)
@@ -122,6 +123,6 @@ def test_the_cheapest_way_that_fits(seed: int) -> None:
 
 def test_where_nothing_fits_the_least_is_said() -> None:
     held = chain(5)
-    found = choose_keeping(held, 1, 10.0)
+    found = choose_keeping(held, 1, Clock.of(60))
     check_claims(held, found)
     assert found.peak_bytes == min(simulated_peak(held, a) for a in subsets(held))

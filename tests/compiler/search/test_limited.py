@@ -13,6 +13,7 @@ from partita.compiler.search.limited import LimitedSearch
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import cost_of
+from partita.compiler.search.solver import solve
 
 
 class Layers(nn.Module):
@@ -28,6 +29,11 @@ class Layers(nn.Module):
         return x.square().mean()
 
 
+def limited(posed: Posed, optimizer: str = "adamw") -> LimitedSearch:
+    free = solve(posed.problem, 60)
+    return LimitedSearch(posed, free, optimizer, Clock.of(60))
+
+
 def posed_layers(mesh: Mesh) -> Posed:
     hardware = machine(flops_per_s=1e8, bytes_per_s=1e6)
     return planner(Layers(), torch.randn(64, 32), mesh=mesh, hardware=hardware).posed
@@ -35,7 +41,7 @@ def posed_layers(mesh: Mesh) -> Posed:
 
 def test_what_is_held_counts_every_tensor_once() -> None:
     posed = posed_layers(Mesh(tp=1))
-    search = LimitedSearch(posed, "adamw", Clock.of(60))
+    search = limited(posed, "adamw")
     held = find_holdings(posed, search.free.choices, "adamw")
     weights = 3 * (32 * 32 + 32) * 4
     inputs = 64 * 32 * 4
@@ -49,7 +55,7 @@ def test_what_is_held_counts_every_tensor_once() -> None:
 @pytest.mark.parametrize("mesh", [Mesh(tp=2), Mesh(dp=2, tp=2)], ids=str)
 def test_less_room_costs_time_and_is_kept_to(mesh: Mesh) -> None:
     posed = posed_layers(mesh)
-    search = LimitedSearch(posed, "adamw", Clock.of(60))
+    search = limited(posed, "adamw")
     free = search.run(1 << 40)
     assert not free.keeping.again
     assert free.solution is search.free
@@ -65,7 +71,7 @@ def test_less_room_costs_time_and_is_kept_to(mesh: Mesh) -> None:
 
 
 def test_where_nothing_fits_it_says_so() -> None:
-    search = LimitedSearch(posed_layers(Mesh(tp=2)), "adamw", Clock.of(60))
+    search = limited(posed_layers(Mesh(tp=2)), "adamw")
     found = search.run(100)
     assert not found.fits
     assert found.keeping.peak_bytes > 100
@@ -75,6 +81,6 @@ def test_where_nothing_fits_it_says_so() -> None:
 def test_a_limit_above_the_peak_gives_the_optimum(seed: int) -> None:
     model = RandomModel(seed, 6)
     posed = planner(model, model.inputs(), mesh=Mesh(tp=2)).posed
-    search = LimitedSearch(posed, "sgd", Clock.of(60))
+    search = limited(posed, "sgd")
     peak = search.run(1 << 40).keeping.peak_bytes
     assert search.run(peak).seconds == search.free.seconds
