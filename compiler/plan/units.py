@@ -56,6 +56,22 @@ def parse_bytes(text: str | int) -> int:
     return int(number * sizes[unit])
 
 
+def parse_seconds(text: str) -> float:
+    """Read a time: ``1ms``, ``20 us``, ``0.5s``.
+
+    >>> parse_seconds("2ms"), parse_seconds(" 1e-06s")
+    (0.002, 1e-06)
+
+    Raises:
+        BadOptions: when the text is no time.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?(?:e-?\d+)?)\s*(s|ms|us)\s*", text)
+    if match is None or float(match[1]) <= 0:
+        raise BadOptions(f"{text.strip()!r} is no time; want e.g. '1ms', in s, ms, us")
+    sizes = {unit: size for size, unit in _SECONDS}
+    return float(match[1]) * sizes[match[2]]
+
+
 def printable(text: str) -> str:
     r"""Return ``text`` with what a terminal could obey written as escapes.
 

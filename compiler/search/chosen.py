@@ -97,14 +97,16 @@ def read_choices(program: Program, posed: Posed, choices: Sequence[int]) -> Chos
         others = _alternatives(posed, prices, index, number)
         if item.op != "call_function":
             found[node.key] = ChosenNode(
-                choice.signature, choice.seconds, alternatives=others
+                choice.signature,
+                choice.seconds - choice.broken_s,
+                alternatives=others,
             )
             continue
         priced = _priced(posed, item, choice)
         flops = flops_of(posed.candidates.read[item][1], {})
         if not priced.parts:
             found[node.key] = ChosenNode(
-                choice.signature, choice.seconds, flops, priced.ways, others
+                choice.signature, priced.choice.seconds, flops, priced.ways, others
             )
             continue
         expansion = expansions[node.key] = posed.candidates.expansion_of(
@@ -121,7 +123,11 @@ def read_choices(program: Program, posed: Posed, choices: Sequence[int]) -> Chos
 
 
 def _priced(posed: Posed, item: fx.Node, choice: Choice) -> Priced:
-    return next(p for p in posed.candidates.of_call(item) if p.choice is choice)
+    return next(
+        priced
+        for priced in posed.candidates.of_call(item)
+        if priced.choice.signature == choice.signature
+    )
 
 
 def _parts(
@@ -143,9 +149,13 @@ def _alternatives(
     posed: Posed, prices: Alternatives, index: int, chosen: int
 ) -> tuple[Alternative, ...]:
     choices = posed.problem.nodes[index].choices
+    broken_s = choices[chosen].broken_s
     found = [
-        Alternative(choices[other].signature, delta)
+        Alternative(
+            choices[other].signature, delta - choices[other].broken_s + broken_s
+        )
         for other, delta in prices.of_node(index)
         if other != chosen and delta < float("inf")
     ]
+    found.sort(key=lambda alternative: alternative.seconds)
     return tuple(found[:_MOST_ALTERNATIVES])

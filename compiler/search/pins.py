@@ -1,7 +1,7 @@
-"""Pins: placements that the user fixes before the search.
+"""Pins: placements that the user asks for, and what they say of one thing.
 
-A pin names a parameter, buffer, input or node. For a parameter it may fix each of its
-placements (``ParameterPlacements``), in any order:
+For a parameter a pin may fix each of its placements (``ParameterPlacements``), in any
+order:
 
     ``"storage=(B); gradient=(S(0)); optimizer=(S(0)); use=(B)"``
 
@@ -11,38 +11,62 @@ every axis holds through transposes and other views too. An input's pin says how
 enters: dims that it splits stay split on their way (split_inputs.py), of what is ``B``
 a use may still take a slice, which is free of communication. For a node a pin fixes
 the placement of its (first) result.
+
+In place of the storage, or of a node's placement, a scope may stand: ``"on tp"`` asks
+that the thing is split along that axis of the mesh, by whichever of its dims; several
+axes go with commas. A parameter that is to be used so too has a ``use`` beside.
+
+A pin with a price is soft: ``"(S(0), B) ~ 1ms"`` may be broken, at that many seconds a
+step for the thing that it names, and for each op that takes it in another placement
+than the ``use`` that it asks for. The price decides, and is no part of what a plan is
+predicted to take.
+
+Which things a pin names, by name or by pattern, pin_names.py knows.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from difflib import get_close_matches
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from partita.compiler.errors import BadOptions, BadPlacement
 from partita.compiler.ir.layout import check_placement
 from partita.compiler.ir.mesh import Mesh
-from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.sbp import Placement, Split
 from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.plan.units import parse_seconds
 from partita.compiler.search.held import Held
 
 _WORD = re.compile(r"(storage|gradient|optimizer|use)\s*=")
+_SCOPE = re.compile(r"on\s+(\w+(?:\s*,\s*\w+)*)")
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """What is fixed for one name: its own placement, and for a parameter the others.
+    """What is asked for one thing: its own placement, and for a parameter the others.
+
+    Attributes:
+        placement: of a node's first result, or in which something enters.
+        use: in which every op takes it.
+        gradient: in which a parameter's gradient is complete.
+        optimizer: in which a parameter is updated.
+        on: axes along which it is split, in place of ``placement``.
+        price_s: what breaking it costs, per step; ``None`` where it must hold.
 
     >>> pin = Pin(None, use=Placement.parse("B"), optimizer=Placement.parse("S(0)"))
     >>> str(pin), parse_pin("w", str(pin)) == pin
     ('optimizer=(S(0),); use=(B,)', True)
+    >>> str(parse_pin("w", "on dp, tp ~ 2ms"))
+    'on dp, tp ~ 0.002s'
     """
 
     placement: Placement | None
     use: Placement | None = None
     gradient: Placement | None = None
     optimizer: Placement | None = None
+    on: tuple[str, ...] = ()
+    price_s: float | None = None
 
     def __str__(self) -> str:
         entries = {
@@ -51,16 +75,44 @@ class Pin:
             "optimizer": self.optimizer,
             "use": self.use,
         }
-        return "; ".join(f"{word}={p}" for word, p in entries.items() if p is not None)
+        parts = [f"on {', '.join(self.on)}"] if self.on else []
+        parts += [f"{word}={p}" for word, p in entries.items() if p is not None]
+        price = "" if self.price_s is None else f" ~ {self.price_s!r}s"
+        return "; ".join(parts) + price
+
+    @property
+    def is_hard(self) -> bool:
+        """Whether it must hold."""
+        return self.price_s is None
 
     def map(self, change: Callable[[Placement], Placement]) -> Pin:
         """Return the pin with every placement that it fixes changed."""
         own = (self.placement, self.use, self.gradient, self.optimizer)
-        return Pin(*(None if p is None else change(p) for p in own))
+        placement, use, gradient, optimizer = (p and change(p) for p in own)
+        return replace(
+            self,
+            placement=placement,
+            use=use,
+            gradient=gradient,
+            optimizer=optimizer,
+        )
 
     def held(self, storage: Placement) -> Held:
         """Return how a trained parameter is held that is stored as ``storage``."""
         return Held(self.gradient or storage, self.optimizer or storage)
+
+    def allows(self, placement: Placement, mesh: Mesh) -> bool:
+        """Whether the thing itself, apart from its uses, is placed as asked.
+
+        An axis of one rank has nothing to split, and nothing is asked of it.
+        """
+        if self.placement is not None:
+            return placement == self.placement
+        axes = [mesh.axis(name) for name in self.on]
+        return all(
+            mesh.sizes[axis] == 1 or isinstance(placement.shardings[axis], Split)
+            for axis in axes
+        )
 
 
 def parse_pin(name: str, text: object) -> Pin:
@@ -69,21 +121,34 @@ def parse_pin(name: str, text: object) -> Pin:
     Raises:
         BadOptions: naming the pin when it does not parse.
     """
-    bare, *rest = _WORD.split(str(text))
+    body, tilde, price = str(text).rpartition("~")
+    if not tilde:
+        body, price = price, ""
+    bare, *rest = _WORD.split(body)
     words, texts = rest[::2], rest[1::2]
-    if bare.strip(" ;") or not words:
+    scope = _SCOPE.fullmatch(bare.strip(" ;"))
+    if (bare.strip(" ;") and scope is None) or not (words or scope):
         words, texts = ["storage", *words], [bare, *texts]
-    if len(set(words)) != len(words):
-        twice = next(word for word in words if words.count(word) > 1)
+    fixed = [*words, "storage"] if scope else words
+    if len(set(fixed)) != len(fixed):
+        twice = next(word for word in fixed if fixed.count(word) > 1)
         raise BadOptions(f"pin {name!r}: fixes the {twice} twice in {str(text)!r}")
     try:
         found = {
             word: Placement.parse(own.strip().removesuffix(";"))
             for word, own in zip(words, texts, strict=True)
         }
-    except BadPlacement as error:
+        price_s = parse_seconds(price) if tilde else None
+    except (BadPlacement, BadOptions) as error:
         raise BadOptions(f"pin {name!r}: {error}") from error
-    return Pin(found.pop("storage", None), **found)
+    if price_s is not None and found.keys() & {"gradient", "optimizer"}:
+        raise BadOptions(
+            f"pin {name!r}: a gradient or optimizer has no price, since the search "
+            "does not choose it; give the pin no price, or fix storage or use alone"
+        )
+    on = tuple(axis.strip() for axis in scope[1].split(",")) if scope else ()
+    fixed = (found.get(word) for word in ("storage", "use", "gradient", "optimizer"))
+    return Pin(*fixed, on=on, price_s=price_s)
 
 
 def check_pin(
@@ -101,6 +166,14 @@ def check_pin(
     Raises:
         BadOptions: naming the pin, the shape and what is wrong.
     """
+    for axis in pin.on:
+        if axis not in mesh.names:
+            raise BadOptions(f"pin {name!r}: mesh {mesh} has no axis {axis!r}")
+    if pin.on and all(size <= 1 for size in type_.shape):
+        raise BadOptions(
+            f"pin {name!r} is illegal for {type_}: it has no dim to split on "
+            f"{', '.join(pin.on)}"
+        )
     for placement in (pin.placement, pin.gradient, pin.optimizer):
         if stored and placement is not None and placement.has_partial:
             raise BadOptions(
@@ -114,20 +187,3 @@ def check_pin(
             check_placement(type_.shape, placement, mesh)
         except BadPlacement as error:
             raise BadOptions(f"pin {name!r} is illegal for {type_}: {error}") from error
-
-
-def parse_pins(pins: Mapping[str, str], known: Iterable[str]) -> dict[str, Pin]:
-    """Read all pins.
-
-    Raises:
-        BadOptions: for a name that the model does not have, with the closest ones.
-    """
-    names = set(known)
-    for name in pins:
-        if name not in names:
-            close = get_close_matches(name, names, n=3)
-            hint = f"; did you mean {', '.join(map(repr, close))}?" if close else ""
-            raise BadOptions(
-                f"pin {name!r} names no parameter, buffer, input or node{hint}"
-            )
-    return {name: parse_pin(name, text) for name, text in pins.items()}

@@ -16,7 +16,6 @@ from torch import fx
 
 from partita.compiler.cost.boxing_prices import BoxingPrices
 from partita.compiler.cost.compute import op_seconds
-from partita.compiler.errors import BadOptions, NoSolution
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.layout import largest_shard_numel
 from partita.compiler.ir.mesh import Mesh
@@ -37,7 +36,8 @@ from partita.compiler.ir.signature import Signature
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.candidates import Candidates
 from partita.compiler.search.held import Held
-from partita.compiler.search.pins import Pin, check_pin, parse_pins
+from partita.compiler.search.pinned import Pinned
+from partita.compiler.search.pins import Pin
 from partita.compiler.search.problem import (
     Choice,
     Problem,
@@ -45,7 +45,6 @@ from partita.compiler.search.problem import (
     Tie,
     made_placement,
 )
-from partita.compiler.search.split_inputs import SplitInputs
 
 # Tensors that an optimizer's update reads and writes per parameter (parameter,
 # gradient, moments; then parameter and moments again).
@@ -104,49 +103,8 @@ class _Poser:
         self._known: dict[tuple[Choice, ...], tuple[Choice, ...]] = {}
         self._same_choices: dict[tuple[int, ...], tuple[Choice, ...]] = {}
         self.roles = dict(self.program.placeholders())
-        self.names = {
-            name: node
-            for node, role in self.roles.items()
-            for name in (role.name, *role.aliases)
-        } | {info(node).key: node for node in self.program.calls()}
-        parsed = parse_pins(pins, self.names)
-        self.pins: dict[fx.Node, Pin] = {}
-        for name, pin in parsed.items():
-            node = self.names[name]
-            stored = node in self.roles and not self._is_input(node)
-            check_pin(name, pin, type_of(Value(node, 0)), self.mesh, stored)
-            self._check_trained(name, node, pin)
-            self.pins[node] = pin
-        self.split_inputs = SplitInputs(
-            {
-                node: pin.placement
-                for node, pin in self.pins.items()
-                if pin.placement is not None and self._is_input(node)
-            }
-        )
-        self.uses = {n: pin.use for n, pin in self.pins.items() if pin.use is not None}
-        for node in self.program.calls():  # a whole parameter stays whole in its views
-            rule, _ = candidates.read[node]
-            sources = {value.node for value in operands(node)}
-            if rule.free and len(sources) == 1:
-                (source,) = sources
-                use = self.uses.get(source)
-                if use is not None and use.is_broadcast:
-                    self.uses.setdefault(node, use)
-
-    def _check_trained(self, name: str, node: fx.Node, pin: Pin) -> None:
-        role = self.roles.get(node)
-        if pin.gradient is None and pin.optimizer is None:
-            return
-        if role is None or not self._is_trained(role):
-            raise BadOptions(
-                f"pin {name!r} fixes a gradient or optimizer, but {name} is no "
-                "parameter that is trained"
-            )
-
-    def _is_input(self, node: fx.Node) -> bool:
-        role = self.roles.get(node)
-        return role is not None and role.kind is InputKind.INPUT
+        self.stored = {role.name: node for node, role in self.roles.items()}
+        self.pinned = Pinned(candidates, pins)
 
     def pose(self) -> Posed:
         nodes = list(self.program.nodes())
@@ -168,14 +126,13 @@ class _Poser:
             for node in nodes
         ]
         ties: list[Tie] = []
-        stored = {role.name: node for node, role in self.roles.items()}
         for node, role in self.program.results():
             value = value_of(node)
             pin = self._pin_of_gradient(role)
             if pin is not None:
                 placements = [pin]
             elif role.kind in (OutputKind.GRADIENT, OutputKind.MUTATED_BUFFER):
-                source = stored[role.name]
+                source = self.stored[role.name]
                 ties.append(Tie(at[source], len(items)))
                 placements = [c.signature.results[0] for c in choices[source]]
             elif role.kind is OutputKind.LOSS:
@@ -200,16 +157,16 @@ class _Poser:
             prices.expect(type_, made, wanted)
         problem = Problem(tuple(search_nodes), tuple(ties), self.mesh, prices)
         pins = {
-            role.name: self.pins[node]
+            role.name: self.pinned.pins[node]
             for node, role in self.roles.items()
-            if node in self.pins and role.kind is InputKind.PARAMETER
+            if node in self.pinned.pins and role.kind is InputKind.PARAMETER
         }
         return Posed(problem, tuple(items), self.candidates, pins)
 
     def _pin_of_gradient(self, role: OutputRole) -> Placement | None:
         if role.kind is not OutputKind.GRADIENT:
             return None
-        pin = self.pins.get(self.names[role.name])
+        pin = self.pinned.pins.get(self.stored[role.name])
         return None if pin is None else pin.gradient
 
     def _of_call(self, node: fx.Node) -> tuple[Choice, ...]:
@@ -217,44 +174,12 @@ class _Poser:
         every = self._choices.get(id(found))
         if every is None:
             every = self._choices[id(found)] = tuple(priced.choice for priced in found)
-        if not self.pins:
-            return every
-        pin = self.pins.get(node)
-        uses = [self.uses.get(value.node) for value in operands(node)]
-        kept = tuple(
-            choice
-            for choice in every
-            if (
-                pin is None
-                or pin.placement is None
-                or choice.signature.results[0] == pin.placement
-            )
-            and all(
-                use is None or use == wanted
-                for use, wanted in zip(uses, choice.signature.operands, strict=True)
-            )
-        )
-        if not kept:
-            pinned = next(
-                self._name(v.node)
-                for v in (Value(node, 0), *operands(node))
-                if v.node in self.pins or v.node in self.uses
-            )
-            fact = info(node)
-            raise NoSolution(
-                f"pin {pinned!r}: {fact.key} ({node.target}, {fact.source}) has no "
-                "signature with that placement"
-            )
-        _, factors = self.candidates.read[node]
-        return self._same(self.split_inputs.restrict(node, factors, kept))
+        kept = self.pinned.of_call(node, every)
+        return every if kept is every else self._same(kept)
 
     def _same(self, choices: tuple[Choice, ...]) -> tuple[Choice, ...]:
         """Return the one tuple of these very choices: equal nodes are told by it."""
         return self._same_choices.setdefault(tuple(map(id, choices)), choices)
-
-    def _name(self, node: fx.Node) -> str:
-        role = self.roles.get(node)
-        return info(node).key if role is None else role.name
 
     def _wants(
         self, calls: Mapping[fx.Node, tuple[Choice, ...]]
@@ -272,11 +197,8 @@ class _Poser:
         self, node: fx.Node, role: InputRole, wants: set[Placement]
     ) -> tuple[Choice, ...]:
         type_ = type_of(Value(node, 0))
-        pin = self.pins.get(node)
         placements: list[Placement]
-        if pin is not None and pin.placement is not None:
-            placements = [pin.placement]
-        elif role.kind is InputKind.PARAMETER:
+        if role.kind is InputKind.PARAMETER:
             segments = {
                 dim: self.candidates.segments_of(Value(node, 0), dim)
                 for dim in range(type_.ndim)
@@ -286,11 +208,14 @@ class _Poser:
             whole = Placement.broadcast(self.mesh.ndim)
             placements = [whole, *sorted({w for w in wants if _is_stored(w)}, key=str)]
             placements = list(dict.fromkeys(placements))
+        placements = self.pinned.offered(node, placements)
         placements = self.candidates.within.of_leaf(info(node).key, placements)
-        return tuple(
+        pin = self.pinned.pins.get(node)
+        choices = tuple(
             Choice(Signature((), (p,)), self._held_seconds(role, pin, type_, p))
             for p in placements
         )
+        return self.pinned.of_placeholder(node, choices)
 
     def _held_seconds(
         self, role: InputRole, pin: Pin | None, type_: TensorType, storage: Placement

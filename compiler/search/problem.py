@@ -1,6 +1,7 @@
 """The search problem: which signature each node takes, and what that costs.
 
-The cost of an assignment is the compute time of every node plus, for every tensor,
+The cost of an assignment is the compute time of every node, with the prices of the soft
+pins that it breaks, plus, for every tensor,
 one boxing to each *distinct* placement that its consumers want and that differs from
 the placement in which it is made: consumers that want the same placement share it.
 
@@ -24,10 +25,17 @@ from partita.compiler.ir.tensor_type import TensorType
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One signature that a node may take, and its compute time on one device."""
+    """One signature that a node may take, and what that costs.
+
+    Attributes:
+        signature: the placements of operands and results.
+        seconds: the compute time on one device, and ``broken_s``.
+        broken_s: the prices of the soft pins that it breaks, which no step takes.
+    """
 
     signature: Signature
     seconds: float
+    broken_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,11 @@ class Options:
             does, and what ``"auto"`` chooses.
         schedule: the order of the stages' work; with one stage there is one,
             ``"sequential"``, which ``"auto"`` chooses.
-        pins: placements fixed beforehand, by the name of a parameter, buffer, input
-            or node: ``"(S(0), B)"``, for a parameter's use ``"use=(B, B)"``.
+        pins: placements asked for beforehand, by the name of a parameter, buffer, input
+            or node, the path of a module or a pattern (``"layers.*.mlp.*"``):
+            ``"(S(0), B)"``, for a parameter's use ``"use=(B, B)"``, ``"on tp"`` for
+            any split along that axis. With a price, ``"(S(0), B) ~ 1ms"``, a pin may
+            be broken; see ``compiler/search/pins.py`` and ``pin_names.py``.
         recompute: what is made again for the backward instead of kept from the forward:
             names of modules (``"transformer.h.*"``: activation checkpoints), of nodes
             (``"*.mlp.act/*"``), of parameters whose gather is to be repeated

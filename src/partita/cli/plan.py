@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=PLACEMENT",
-        help='fix the placement of a parameter or node, e.g. "w=(S(0), B)"; repeat',
+        help='fix placements, e.g. "w=(S(0), B)", "layers.*.mlp.*=on tp ~ 1ms"; repeat',
     )
     parser.add_argument("--time-limit", type=float, help="seconds the search may take")
     parser.add_argument("-o", "--output", metavar="plan.json", help="save the plan")

@@ -11,7 +11,7 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.held import Held
-from partita.compiler.search.pins import Pin, check_pin, parse_pin, parse_pins
+from partita.compiler.search.pins import Pin, check_pin, parse_pin
 
 at = Placement.parse
 GRID = Mesh(dp=2, tp=2)
@@ -138,24 +138,55 @@ def test_gradient_and_optimizer_follow_the_storage() -> None:
     assert Pin(whole, gradient=split).held(whole) == Held(split, whole)
 
 
-KNOWN = ("h.0.attn.weight", "h.0.mlp.weight", "h.1.attn.weight", "input_ids")
-
-
-def test_pins_by_name() -> None:
-    assert parse_pins({"input_ids": "S(0)"}, KNOWN) == {"input_ids": Pin(at("S(0)"))}
+@pytest.mark.parametrize(
+    ("text", "pin"),
+    [
+        ("on tp", Pin(None, on=("tp",))),
+        ("on dp,tp ; use=(B, B)", Pin(None, at("(B, B)"), on=("dp", "tp"))),
+        ("(S(0), B) ~ 1ms", Pin(at("(S(0), B)"), price_s=1e-3)),
+        ("B; use=B~20 us", Pin(at("B"), at("B"), price_s=20 * 1e-6)),
+        ("on tp ~ 0.5s", Pin(None, on=("tp",), price_s=0.5)),
+    ],
+)
+def test_scopes_and_prices_parse(text: str, pin: Pin) -> None:
+    assert parse_pin("w", text) == pin
+    assert parse_pin("w", str(pin)) == pin
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"),
+    ("text", "message"),
     [
-        ("h.0.attn.weigth", "; did you mean 'h.0.attn.weight', 'h.1.attn.weight'"),
-        ("inputs_ids", "; did you mean 'input_ids'?"),
-        ("zzz", ""),
+        ("B ~ 1", "pin 'w': '1' is no time; want e.g. '1ms', in s, ms, us"),
+        ("B ~ 0ms", "pin 'w': '0ms' is no time; want e.g. '1ms', in s, ms, us"),
+        ("on tp; storage=B", "pin 'w': fixes the storage twice in 'on tp; storage=B'"),
+        (
+            "B; gradient=S(0) ~ 1ms",
+            "pin 'w': a gradient or optimizer has no price, since the search does not "
+            "choose it; give the pin no price, or fix storage or use alone",
+        ),
     ],
 )
-def test_unknown_name_is_refused_with_the_closest(name: str, hint: str) -> None:
+def test_scopes_and_prices_that_do_not_parse(text: str, message: str) -> None:
     with pytest.raises(BadOptions) as caught:
-        parse_pins({name: "B"}, KNOWN)
-    message = f"pin {name!r} names no parameter, buffer, input or node{hint}"
-    assert str(caught.value).startswith(message)
-    assert bool(hint) == ("did you mean" in str(caught.value))
+        parse_pin("w", text)
+    assert str(caught.value) == message
+
+
+def test_scope_allows_any_split_along_its_axes() -> None:
+    pin = parse_pin("w", "on tp")
+    assert pin.allows(at("(B, S(0))"), GRID)
+    assert pin.allows(at("(S(0), S(1; 2|2))"), GRID)
+    assert not pin.allows(at("(S(0), B)"), GRID)
+    assert pin.allows(at("(S(0), B)"), Mesh(dp=2, tp=1))
+    assert not parse_pin("w", "on dp, tp").allows(at("(B, S(0))"), GRID)
+
+
+def test_scope_needs_an_axis_and_a_dim() -> None:
+    with pytest.raises(BadOptions, match="pin 'w': mesh dp=2,tp=2 has no axis 'pp'"):
+        check_pin("w", parse_pin("w", "on pp"), MATRIX, GRID)
+    scalar = TensorType.parse("f32[1]")
+    with pytest.raises(BadOptions) as caught:
+        check_pin("w", parse_pin("w", "on tp"), scalar, GRID)
+    assert str(caught.value) == (
+        "pin 'w' is illegal for f32[1]: it has no dim to split on tp"
+    )
