@@ -23,6 +23,7 @@ from partita.compiler.ir.program import InputKind, OutputKind, Phase
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.signature import Signature
 from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.plan.alternative import Alternative
 from partita.compiler.plan.input_spec import InputSpec
 from partita.compiler.plan.reported import DerivedRow, Reported
 
@@ -156,14 +157,6 @@ class Role:
 
     kind: InputKind
     name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Alternative:
-    """Another signature of a node and what the step would gain (< 0) or lose by it."""
-
-    signature: Signature
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

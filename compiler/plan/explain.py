@@ -8,20 +8,25 @@ from difflib import get_close_matches
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.again import again_key, is_again
 from partita.compiler.ir.program import InputKind
-from partita.compiler.ir.signature import Signature
-from partita.compiler.plan.document import Alternative, Boxing, Document, Node
+from partita.compiler.plan.asked import find_asked
+from partita.compiler.plan.document import Boxing, Document, Node
+from partita.compiler.plan.explain_boxing import explain_boxing
+from partita.compiler.plan.explain_costs import costs_table, print_signature
 from partita.compiler.plan.table import format_table
 from partita.compiler.plan.units import format_bytes, format_seconds, printable
 from partita.compiler.plan.uses import boxings_by_use, find_uses, produced
 
 
 def explain(document: Document, name: str) -> str:
-    """Return why the parameter, buffer, input or node ``name`` is placed so.
+    """Return why a parameter, buffer, input or node is placed so, or why it is boxed.
 
     Raises:
         BadOptions: for an unknown name, with those closest to it.
     """
     key = find_key(document, name)
+    boxing = next((b for b in document.boxings if b.key == name), None)
+    if boxing is not None:
+        return printable_lines(list(explain_boxing(document, boxing)))
     if key in document.expanded:
         return printable_lines(list(_parts(document, key)))
     node = document.nodes.get(key)
@@ -32,8 +37,10 @@ def explain(document: Document, name: str) -> str:
         *_head(document, name, key, node),
         *_held(document, node.role.name if node.role else ""),
         *_again(document, key),
-        *_reason(document, name, node),
-        *_costs(node.signature, node.alternatives, node.seconds),
+        *_reason(document, key, node),
+        *_limit(document),
+        "",
+        costs_table(document, key, node.seconds, node.signature, node.alternatives),
         *_moves(document, key),
     ]
     return printable_lines(parts)
@@ -91,12 +98,7 @@ def _head(document: Document, name: str, key: str, node: Node) -> Iterator[str]:
     if node.source or node.module:
         module = node.module or "the model itself"
         yield f"  from       {node.source or '?'} in {module}"
-    yield f"  placement  {_print_signature(node.signature)} on {document.mesh}"
-
-
-def _print_signature(signature: Signature) -> str:
-    text = str(signature)
-    return text.removeprefix(" -> ")
+    yield f"  placement  {print_signature(node.signature)} on {document.mesh}"
 
 
 def _held(document: Document, name: str) -> Iterator[str]:
@@ -129,12 +131,11 @@ def _again(document: Document, key: str) -> Iterator[str]:
             yield f"  again      to {boxing.target} for the backward, too"
 
 
-def _reason(document: Document, name: str, node: Node) -> Iterator[str]:
-    pins = document.options.pins
-    pin = pins.get(name) or pins.get(node.role.name if node.role else "")
+def _reason(document: Document, key: str, node: Node) -> Iterator[str]:
+    asked = find_asked(document).get(key)
     best = min((other.seconds for other in node.alternatives), default=0.0)
-    if pin is not None:
-        yield f"  why        pinned to {pin}"
+    if asked is not None:
+        yield f"  why        {asked}"
     elif not node.alternatives:
         yield "  why        the plan keeps no alternative to it"
     elif best >= 0:
@@ -147,18 +148,26 @@ def _reason(document: Document, name: str, node: Node) -> Iterator[str]:
         )
 
 
+def _limit(document: Document) -> Iterator[str]:
+    limit = document.options.memory_bytes
+    if limit is not None:
+        needed = format_bytes(document.predicted.bytes)
+        yield f"  limit      {format_bytes(limit)} on a rank, {needed} predicted"
+
+
 def _parts(document: Document, key: str) -> Iterator[str]:
     """Tell of an op that is taken apart: its own placement, then its parts."""
     item = document.expanded[key]
     parts = [(part, document.nodes[part]) for part in item.nodes]
     yield f"{key}: {item.op}, taken apart"
-    yield f"  placement  {_print_signature(item.signature)} on {document.mesh}"
+    yield f"  placement  {print_signature(item.signature)} on {document.mesh}"
     yield "  why        what it reduces or indexes is split; its parts allow that"
     seconds = sum(part.seconds for _, part in parts)
-    yield from _costs(item.signature, item.alternatives, seconds)
+    yield ""
+    yield costs_table(document, key, seconds, item.signature, item.alternatives)
     yield ""
     rows = [
-        (name, _print_signature(part.signature), format_seconds(part.seconds))
+        (name, print_signature(part.signature), format_seconds(part.seconds))
         for name, part in parts
     ]
     yield format_table(("part", "placement", "time"), rows)
@@ -167,23 +176,6 @@ def _parts(document: Document, key: str) -> Iterator[str]:
         yield ""
         moves = [(b.producer, f"{b.source} -> {b.target}", *_price(b)) for b in boxed]
         yield format_table(("re-placed", "placement", "by", "bytes", "time"), moves)
-
-
-def _costs(
-    signature: Signature, alternatives: tuple[Alternative, ...], seconds: float
-) -> Iterator[str]:
-    chosen = (_print_signature(signature), "chosen", format_seconds(seconds))
-    others = [
-        (_print_signature(other.signature), f"{_signed(other.seconds)} a step", "")
-        for other in alternatives
-    ]
-    yield ""
-    yield format_table(("placement", "cost", "of which this op"), [chosen, *others])
-
-
-def _signed(seconds: float) -> str:
-    text = format_seconds(seconds)
-    return text if seconds < 0 else f"+{text}"
 
 
 def _moves(document: Document, key: str) -> Iterator[str]:

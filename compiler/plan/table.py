@@ -5,13 +5,18 @@ Equal lines of repeated blocks are printed once: ``h.*.mlp.weight  x12``.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from partita.compiler.ir.again import again_key
+from partita.compiler.plan.asked import find_asked
 from partita.compiler.plan.document import Boxing, Document, Parameter
-from partita.compiler.plan.units import format_bytes, format_seconds, printable
+from partita.compiler.plan.units import (
+    format_bytes,
+    format_seconds,
+    pattern,
+    printable,
+)
 
 T = TypeVar("T")
 N = TypeVar("N", int, float)
@@ -31,15 +36,6 @@ def print_tables(document: Document, most_rows: int = _MOST_ROWS) -> str:
         _reported(document),
     ]
     return "\n\n".join(part for part in parts if part)
-
-
-def pattern(name: str) -> str:
-    """Return ``name`` with the numbers of a module list replaced by a star.
-
-    >>> pattern("h.11.mlp.c_fc/mm/0"), pattern("0.weight"), pattern("h.1/mm/2")
-    ('h.*.mlp.c_fc/mm/0', '*.weight', 'h.*/mm/2')
-    """
-    return re.sub(r"(?<![^.])\d+(?=[./]|$)", "*", name)
 
 
 def format_table(head: Row, rows: Sequence[Row]) -> str:
@@ -81,6 +77,7 @@ def _head(document: Document) -> str:
         f"search  {search.solver}: {search.status}, {gap}, "
         f"{format_seconds(search.seconds)}",
     ]
+    lines += _soft_pins(document)
     if document.recompute:
         lines.append(f"again   {_again(document)}")
     if len(document.stages) > 1 or document.microbatches > 1:
@@ -89,6 +86,16 @@ def _head(document: Document) -> str:
             f"{document.microbatches} microbatches"
         )
     return "\n".join(printable(line) for line in lines)
+
+
+def _soft_pins(document: Document) -> Iterator[str]:
+    """Say how many soft pins hold, and name the first that does not."""
+    soft = [one for one in find_asked(document).values() if not one.pin.is_hard]
+    broken = [one for one in soft if not one.is_followed]
+    if soft:
+        first = f"; not {broken[0].key}, by {broken[0].name!r}" if broken else ""
+        kept = len(soft) - len(broken)
+        yield f"pins    {kept} of {len(soft)} soft ones followed{first}"
 
 
 def _again(document: Document) -> str:

@@ -1,4 +1,4 @@
-"""Figures as people read them: seconds, bytes, and text that a terminal can show."""
+"""Figures and names as people read them, safe for a terminal, and back."""
 
 from __future__ import annotations
 
@@ -70,6 +70,15 @@ def parse_seconds(text: str) -> float:
         raise BadOptions(f"{text.strip()!r} is no time; want e.g. '1ms', in s, ms, us")
     sizes = {unit: size for size, unit in _SECONDS}
     return float(match[1]) * sizes[match[2]]
+
+
+def pattern(name: str) -> str:
+    """Return ``name`` with the numbers of a module list replaced by a star.
+
+    >>> pattern("h.11.mlp.c_fc/mm/0"), pattern("0.weight"), pattern("h.1/mm/2")
+    ('h.*.mlp.c_fc/mm/0', '*.weight', 'h.*/mm/2')
+    """
+    return re.sub(r"(?<![^.])\d+(?=[./]|$)", "*", name)
 
 
 def printable(text: str) -> str:

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
+from partita.compiler.ir.layout import largest_shard_numel
 from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.problem import Problem, made_placement
+
+BoxBytes = Callable[[TensorType, Placement, Placement], int]
+"""What one rank puts on the wire to bring a tensor from one placement to another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a step computes, sends and holds more by a change; see ``Alternative``."""
+
+    compute_s: float
+    bytes: int
+    held_bytes: int
 
 
 class Alternatives:
@@ -56,18 +71,65 @@ class Alternatives:
             changed[other] = fitting[0]
         return changed
 
+    def parts_of(self, index: int, choice: int, box_bytes: BoxBytes) -> Parts:
+        """Return what of a choice's price is what; see ``of_node``.
+
+        Raises:
+            KeyError: for a choice that no tie allows.
+        """
+        changed = self._with_ties(index, choice)
+        if changed is None:
+            raise KeyError(choice)
+        kept = {n: self.choices[n] for n in changed}
+        compute_s, sent, held = (
+            after - before
+            for after, before in zip(
+                self._parts(changed, box_bytes),
+                self._parts(kept, box_bytes),
+                strict=True,
+            )
+        )
+        return Parts(compute_s, int(sent), int(held))
+
+    def _parts(
+        self, changed: dict[int, int], box_bytes: BoxBytes
+    ) -> tuple[float, int, int]:
+        mesh, sent, held, compute_s = self.problem.mesh, 0, 0, 0.0
+        for boxed in self._boxed(changed):
+            sent += box_bytes(*boxed)
+        for index, choice in changed.items():
+            node = self.problem.nodes[index]
+            taken = node.choices[choice]
+            compute_s += taken.seconds - taken.broken_s
+            for result, type_ in enumerate(node.result_types):
+                if type_ is not None:
+                    placement = made_placement(taken, result)
+                    numel = largest_shard_numel(type_.shape, placement, mesh)
+                    held += numel * type_.dtype.itemsize
+        return compute_s, sent, held
+
     def _around(self, changed: dict[int, int]) -> float:
         """Return the seconds of the changed nodes and of all boxings they touch."""
+        nodes = self.problem.nodes
+        total = sum(
+            nodes[index].choices[choice].seconds for index, choice in changed.items()
+        )
+        for boxed in self._boxed(changed):
+            total += self.problem.box_seconds(*boxed)
+        return total
+
+    def _boxed(
+        self, changed: dict[int, int]
+    ) -> Iterator[tuple[TensorType, Placement, Placement]]:
+        """Yield the boxings that the changed nodes touch: of what, from and to."""
         nodes = self.problem.nodes
 
         def chosen(index: int) -> int:
             return changed.get(index, self.choices[index])
 
-        total = 0.0
         values: set[tuple[int, int]] = set()
-        for index, choice in changed.items():
+        for index in changed:
             node = nodes[index]
-            total += node.choices[choice].seconds
             values.update(node.operands)
             values.update((index, result) for result in range(len(node.result_types)))
         for source, result in sorted(values):
@@ -81,5 +143,4 @@ class Alternatives:
                 wanted.add(signature.operands[position])
             for want in wanted:
                 if want != made:
-                    total += self.problem.box_seconds(type_, made, want)
-        return total
+                    yield type_, made, want

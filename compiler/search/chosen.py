@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from torch import fx
 
+from partita.compiler.cost.boxing import cheapest_steps
 from partita.compiler.ir.again import again_key, make_again, phase_of_output
 from partita.compiler.ir.program import (
     OutputRole,
@@ -24,7 +25,9 @@ from partita.compiler.ir.program import (
 )
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.signature import Signature
-from partita.compiler.plan.document import Alternative, Expanded
+from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.plan.alternative import Alternative
+from partita.compiler.plan.document import Expanded
 from partita.compiler.rules.expansion import Expansion
 from partita.compiler.rules.inline import inline, part_key
 from partita.compiler.search.alternatives import Alternatives
@@ -150,12 +153,23 @@ def _alternatives(
 ) -> tuple[Alternative, ...]:
     choices = posed.problem.nodes[index].choices
     broken_s = choices[chosen].broken_s
-    found = [
-        Alternative(
-            choices[other].signature, delta - choices[other].broken_s + broken_s
-        )
+    found = sorted(
+        (delta - choices[other].broken_s + broken_s, other)
         for other, delta in prices.of_node(index)
         if other != chosen and delta < float("inf")
-    ]
-    found.sort(key=lambda alternative: alternative.seconds)
-    return tuple(found[:_MOST_ALTERNATIVES])
+    )
+    mesh, hardware = posed.problem.mesh, posed.candidates.hardware
+
+    def box_bytes(type_: TensorType, made: Placement, want: Placement) -> int:
+        return cheapest_steps(type_, made, want, mesh, hardware).bytes
+
+    alternatives: list[Alternative] = []
+    for seconds, other in found[:_MOST_ALTERNATIVES]:
+        parts = prices.parts_of(index, other, box_bytes)
+        signature = choices[other].signature
+        alternatives.append(
+            Alternative(
+                signature, seconds, parts.compute_s, parts.bytes, parts.held_bytes
+            )
+        )
+    return tuple(alternatives)

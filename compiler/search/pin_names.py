@@ -24,7 +24,7 @@ from fnmatch import translate
 from functools import cached_property
 
 from partita.compiler.errors import BadOptions
-from partita.compiler.plan.table import pattern as with_stars
+from partita.compiler.plan.units import pattern
 from partita.compiler.search.pins import Pin, parse_pin
 
 _WILDCARD = re.compile(r"\[[^\]]+\]|[*?]")
@@ -65,9 +65,9 @@ class NamedPin:
         ``None`` where it does not.
         """
         names = self.spoken_of(thing)
-        for pattern in self._patterns if thing.names else self._patterns[:1]:
-            if any(pattern.regex.match(name) for name in names):
-                return pattern.closeness
+        for own in self._patterns if thing.names else self._patterns[:1]:
+            if any(own.regex.match(name) for name in names):
+                return own.closeness
         return None
 
     def spoken_of(self, thing: Named) -> tuple[str, ...]:
@@ -141,6 +141,6 @@ def _names_nothing(pin: NamedPin, things: Sequence[Named]) -> str:
     if pin.is_exact:
         close = close_to(n for thing in things for n in (*thing.names, thing.key))
     else:
-        close = close_to(with_stars(name) for name in spoken)
+        close = close_to(pattern(name) for name in spoken)
     hint = f"; did you mean {', '.join(map(repr, close))}?" if close else ""
     return f"pin {pin.name!r} names no parameter, buffer, input or node{hint}"

@@ -18,8 +18,8 @@ from partita.compiler.ir.program import InputKind, OutputKind, Phase
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.signature import Signature
 from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.plan.alternative import Alternative
 from partita.compiler.plan.document import (
-    Alternative,
     Boxing,
     CollectiveTotal,
     LoweringStep,
@@ -107,7 +107,7 @@ def nodes() -> dict[str, Node]:
     forward, to_input, to_weight = list(Phase)[:3]
     up = enters(InputKind.PARAMETER, "up.weight", "f32[6, 10]", "B, S(1)")
     others = (
-        Alternative(signature("", "B, B"), 3e-6),
+        Alternative(signature("", "B, B"), 3e-6, -1e-6, 64, 120),
         Alternative(signature("", "S(0), B"), 8e-6),
     )
     up = Node(up.op, up.types, up.signature, role=up.role, alternatives=others)

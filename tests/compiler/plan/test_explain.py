@@ -17,11 +17,11 @@ up.weight: parameter, f32[6, 10]
   optimizer  (B, S(1))
   why        the cheapest for the whole step; the next best stand below
 
-placement  cost          of which this op
----------  ------------  ----------------
-(B, S(1))  chosen        0 s
-(B, B)     +3 us a step
-(S(0), B)  +8 us a step
+placement  cost          compute  boxings  sent   held    boxed for
+---------  ------------  -------  -------  -----  ------  ---------
+(B, S(1))  chosen        0 s      0 s      0 B    120 B
+(B, B)     +3 us a step  -1 us    +4 us    +64 B  +120 B  up/mm/0
+(S(0), B)  +8 us a step  +0 s     +8 us    +0 B   +0 B    up/mm/0
 
 used by  placement  by  bytes  time
 -------  ---------  --  -----  ----
@@ -33,9 +33,9 @@ max.dim/0: aten.max.dim, f32[8], i64[8]
   placement  (S(0), B) -> (S(0), B), (S(0), B) on dp=2,tp=2
   why        the plan keeps no alternative to it
 
-placement                            cost    of which this op
------------------------------------  ------  ----------------
-(S(0), B) -> (S(0), B), (S(0), B)    chosen  2 us
+placement                          cost    compute boxings sent held boxed for
+---------------------------------  ------  ------- ------- ---- ---- ---------
+(S(0), B) -> (S(0), B), (S(0), B)  chosen  2 us    4 us    64 B 48 B its down/mm/0
 
 operand    placement                    by             bytes  time
 ---------  ---------------------------  -------------  -----  ----
@@ -64,7 +64,7 @@ def test_node_is_explained_with_its_boxings(plan: Plan) -> None:
         ("x", "x: input, f32[8, 6]"),
         ("loss:loss", "loss:loss: aten.mean.default, f32[]"),
         ("gradient:up.weight", "gradient:up.weight: aten.mm.default, f32[6, 10]"),
-        ("mean/0 -> (B, B)", "mean/0 -> (B, B): aten.mean.default, f32[]"),
+        ("mean/0 -> (B, B)", "mean/0 -> (B, B): boxing of f32[]"),
     ],
 )
 def test_every_name_in_the_plan_can_be_asked_for(
@@ -93,8 +93,15 @@ def test_parameter_outside_the_graph_is_said_to_be_unused(plan: Plan) -> None:
 def test_pin_is_the_reason(plan: Plan) -> None:
     options = PlanOptions(pins={"up.weight": "(B, S(1))"})
     pinned = replace(plan, options=options)
-    assert "  why        pinned to (B, S(1))" in pinned.explain("up.weight")
-    assert "  why        pinned to (B, S(1))" in pinned.explain(UP)
+    why = "  why        pinned to (B, S(1)) by 'up.weight'"
+    assert why in pinned.explain("up.weight").splitlines()
+    assert why in pinned.explain(UP).splitlines()
+
+
+def test_limit_of_memory_is_told(plan: Plan) -> None:
+    limited = replace(plan, options=PlanOptions(memory_bytes=4096))
+    line = "  limit      4 KiB on a rank, 2 KiB predicted"
+    assert line in limited.explain("up.weight").splitlines()
 
 
 def test_better_alternative_is_admitted(plan: Plan) -> None:

@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 from tests.compiler.search.hand_made import RandomModel, machine, planner
 from tests.models import zoo
 
+from partita.compiler.cost.boxing import cheapest_steps
+from partita.compiler.ir.layout import largest_shard_numel
 from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.alternatives import Alternatives
 from partita.compiler.search.problem import Problem, cost_of, made_placement
 from partita.compiler.search.solver import solve
@@ -31,8 +35,10 @@ def legal_choices(problem: Problem, seed: int) -> list[int]:
     return choices
 
 
-def changed(problem: Problem, choices: Sequence[int], node: int, choice: int) -> float:
-    """Return the cost of the step with one node, and what is tied to it, changed."""
+def with_change(
+    problem: Problem, choices: Sequence[int], node: int, choice: int
+) -> list[int]:
+    """Return the choices with that of one node, and of what is tied to it, changed."""
     other = list(choices)
     other[node] = choice
     for tie in problem.ties:
@@ -42,7 +48,12 @@ def changed(problem: Problem, choices: Sequence[int], node: int, choice: int) ->
                 c.signature.operands[0] for c in problem.nodes[tie.second].choices
             ]
             other[tie.second] = options.index(stored)
-    return cost_of(problem, other)
+    return other
+
+
+def changed(problem: Problem, choices: Sequence[int], node: int, choice: int) -> float:
+    """Return the cost of the step with one node, and what is tied to it, changed."""
+    return cost_of(problem, with_change(problem, choices, node, choice))
 
 
 def check_deltas(problem: Problem, choices: Sequence[int], nodes: list[int]) -> None:
@@ -71,6 +82,56 @@ def test_deltas_are_differences_of_cost(seed: int, train: bool, drawn: int) -> N
     problem = made.posed.problem
     nodes = list(range(len(problem.nodes)))
     check_deltas(problem, legal_choices(problem, drawn), nodes)
+
+
+def totals(problem: Problem, choices: Sequence[int]) -> tuple[float, int, int]:
+    """Return what an assignment computes, sends and holds of all results."""
+    chosen = [n.choices[c] for n, c in zip(problem.nodes, choices, strict=True)]
+    boxed: set[tuple[int, int, Placement]] = set()
+    for node, choice in zip(problem.nodes, chosen, strict=True):
+        for value, want in zip(node.operands, choice.signature.operands, strict=True):
+            boxed.add((*value, want))
+    sent = held = 0
+    for source, result, want in boxed:
+        type_ = problem.nodes[source].result_types[result]
+        made = made_placement(chosen[source], result)
+        if type_ is not None and made != want:
+            steps = cheapest_steps(type_, made, want, problem.mesh, HARDWARE)
+            sent += steps.bytes
+    for node, choice in zip(problem.nodes, chosen, strict=True):
+        for result, type_ in enumerate(node.result_types):
+            if type_ is not None:
+                made = made_placement(choice, result)
+                numel = largest_shard_numel(type_.shape, made, problem.mesh)
+                held += numel * type_.dtype.itemsize
+    return sum(choice.seconds for choice in chosen), sent, held
+
+
+def test_parts_are_differences_of_totals() -> None:
+    model = RandomModel(3, 5)
+    made = planner(model, model.inputs(), mesh=Mesh(a=2), hardware=HARDWARE)
+    problem = made.posed.problem
+    choices = solve(problem, 10.0).choices
+    prices, before = Alternatives(problem, choices), totals(problem, choices)
+
+    def box_bytes(type_: TensorType, made: Placement, want: Placement) -> int:
+        return cheapest_steps(type_, made, want, problem.mesh, HARDWARE).bytes
+
+    num_sending = 0
+    for node in range(len(problem.nodes)):
+        for choice, _ in prices.of_node(node):
+            other = with_change(problem, choices, node, choice)
+            if cost_of(problem, other) == inf:
+                continue
+            parts = prices.parts_of(node, choice, box_bytes)
+            compute_s, sent, held = totals(problem, other)
+            assert parts.compute_s == pytest.approx(compute_s - before[0], abs=1e-15)
+            assert (parts.bytes, parts.held_bytes) == (
+                sent - before[1],
+                held - before[2],
+            )
+            num_sending += parts.bytes != 0
+    assert num_sending > 5
 
 
 def test_nothing_beats_the_solution_by_one_change() -> None:

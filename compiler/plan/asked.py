@@ -1,0 +1,92 @@
+"""What the pins of a plan asked for, and whether it was done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from partita.compiler.ir.program import InputKind
+from partita.compiler.ir.signature import Signature
+from partita.compiler.plan.document import Document, Node
+from partita.compiler.plan.units import format_seconds
+from partita.compiler.plan.uses import Use, find_uses
+from partita.compiler.search.pin_names import Named, find_pins
+from partita.compiler.search.pins import Pin
+
+_PINNABLE = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.INPUT)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A pin of one thing: ``name`` is what it was given under, ``key`` the thing's."""
+
+    key: str
+    name: str
+    pin: Pin
+    is_followed: bool
+
+    def __str__(self) -> str:
+        text = str(self.pin).partition(" ~ ")[0].removeprefix("storage=")
+        under = f" by {self.name!r}"
+        if self.pin.price_s is None:
+            return f"pinned to {text}{under}"
+        price = format_seconds(self.pin.price_s)
+        if self.is_followed:
+            return f"pinned to {text}{under}, softly, and followed: else {price} a step"
+        return f"not as pinned to {text}{under}, softly: at {price} that was dearer"
+
+
+def find_asked(document: Document) -> dict[str, Asked]:
+    """Return what pins ask for, by the key of the node.
+
+    Raises:
+        BadOptions: where the document has pins that name nothing or contradict.
+    """
+    if not document.options.pins:
+        return {}
+    wholes = {key: item.signature for key, item in document.expanded.items()}
+    signatures = {key: node.signature for key, node in document.nodes.items()} | wholes
+    things = [_named(document, key, document.nodes.get(key)) for key in signatures]
+    uses: dict[str, list[Use]] = {}
+    for use in find_uses(document):
+        uses.setdefault(use.ref.key, []).append(use)
+    found: dict[str, Asked] = {}
+    for at, named in find_pins(document.options.pins, things).items():
+        key, pin = things[at].key, named.pin
+        is_followed = _is_placed_so(document, signatures[key], pin) and all(
+            use.wanted == pin.use for use in _used(document, uses, key, pin)
+        )
+        found[key] = Asked(key, named.name, pin, is_followed)
+    return found
+
+
+def _named(document: Document, key: str, node: Node | None) -> Named:
+    if node is None or node.role is None:
+        return Named(key)
+    if node.role.kind not in _PINNABLE:
+        return Named(key)
+    name = node.role.name
+    held = document.parameters.get(name) or document.buffers.get(name)
+    return Named(key, (name, *(held.aliases if held else ())))
+
+
+def _is_placed_so(document: Document, signature: Signature, pin: Pin) -> bool:
+    made = signature.results[0] if signature.results else None
+    return made is None or pin.allows(made, document.mesh)
+
+
+def _used(
+    document: Document, uses: dict[str, list[Use]], key: str, pin: Pin
+) -> Iterator[Use]:
+    """Yield the uses that a pin speaks of: of a view, where it is to stay whole."""
+    if pin.use is None:
+        return
+    for use in uses.get(key, ()):
+        node = document.nodes.get(use.consumer)
+        if node is None:
+            continue  # it leaves the program
+        is_view = node.seconds == 0.0 and len(node.operands) == 1
+        if is_view and pin.use.is_broadcast:
+            yield from _used(document, uses, use.consumer, pin)
+        else:
+            yield use

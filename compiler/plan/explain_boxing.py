@@ -1,0 +1,101 @@
+"""Why a tensor is boxed: where, between which placements, and what removes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.plan.alternative import Alternative
+from partita.compiler.plan.document import Boxing, Document, Ref
+from partita.compiler.plan.explain_costs import short, signed
+from partita.compiler.plan.table import format_table
+from partita.compiler.plan.units import format_bytes, format_seconds
+from partita.compiler.plan.uses import type_of
+
+
+def explain_boxing(document: Document, boxing: Boxing) -> Iterator[str]:
+    """Yield why a tensor is boxed so."""
+    made = document.nodes[boxing.producer]
+    yield f"{boxing.key}: boxing of {type_of(document, boxing.ref)}"
+    yield f"  made       as {boxing.source} by {_line_of(document, boxing.producer)}"
+    for consumer in boxing.consumers:
+        yield f"  wanted     as {boxing.target} by {_line_of(document, consumer)}"
+    yield (
+        f"  takes      {format_seconds(boxing.seconds)}, "
+        f"{format_bytes(boxing.bytes)} sent by a rank"
+    )
+    if boxing.enters:
+        name = made.role.name if made.role else boxing.producer
+        yield f"  why        {name} is updated in one placement, stored in another"
+    ways = [] if boxing.enters else list(removals(document, boxing))
+    for what, seconds in ways:
+        yield f"  without    {signed(seconds)} a step, if {what}"
+    if not ways:
+        yield "  without    no alternative that the plan keeps does without it"
+    rows = [
+        (
+            str(step),
+            str(step.after),
+            format_bytes(step.payload),
+            format_bytes(step.bytes),
+            format_seconds(step.seconds),
+        )
+        for step in boxing.lowering
+    ]
+    yield ""
+    yield format_table(("step", "placement", "payload", "sent", "time"), rows)
+
+
+def _line_of(document: Document, key: str) -> str:
+    """Return a node or output and the line of the user's model that it comes from."""
+    node = document.nodes.get(key)
+    if node is None or not (node.source or node.module):
+        return key
+    return f"{key} ({node.source or '?'} in {node.module or 'the model itself'})"
+
+
+def removals(document: Document, boxing: Boxing) -> Iterator[tuple[str, float]]:
+    """Yield the ways to do without a boxing, and what the step would take more by each.
+
+    What makes the tensor makes it as it is wanted; or all that want it otherwise take
+    it as it is made, each as cheaply as its alternatives allow. Only alternatives that
+    the plan keeps are known. That of several consumers is a sum of single changes.
+    """
+    ref, source, target = boxing.ref, boxing.source, boxing.target
+    made = [
+        other.seconds
+        for other in _alternatives(document, boxing.producer)
+        if other.signature.results[ref.index] == target
+    ]
+    if made:
+        yield f"{boxing.producer} makes it as {target}", min(made)
+    total = 0.0
+    for consumer in boxing.consumers:
+        node = document.nodes.get(consumer)
+        taken = [
+            other.seconds
+            for other in _alternatives(document, consumer)
+            if node is not None and _takes(node.operands, other, ref, source)
+        ]
+        if not taken:
+            return
+        total += min(taken)
+    if len(boxing.consumers) > 1:  # each change by itself leaves it to the others
+        total -= boxing.seconds
+    who = short(boxing.consumers)
+    yield (
+        f"{who} {'take' if len(boxing.consumers) > 1 else 'takes'} it as {source}",
+        (total),
+    )
+
+
+def _takes(
+    operands: Sequence[Ref], other: Alternative, ref: Ref, source: Placement
+) -> bool:
+    pairs = zip(operands, other.signature.operands, strict=True)
+    return all(wanted == source for own, wanted in pairs if own == ref)
+
+
+def _alternatives(document: Document, key: str) -> Sequence[Alternative]:
+    node = document.nodes.get(key)
+    return node.alternatives if node else ()
