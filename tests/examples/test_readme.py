@@ -42,6 +42,13 @@ def test_example_is_the_quickstart() -> None:
     ]
 
 
+def test_pins_are_followed_and_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    known, _ = run_example(capsys)
+    (pins,) = (b.text for b in blocks(PAGE) if b.section == "Pins")
+    exec(pins, known)
+    assert "by '*.bias', softly, and followed" in capsys.readouterr().out
+
+
 TELL = """
 import os
 from pathlib import Path
