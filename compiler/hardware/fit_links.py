@@ -21,6 +21,7 @@ Line = tuple[float, float]
 """Seconds for no byte at all, and bytes per second."""
 
 _SLOWEST_GAIN = 0.8  # another line must bring the error down at least by a fifth
+_ROUNDING = 1e-10  # relative errors that another line cannot explain
 
 
 def fit_lines(points: Sequence[Point], most: int = 3) -> tuple[Line, ...]:
@@ -33,6 +34,8 @@ def fit_lines(points: Sequence[Point], most: int = 3) -> tuple[Line, ...]:
     points = sorted(points)
     found: tuple[Line, ...] = (_line(points),)
     for count in range(2, min(most, len(points) // 2) + 1):
+        if _squares(points, found) <= _ROUNDING**2 * len(points):
+            break
         lines = _segments(points, count)
         if _squares(points, lines) < _SLOWEST_GAIN**2 * _squares(points, found):
             found = lines
