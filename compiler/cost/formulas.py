@@ -115,7 +115,7 @@ def collective_formula(
     ...     CollectiveKind.ALL_GATHER, bytes_, mesh, 0, gloo
     ... )
     >>> print(formula)
-    bytes/loopback_bytes_per_s + loopback_alpha_s*(tp - 1)
+    bytes/loopback_bytes_per_s + loopback_alpha_s*(tp - 1) + loopback_base_s
     """
     size = size_symbol(mesh.names[axis])
     values: dict[str, float] = {name: float(n) for name, n in mesh.axes}
