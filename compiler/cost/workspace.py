@@ -92,7 +92,12 @@ def _sum(call: LocalCall) -> int:
 
 
 def _convolution(call: LocalCall) -> int:
-    """Count what oneDNN has in blocks: image and weight, then the result."""
+    """Count what oneDNN has in blocks: image and weight, then the result.
+
+    Filters of one pixel, on fewer than 16 images, are counted too: they run without
+    oneDNN where a rank has a single thread, and a plan does not know how many it gets.
+    Source: aten/src/ATen/native/Convolution.cpp of torch 2.13, ``use_mkldnn``.
+    """
     if call.device != "cpu":
         return 0
     image, weight, *_ = call.types

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -98,13 +98,10 @@ def test_sums_of_booleans() -> None:
     assert found == want == 0
 
 
-@pytest.mark.parametrize(
-    ("batch", "size", "inputs", "outputs", "kernel"),
-    [(8, 32, 16, 32, 3), (8, 32, 64, 128, 1), (8, 16, 32, 32, 3)],
-)
-def test_convolutions(
+def _of_convolutions(
     batch: int, size: int, inputs: int, outputs: int, kernel: int
-) -> None:
+) -> Iterator[tuple[int, int]]:
+    """Yield what is measured and predicted of a convolution, then of its backward."""
     image = torch.randn(batch, inputs, size, size)
     weight = torch.randn(outputs, inputs, kernel, kernel)
     rest = ([1, 1], [kernel // 2] * 2, [1, 1], False, [0, 0], 1)
@@ -123,8 +120,32 @@ def test_convolutions(
         ("aten.convolution.default", forward, [image, weight]),
         ("aten.convolution_backward.default", backward, [grad, image, weight]),
     ):
-        found, want = measured_and_predicted(op, call, given)
+        yield measured_and_predicted(op, call, given)
+
+
+@pytest.mark.parametrize(
+    ("batch", "size", "inputs", "outputs", "kernel"),
+    [(8, 32, 16, 32, 3), (16, 16, 64, 128, 1), (8, 16, 32, 32, 3)],
+)
+def test_convolutions(
+    batch: int, size: int, inputs: int, outputs: int, kernel: int
+) -> None:
+    for found, want in _of_convolutions(batch, size, inputs, outputs, kernel):
         assert found == pytest.approx(want, rel=0.1)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_one_thread_has_no_blocks_of_small_batches_and_single_pixels() -> None:
+    for found, want in _of_convolutions(8, 16, 64, 128, 1):
+        assert found == 0 < want  # what several threads need
 
 
 def test_batch_norm_backward() -> None:
