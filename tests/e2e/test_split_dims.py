@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
+from functools import lru_cache
 from typing import Any
 
 import pytest
@@ -11,11 +12,14 @@ import torch
 from torch import nn
 
 import partita as pt
+from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.ir.program import op_name
 from partita.compiler.rules.table import default_rules
 from partita.lowering import Lowered, capture_for
+from partita.planning import Planner
 from partita.runtime.launch import launch
 from partita.runtime.measure import count_collectives
+from partita.verification import Verifier
 
 NUM_STEPS = 2
 RATE = 0.05
@@ -97,21 +101,31 @@ def gathered(plan: pt.Plan) -> list[str]:
     ]
 
 
+@lru_cache(maxsize=1)
+def images() -> tuple[Captured, Verifier]:
+    torch.manual_seed(0)
+    model, x = Images(), image(2, 3, 32, 32)
+    return capture(model, (x,), {}), Verifier.of(model, (x,), {})
+
+
+def planned_images(mesh: str, pin: str) -> pt.Plan:
+    captured, _ = images()
+    options = pt.Options(pins={"x": pin})
+    return Planner(captured, "Images", pt.Mesh.parse(mesh), options).search()
+
+
 @pytest.mark.parametrize(
     ("mesh", "pin"),
     [
-        ("tp=2", "S(2)"),
+        pytest.param("tp=2", "S(2)", marks=pytest.mark.slow),
         ("tp=4", "S(2)"),
-        ("tp=2", "S(3)"),
-        ("dp=2,tp=2", "(S(0), S(2))"),
+        pytest.param("tp=2", "S(3)", marks=pytest.mark.slow),
+        pytest.param("dp=2,tp=2", "(S(0), S(2))", marks=pytest.mark.slow),
         ("a=2,b=2", "(S(2), S(3))"),
     ],
 )
 def test_images_stay_split_and_lend_rows(mesh: str, pin: str) -> None:
-    torch.manual_seed(0)
-    model, x = Images(), image(2, 3, 32, 32)
-
-    plan = planned(model, x, mesh, pin)
+    plan = planned_images(mesh, pin)
 
     assert gathered(plan) == []
     assert {plan.expanded[key].op for key in plan.expanded} >= {
@@ -120,12 +134,13 @@ def test_images_stay_split_and_lend_rows(mesh: str, pin: str) -> None:
         "aten.max_pool2d_with_indices.default",
         "aten.max_pool2d_with_indices_backward.default",
     }
-    report = pt.verify(model, x, plan=plan)
+    captured, verifier = images()
+    report = verifier.verify_captured(captured, plan)
     assert report.ok, str(report)
 
 
 def test_neighbours_alone_lend_rows() -> None:
-    plan = planned(Images(), image(2, 3, 32, 32), "tp=4", "S(2)")
+    plan = planned_images("tp=4", "S(2)")
     lent = [b for b in plan.boxings if "chunk_tails" in b.producer]
 
     assert {step.kind for boxing in lent for step in boxing.lowering} == {"all_to_all"}

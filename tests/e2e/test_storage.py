@@ -32,7 +32,7 @@ from partita.runtime.measure import count_collectives
 
 pytestmark = pytest.mark.dist
 
-NUM_UPDATES, NUM_COUNTED = 5, 2
+NUM_UPDATES, NUM_COUNTED = 3, 2
 MAX_NORM, SEED = 0.3, 3
 BLOCKS = {"gpt2": "transformer.h.*", "llama": "model.layers.*", "bert": "*.layer.*"}
 

@@ -1,8 +1,12 @@
-"""Parameters held in every way, and much made again: plans equal the eager module."""
+"""Parameters held in every way, and much made again: plans equal the eager module.
+
+``pytest -m slow`` runs every way on every model; the quick tests take each way once.
+"""
 
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import pytest
 from tests.models.dropout import with_dropout
@@ -20,7 +24,7 @@ BLOCKS = {"gpt2": "transformer.h.*", "llama": "model.layers.*", "bert": "*.layer
 TWO, THREE, GRID = Mesh(dp=2), Mesh(dp=3), Mesh(dp=2, tp=2)
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=len(BLOCKS))
 def captured(name: str) -> tuple[Built, Captured, Verifier]:
     built = with_dropout(name)
     model, args, kwargs = built
@@ -49,7 +53,13 @@ def check(name: str, plan: Plan) -> None:
     assert set(report.errors) == set(verifier.double.values)
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+def all_slow_but(quick: str) -> list[Any]:
+    """Return the models to test with: one that is quick, the others marked."""
+    slow = pytest.mark.slow
+    return [pytest.param(n, marks=() if n == quick else slow) for n in BLOCKS]
+
+
+@pytest.mark.parametrize("name", all_slow_but("gpt2"))
 def test_zero_on_two_ranks(name: str) -> None:
     for way in ("zero1", "zero2"):
         plan = planned(name, way, TWO)
@@ -60,7 +70,7 @@ def test_zero_on_two_ranks(name: str) -> None:
     check(name, plan)
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("name", all_slow_but("bert"))
 def test_zero_with_uneven_pieces_and_on_two_axes(name: str) -> None:
     check(name, planned(name, "zero1", THREE, BLOCKS[name]))
     plan = planned(name, "tensor parallel zero1", GRID)
@@ -68,7 +78,7 @@ def test_zero_with_uneven_pieces_and_on_two_axes(name: str) -> None:
     check(name, plan)
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("name", all_slow_but("gpt2"))
 def test_random_plans_hold_and_make_again_at_random(name: str) -> None:
     planner = Planner(captured(name)[1], name, TWO, Options())
     plans = [planner.random(seed) for seed in (3, 5)]
