@@ -148,7 +148,7 @@ class _Finder:
             if not in_backward:
                 self.found[sources[0]].keys.append(info(item).key)
             return
-        seconds = self.chosen[index].seconds
+        seconds = self.chosen[index].seconds - self.chosen[index].broken_s
         maker = len(self.found)
         for result, type_ in enumerate(node.result_types):
             if type_ is None:

@@ -107,7 +107,7 @@ class MemoryPrice:
                 held = self.posed.held(trained, stored).optimizer
                 tensors = 1 + moments_of(self.optimizer) + (held != stored)
                 num_bytes += tensors * held_bytes(type_, held, mesh)
-            found.append(Choice(choice.signature, choice.seconds + rate * num_bytes))
+            found.append(replace(choice, seconds=choice.seconds + rate * num_bytes))
         return tuple(found)
 
     def _charged(
@@ -126,8 +126,8 @@ class MemoryPrice:
                     placement = made_placement(choice, result)
                     extra += rate * held_bytes(type_, placement, mesh)
             if again:
-                extra = min(extra, choice.seconds)
-            found.append(Choice(choice.signature, choice.seconds + extra))
+                extra = min(extra, choice.seconds - choice.broken_s)
+            found.append(replace(choice, seconds=choice.seconds + extra))
         return tuple(found)
 
     def _part_of_moments(self, lifetime: Lifetime) -> float:
