@@ -21,6 +21,7 @@ from typing import NamedTuple
 import highspy
 import numpy as np
 
+from partita.compiler.search.highs import make_highs
 from partita.compiler.search.model import NOBODY, Bools, Floats, Ints, Model, Star
 from partita.compiler.search.relaxation import Relaxation
 
@@ -179,31 +180,13 @@ def solve_ilp(
         return Outcome(None, -inf)
     usual = known_cost if known_cost < inf else model.most_cost()
     scale = _OBJECTIVE / max(usual - model.constant, 1e-30)
-    highs = _configure(time_limit_s, threads)
+    highs = make_highs(time_limit_s, threads, 1e-9)
+    highs.setOptionValue("mip_abs_gap", 1e-9 * _OBJECTIVE)
     highs.passModel(program.to_highs(num_integer, scale))
     _warm_start(highs, x, start)
     status = highs.run()
     assert status != highspy.HighsStatus.kError, "HiGHS refused the program"
     return _outcome(highs, x, scale, model.constant)
-
-
-def _configure(time_limit_s: float, threads: int) -> highspy.Highs:
-    # The threads are the process's; without this their number could not change.
-    highspy.Highs.resetGlobalScheduler(True)
-    highs = highspy.Highs()
-    for option, value in (
-        ("output_flag", False),
-        ("threads", threads),
-        ("time_limit", max(time_limit_s, 0.01)),
-        ("mip_rel_gap", 1e-9),
-        ("mip_abs_gap", 1e-9 * _OBJECTIVE),
-        ("mip_feasibility_tolerance", 1e-7),
-        ("primal_feasibility_tolerance", 1e-8),
-        ("dual_feasibility_tolerance", 1e-8),
-    ):
-        status = highs.setOptionValue(option, value)
-        assert status == highspy.HighsStatus.kOk, option
-    return highs
 
 
 def _warm_start(

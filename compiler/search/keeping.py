@@ -29,6 +29,7 @@ import highspy
 import numpy as np
 import numpy.typing as npt
 
+from partita.compiler.search.highs import make_highs
 from partita.compiler.search.holdings import Holding, Holdings
 from partita.compiler.search.parts import Clock
 
@@ -211,14 +212,7 @@ class _Chooser:
         """
         number = {maker: index for index, maker in enumerate(self.makers)}
         count = len(number)
-        highs = highspy.Highs()
-        for option, value in (
-            ("output_flag", False),
-            ("mip_rel_gap", _GAP),
-            ("time_limit", max(self.clock.left_s, 0.1)),
-            ("threads", 1),
-        ):
-            highs.setOptionValue(option, value)
+        highs = make_highs(max(self.clock.left_s, 0.1), 1, _GAP)
         seconds = [self.makers[maker][0].seconds for maker in number]
         unit = max(sum(seconds), 1e-30)
         used = [float(self._is_used(maker)) for maker in number]
@@ -253,7 +247,8 @@ class _Chooser:
             signs = [-1.0 if again else 1.0 for again in choice.again.values()]
             least = 1.0 - sum(choice.again.values())
             highs.addRow(least, inf, count, list(number.values()), signs)
-        highs.run()
+        ran = highs.run()
+        assert ran != highspy.HighsStatus.kError, "HiGHS refused the program"
         status = highs.getInfo().primal_solution_status
         if status != highspy.SolutionStatus.kSolutionStatusFeasible:
             return None
