@@ -1,7 +1,7 @@
 """Plans of real models, each checked against the user's own eager module.
 
-``pytest -m slow tests/e2e`` runs every mesh and twenty random plans per model; the
-quick tests take two ranks and two random plans.
+``pytest -m slow tests/e2e`` runs every mesh, every way to pin and twenty random plans
+per model; the quick tests take two ranks, a random plan, and each way to pin once.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ MESHES = (Mesh(tp=2), Mesh(tp=4), Mesh(dp=2, tp=2))
 LIMIT_S = 20.0
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=len(ZOO))
 def _captured(name: str) -> Captured:
     model, args, kwargs = ZOO[name]()
     return capture(model, args, kwargs)
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=len(ZOO))
 def _verifier(name: str) -> Verifier:
     return Verifier.of(*ZOO[name]())
 
@@ -89,16 +89,24 @@ KINDS = ("data parallel", "tensor parallel", "all stored split")
 
 @pytest.mark.parametrize("name", ZOO)
 def test_plans_for_two_ranks_compute_what_the_model_computes(name: str) -> None:
+    _check_free_links(name, Mesh(tp=2), num_random=1)
+
+
+@pytest.mark.parametrize("name", ["mlp", "gpt2", "resnet"])
+def test_plans_at_the_price_of_links_compute_what_the_model_computes(name: str) -> None:
     _check_searched(name, Mesh(tp=2))
-    _check_free_links(name, Mesh(tp=2), num_random=2)
-    for kind in KINDS:
-        _check_pinned(name, Mesh(tp=2), kind)
 
 
-@pytest.mark.parametrize("name", ["mlp", "gpt2"])
-def test_plans_for_two_by_two_ranks_compute_what_the_model_computes(name: str) -> None:
-    _check_free_links(name, Mesh(dp=2, tp=2), num_random=1)
-    _check_pinned(name, Mesh(dp=2, tp=2), "tensor parallel")
+@pytest.mark.parametrize(
+    ("name", "kind"), list(zip(("bert", "gpt2", "llama"), KINDS, strict=True))
+)
+def test_pinned_plans_compute_what_the_model_computes(name: str, kind: str) -> None:
+    _check_pinned(name, Mesh(tp=2), kind)
+
+
+def test_plans_for_two_by_two_ranks_compute_what_the_model_computes() -> None:
+    _check_free_links("mlp", Mesh(dp=2, tp=2), num_random=1)
+    _check_pinned("mlp", Mesh(dp=2, tp=2), "tensor parallel")
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from partita.compiler.ir.program import OutputKind, Program
 from partita.compiler.search.op_formula import op_formula
 
 aten = torch.ops.aten
-FEW = settings(max_examples=15, deadline=None)
+FEW = settings(max_examples=5, deadline=None)
 SIZES = st.sampled_from([1, 2, 7, 64, 100, 1000])
 
 
