@@ -41,7 +41,7 @@ from partita.compiler.capture.torch_private import (
     without_mkldnn,
 )
 from partita.compiler.errors import CaptureFailed
-from partita.compiler.ir.program import OutputKind, Program
+from partita.compiler.ir.program import Program
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def capture_spec(
         raise CaptureFailed(_explain(model, error)) from error
     names = tuple(output_names(exported))
     program = read_roles(joint, model, spec, names, train)
-    if train and all(role.kind is not OutputKind.GRADIENT for role in program.outputs):
+    if train and not program.trained:
         raise CaptureFailed(
             f"{type(model).__name__}: the loss depends on no parameter that requires a "
             "gradient; train one, or give Options(train=False) for inference"

@@ -23,6 +23,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from partita.compiler.capture.torch_private import tensor_slots, writes_in_place
 from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.rules.experiment import REFUSALS
 from partita.compiler.rules.localize import localize_args
 from partita.compiler.rules.table import default_rules
 
@@ -124,7 +125,7 @@ def _run(
         args = localize_args(rule, args, shapes, wanted)
         kwargs = {k: _read(v) for k, v in named.items() if not k.isdecimal()}
         made = target(*args, **kwargs)
-    except Exception:  # whatever a kernel says to arguments that it does not take
+    except REFUSALS:
         return None
     made = list(made) if isinstance(made, tuple | list) else [made]
     if len(made) != len(results):

@@ -143,6 +143,12 @@ class Program:
         (output,) = self.graph.find_nodes(op="output")
         return list(zip(output.args[0], self.outputs, strict=True))
 
+    @property
+    def trained(self) -> frozenset[str]:
+        """The names of the parameters that have a gradient."""
+        kind = OutputKind.GRADIENT
+        return frozenset(role.name for role in self.outputs if role.kind is kind)
+
     def nodes(self) -> Iterator[fx.Node]:
         """Yield placeholders and calls in order; neither getitem nor the output."""
         for node in self.graph.nodes:

@@ -21,6 +21,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from partita.compiler.rules.fakes import of_sizes
+
 aten = torch.ops.aten
 
 SCANS = {
@@ -40,10 +42,6 @@ def chunks_of(x: Tensor, dim: int, num: int) -> list[Tensor]:
     return list(torch.split(x, max(step, 1), dim))
 
 
-def _of_result(x: Tensor, sizes: Sequence[int]) -> Tensor:
-    return x.new_empty(list(sizes))
-
-
 # Scans
 
 
@@ -56,11 +54,7 @@ def scan(
     return torch.cat([SCANS[kind](part, dim) for part in parts], dim)
 
 
-@scan.register_fake
-def _scan_type(
-    x: Tensor, dim: int, kind: str, chunks: Sequence[int], sizes: Sequence[int]
-) -> Tensor:
-    return _of_result(x, sizes)
+scan.register_fake(of_sizes(0))
 
 
 @torch.library.custom_op("partita::scan_extreme", mutates_args=())
@@ -82,16 +76,7 @@ def scan_extreme(
     return torch.cat([value for value, _ in found], dim), torch.cat(places, dim)
 
 
-@scan_extreme.register_fake
-def _scan_extreme_type(
-    x: Tensor,
-    positions: Tensor,
-    dim: int,
-    kind: str,
-    chunks: Sequence[int],
-    sizes: Sequence[int],
-) -> tuple[Tensor, Tensor]:
-    return _of_result(x, sizes), _of_result(positions, sizes)
+scan_extreme.register_fake(of_sizes(0, 1))
 
 
 @torch.library.custom_op("partita::chunk_ends", mutates_args=())
@@ -103,11 +88,7 @@ def chunk_ends(
     return torch.cat([p.narrow(dim, p.shape[dim] - 1, 1) for p in parts], dim)
 
 
-@chunk_ends.register_fake
-def _chunk_ends_type(
-    x: Tensor, dim: int, chunks: Sequence[int], sizes: Sequence[int]
-) -> Tensor:
-    return _of_result(x, sizes)
+chunk_ends.register_fake(of_sizes(0))
 
 
 @torch.library.custom_op("partita::chunk_fill", mutates_args=())
@@ -122,11 +103,7 @@ def chunk_fill(
     return torch.cat(parts, dim)
 
 
-@chunk_fill.register_fake
-def _chunk_fill_type(
-    x: Tensor, like: Tensor, dim: int, chunks: Sequence[int], sizes: Sequence[int]
-) -> Tensor:
-    return _of_result(x, sizes)
+chunk_fill.register_fake(of_sizes(0))
 
 
 # Rows of neighbours
@@ -174,17 +151,8 @@ def chunk_tails(
     return torch.cat([outside, torch.stack(parts)])
 
 
-@chunk_heads.register_fake
-@chunk_tails.register_fake
-def _blocks_type(
-    x: Tensor,
-    dim: int,
-    rows: int,
-    fill: float,
-    chunks: Sequence[int],
-    sizes: Sequence[int],
-) -> Tensor:
-    return _of_result(x, sizes)
+chunk_heads.register_fake(of_sizes(0))
+chunk_tails.register_fake(of_sizes(0))
 
 
 @torch.library.custom_op("partita::widen", mutates_args=())
@@ -253,14 +221,5 @@ def fold(
     return torch.cat(found, dim)
 
 
-@widen.register_fake
-@fold.register_fake
-def _widened_type(
-    x: Tensor,
-    before: Tensor | None,
-    behind: Tensor | None,
-    dim: int,
-    chunks: Sequence[int],
-    sizes: Sequence[int],
-) -> Tensor:
-    return _of_result(x, sizes)
+widen.register_fake(of_sizes(0))
+fold.register_fake(of_sizes(0))

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from partita.compiler.ir.layout import chunk
 from partita.compiler.rules.chunk_ops import chunks_of
+from partita.compiler.rules.fakes import of_sizes
 
 aten = torch.ops.aten
 
@@ -123,19 +124,7 @@ def chunked_convolution(
     return joined_tiles(tiles, space)
 
 
-@chunked_convolution.register_fake
-def _convolution_type(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    chunks: Sequence[int],
-    sizes: Sequence[int],
-) -> Tensor:
-    return x.new_empty(list(sizes))
+chunked_convolution.register_fake(of_sizes(0))
 
 
 @torch.library.custom_op("partita::chunked_convolution_input", mutates_args=())
@@ -166,18 +155,7 @@ def chunked_convolution_input(
     return joined_tiles(tiles, space)
 
 
-@chunked_convolution_input.register_fake
-def _convolution_input_type(
-    grad: Tensor,
-    weight: Tensor,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    chunks: Sequence[int],
-    sizes: Sequence[int],
-) -> Tensor:
-    return grad.new_empty(list(sizes))
+chunked_convolution_input.register_fake(of_sizes(0))
 
 
 @torch.library.custom_op("partita::chunked_convolution_weight", mutates_args=())
@@ -211,15 +189,4 @@ def chunked_convolution_weight(
     return torch.stack(found).reshape(list(sizes))
 
 
-@chunked_convolution_weight.register_fake
-def _convolution_weight_type(
-    grad: Tensor,
-    x: Tensor,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    chunks: Sequence[int],
-    sizes: Sequence[int],
-) -> Tensor:
-    return grad.new_empty(list(sizes))
+chunked_convolution_weight.register_fake(of_sizes(0))

@@ -19,6 +19,7 @@ from partita.compiler.rules.chunked_images import (
     tile_shapes,
     tiles_of,
 )
+from partita.compiler.rules.fakes import of_sizes
 
 aten = torch.ops.aten
 
@@ -88,21 +89,7 @@ def chunked_max_pool(
     return joined_tiles(values, cuts), joined_tiles(places, cuts)
 
 
-@chunked_max_pool.register_fake
-def _max_pool_type(
-    x: Tensor,
-    rows: Tensor,
-    columns: Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    ceil_mode: bool,
-    before: Sequence[int],
-    space: Sequence[int],
-    chunks: Sequence[int],
-    sizes: Sequence[int],
-) -> tuple[Tensor, Tensor]:
-    return x.new_empty(list(sizes)), rows.new_empty(list(sizes))
+chunked_max_pool.register_fake(of_sizes(0, 1))
 
 
 @torch.library.custom_op("partita::chunked_max_pool_backward", mutates_args=())
@@ -137,15 +124,4 @@ def chunked_max_pool_backward(
     return joined_tiles(found, cuts)
 
 
-@chunked_max_pool_backward.register_fake
-def _max_pool_backward_type(
-    grad: Tensor,
-    indices: Tensor,
-    rows: Tensor,
-    columns: Tensor,
-    before: Sequence[int],
-    space: Sequence[int],
-    chunks: Sequence[int],
-    sizes: Sequence[int],
-) -> Tensor:
-    return grad.new_empty(list(sizes))
+chunked_max_pool_backward.register_fake(of_sizes(0))

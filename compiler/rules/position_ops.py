@@ -16,6 +16,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from partita.compiler.rules.fakes import like_first
+
 
 def _locate(positions: Tensor, index: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Return where each logical index is among ``positions``, and whether it is."""
@@ -129,17 +131,7 @@ def index_put(
     return put.narrow(first, 0, x.shape[first]).contiguous()
 
 
-@index_put.register_fake
-def _index_put_type(
-    x: Tensor,
-    positions: Sequence[Tensor],
-    dims: Sequence[int],
-    sizes: Sequence[int],
-    indices: Sequence[Tensor],
-    values: Tensor,
-    accumulate: bool,
-) -> Tensor:
-    return x.new_empty(x.shape)
+index_put.register_fake(like_first)
 
 
 @torch.library.custom_op("partita::gather", mutates_args=())
@@ -180,14 +172,4 @@ def scatter(
     return op(wide, dim, at, source).narrow(dim, 0, x.shape[dim]).contiguous()
 
 
-@scatter.register_fake
-def _scatter_type(
-    x: Tensor,
-    position: Tensor,
-    dim: int,
-    size: int,
-    index: Tensor,
-    source: Tensor,
-    accumulate: bool,
-) -> Tensor:
-    return x.new_empty(x.shape)
+scatter.register_fake(like_first)

@@ -150,7 +150,7 @@ class _Decider:
 
     def _held(self, chosen: Chosen) -> dict[str, Held]:
         """Return how every trained parameter is held, by name."""
-        trained = {r.name for r in chosen.outputs if r.kind is OutputKind.GRADIENT}
+        trained = self.program.trained
         found: dict[str, Held] = {}
         for node, role in self.program.placeholders():
             if role.kind is InputKind.PARAMETER and role.name in trained:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from partita.compiler.ir.again import needed_again
-from partita.compiler.ir.program import InputKind, OutputKind, Phase, info
+from partita.compiler.ir.program import InputKind, Phase, info
 from partita.compiler.plan.document import boxing_key
 from partita.compiler.search.chosen import Chosen
 from partita.compiler.search.held import Held
@@ -31,7 +31,7 @@ def draw_held(rng: random.Random, posed: Posed) -> dict[str, Held]:
     """
     part = rng.choice((0.0, 0.0, 0.3, 1.0))
     program = posed.candidates.program
-    trained = {r.name for r in program.outputs if r.kind is OutputKind.GRADIENT}
+    trained = program.trained
     found: dict[str, Held] = {}
     for node, role in program.placeholders():
         is_trained = role.kind is InputKind.PARAMETER and role.name in trained

@@ -106,7 +106,7 @@ class _Finder:
     def find(self) -> Holdings:
         program = self.posed.candidates.program
         roles = dict(program.placeholders())
-        trained = {r.name for r in program.outputs if r.kind is OutputKind.GRADIENT}
+        trained = program.trained
         moments = moments_of(self.optimizer)
         state = time = num_forward = 0
         updated: list[int] = []

@@ -53,7 +53,7 @@ class MemoryPrice:
         nodes: list[SearchNode] = []
         copies: dict[tuple[int, int], float] = {}
         in_backward: list[bool] = []
-        trained = self._trained()
+        trained = self.posed.candidates.program.trained
         roles = dict(self.posed.candidates.program.placeholders())
         for index, item in enumerate(self.posed.items):
             node = self.posed.problem.nodes[index]
@@ -133,7 +133,3 @@ class MemoryPrice:
     def _part_of_moments(self, lifetime: Lifetime) -> float:
         spanned = sum(lifetime.first <= m < lifetime.last for m in self.moments)
         return spanned / len(self.moments)
-
-    def _trained(self) -> set[str]:
-        outputs = self.posed.candidates.program.outputs
-        return {role.name for role in outputs if role.kind is OutputKind.GRADIENT}

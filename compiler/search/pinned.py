@@ -12,7 +12,6 @@ from partita.compiler.errors import BadOptions, NoSolution
 from partita.compiler.ir.program import (
     InputKind,
     InputRole,
-    OutputKind,
     Value,
     info,
     operands,
@@ -193,10 +192,8 @@ class Pinned:
             )
 
     def _is_trained(self, role: InputRole) -> bool:
-        return role.kind is InputKind.PARAMETER and any(
-            out.kind is OutputKind.GRADIENT and out.name == role.name
-            for out in self._program.outputs
-        )
+        is_parameter = role.kind is InputKind.PARAMETER
+        return is_parameter and role.name in self._program.trained
 
 
 def _named(node: fx.Node, role: InputRole | None) -> Named:

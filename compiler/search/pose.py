@@ -94,11 +94,7 @@ class _Poser:
         self.program: Program = candidates.program
         self.mesh = candidates.mesh
         self.optimizer = optimizer
-        self._trained = {
-            role.name
-            for role in self.program.outputs
-            if role.kind is OutputKind.GRADIENT
-        }
+        self._trained = self.program.trained
         self._choices: dict[int, tuple[Choice, ...]] = {}
         self._known: dict[tuple[Choice, ...], tuple[Choice, ...]] = {}
         self._same_choices: dict[tuple[int, ...], tuple[Choice, ...]] = {}

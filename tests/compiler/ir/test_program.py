@@ -65,6 +65,15 @@ def test_placeholders_and_results_have_roles() -> None:
     ]
 
 
+def test_trained_are_the_parameters_with_a_gradient() -> None:
+    b = Builder()
+    w = b.enter("w", "f32[4]", kind=InputKind.PARAMETER)
+    b.enter("frozen", "f32[4]", kind=InputKind.PARAMETER)
+    b.leave(OutputKind.LOSS, "loss", w)
+    b.leave(OutputKind.GRADIENT, "w", w)
+    assert b.program().trained == {"w"}
+
+
 def test_getitem_is_no_node_of_its_own() -> None:
     program, nodes = halves()
     assert list(program.nodes()) == [nodes[n] for n in ("w", "x", "split", "cat")]
