@@ -49,6 +49,28 @@ class Formula:
         values = {**self.values, **changed}
         return float(function(*(values[name] for name in names)))
 
+    def settled(self) -> Formula:
+        """Return it as it is near the sizes that it was made for.
+
+        Of the kernels and algorithms among which the fastest counts only that is left,
+        of the caches the one that is large enough; both are others elsewhere.
+        """
+        return replace(self, expr=self._settle(self.expr))
+
+    def _settle(self, expr: Any) -> Any:
+        if isinstance(expr, sympy.Piecewise):
+            cases: Any = expr.args  # pairs of a value and when it counts
+            holds = (value for value, when in cases if when.subs(self.values))
+            return self._settle(next(holds))
+        if not expr.args:
+            return expr
+        args = [self._settle(arg) for arg in expr.args]
+        if isinstance(expr, sympy.Min):
+            return min(args, key=lambda arg: Formula(arg, self.values).evaluate_at({}))
+        if isinstance(expr, sympy.Max):
+            return expr.func(*args, evaluate=False)
+        return expr.func(*args)
+
 
 @lru_cache(maxsize=1 << 14)
 def _lambdified(expr: sympy.Expr) -> tuple[tuple[str, ...], Callable[..., float]]:

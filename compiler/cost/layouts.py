@@ -11,34 +11,22 @@ are called, those that write to their operands are not.
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from partita.compiler.capture.torch_private import tensor_slots, writes_in_place
+from partita.compiler.capture.torch_private import writes_in_place
 from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.plan.printed_call import find_op, read_arguments
 from partita.compiler.rules.experiment import REFUSALS
 from partita.compiler.rules.localize import localize_args
 from partita.compiler.rules.table import default_rules
 
 Strides = tuple[int, ...]
-
-_VALUES: Mapping[str, object] = {
-    str(value): value
-    for value in (
-        *(vars(torch).values()),
-        torch.contiguous_format,
-        torch.channels_last,
-        torch.preserve_format,
-    )
-    if isinstance(value, torch.dtype | torch.memory_format)
-} | {"inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +105,11 @@ def _run(
         torch.empty_strided(type_.shape, strides, dtype=type_.dtype, device="meta")
         for type_, strides in operands
     ]
-    named = dict(text.split("=", 1) for text in constants)
     try:
-        args = _positional(tensor_slots(target), named, given)
+        args, kwargs = read_arguments(target, constants, given)
         shapes = [type_.shape for type_, _ in operands]
         wanted = [None if type_ is None else type_.shape for type_ in results]
         args = localize_args(rule, args, shapes, wanted)
-        kwargs = {k: _read(v) for k, v in named.items() if not k.isdecimal()}
         made = target(*args, **kwargs)
     except REFUSALS:
         return None
@@ -134,13 +120,6 @@ def _run(
     if any((t is None) != (x is None) for t, x in zip(results, laid, strict=True)):
         return None
     return tuple(laid)
-
-
-def find_op(name: str) -> Any | None:
-    """Return the op that ``aten.mm.default`` names, ``None`` where torch has none."""
-    namespace, packet, overload = name.split(".")
-    found = getattr(getattr(torch.ops, namespace), packet, None)
-    return getattr(found, overload, None)
 
 
 def _laid(
@@ -154,37 +133,3 @@ def _laid(
     owners = (StorageWeakRef(x.untyped_storage()) for x in given)
     shared = next((i for i, owner in enumerate(owners) if owner == storage), None)
     return Laid(made.stride(), made.untyped_storage().nbytes(), shared)
-
-
-def _positional(
-    slots: Sequence[str], named: Mapping[str, str], given: Sequence[torch.Tensor]
-) -> tuple[Any, ...]:
-    """Return the positional arguments: constants where they stand, tensors between."""
-    left = list(given)
-    args: list[Any] = []
-    for position, slot in enumerate(slots):
-        if str(position) in named:
-            args.append(_read(named[str(position)]))
-        elif not left:
-            break
-        elif slot == "many":
-            later = range(position + 1, len(slots))
-            alone = [p for p in later if slots[p] == "one" and str(p) not in named]
-            num = max(len(left) - len(alone), 1)
-            args.append(left[:num])
-            left = left[num:]
-        else:
-            args.append(left.pop(0))
-    if left:
-        raise ValueError(f"{len(left)} operands have no place")
-    return tuple(args)
-
-
-def _read(text: str) -> object:
-    """Return the value of a constant; text that is none is a string."""
-    if text in _VALUES:
-        return _VALUES[text]
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text

@@ -12,6 +12,7 @@ from partita.compiler.plan.asked import find_asked
 from partita.compiler.plan.document import Boxing, Document, Node
 from partita.compiler.plan.explain_boxing import explain_boxing
 from partita.compiler.plan.explain_costs import costs_table, print_signature
+from partita.compiler.plan.explain_formula import call_formula, print_formula
 from partita.compiler.plan.table import format_table
 from partita.compiler.plan.units import format_bytes, format_seconds, printable
 from partita.compiler.plan.uses import boxings_by_use, find_uses, produced
@@ -41,6 +42,7 @@ def explain(document: Document, name: str) -> str:
         *_limit(document),
         "",
         costs_table(document, key, node.seconds, node.signature, node.alternatives),
+        *_formula(document, key),
         *_moves(document, key),
     ]
     return printable_lines(parts)
@@ -146,6 +148,13 @@ def _reason(document: Document, key: str, node: Node) -> Iterator[str]:
             f"  why        taken although another would gain {gain} by itself "
             f"(search: {status})"
         )
+
+
+def _formula(document: Document, key: str) -> Iterator[str]:
+    formula = call_formula(document, key)
+    if formula is not None and formula.expr != 0:
+        yield ""
+        yield from print_formula(formula)
 
 
 def _limit(document: Document) -> Iterator[str]:

@@ -8,6 +8,7 @@ from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.alternative import Alternative
 from partita.compiler.plan.document import Boxing, Document, Ref
 from partita.compiler.plan.explain_costs import short, signed
+from partita.compiler.plan.explain_formula import print_formula, step_formula
 from partita.compiler.plan.table import format_table
 from partita.compiler.plan.units import format_bytes, format_seconds
 from partita.compiler.plan.uses import type_of
@@ -44,6 +45,11 @@ def explain_boxing(document: Document, boxing: Boxing) -> Iterator[str]:
     ]
     yield ""
     yield format_table(("step", "placement", "payload", "sent", "time"), rows)
+    for number in range(len(boxing.lowering)):
+        formula = step_formula(document, boxing, number)
+        if formula is not None:
+            yield ""
+            yield from print_formula(formula)
 
 
 def _line_of(document: Document, key: str) -> str:

@@ -16,6 +16,7 @@ from torch import fx
 
 from partita.compiler.cost.boxing import cheapest_steps
 from partita.compiler.cost.compute import op_seconds
+from partita.compiler.cost.products import local_sizes, product_of
 from partita.compiler.errors import BadPlacement
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.layout import largest_shard_numel, shard_shape
@@ -38,7 +39,6 @@ from partita.compiler.rules.signatures import (
 )
 from partita.compiler.rules.walks import chunked, chunkings, expanded_combinations
 from partita.compiler.search.problem import Choice
-from partita.compiler.search.products import local_sizes, product_of
 from partita.compiler.search.repeats import alike
 from partita.compiler.search.within import NOTHING_DECIDED, Within
 

@@ -6,10 +6,10 @@ import pytest
 from tests.compiler.rules.rule_values import call, x
 
 from partita.compiler.cost.compute import Product
+from partita.compiler.cost.products import local_sizes, product_of
 from partita.compiler.rules.calls import rule_and_factors
 from partita.compiler.rules.table import default_rules
 from partita.compiler.search.candidates import flops_of
-from partita.compiler.search.products import local_sizes, product_of
 from partita.testing.prover import Sample, call_of
 
 CONVOLUTION = ([1, 1], [1, 1], [1, 1], False, [0, 0])

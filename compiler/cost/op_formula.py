@@ -10,6 +10,7 @@ import sympy
 from partita.compiler.cost.arithmetic import SYMBOLS, Real
 from partita.compiler.cost.compute import op_seconds
 from partita.compiler.cost.formulas import Formula, device_symbols, size_symbol
+from partita.compiler.cost.products import product_of
 from partita.compiler.cost.symbolic import dim_symbol, numel_expr
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.mesh import Mesh
@@ -18,8 +19,7 @@ from partita.compiler.ir.signature import Signature
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.rules.factors import Factors, Part
 from partita.compiler.rules.rule import Call
-from partita.compiler.search.candidates import ways_in
-from partita.compiler.search.products import product_of
+from partita.compiler.rules.signatures import ways_in
 
 _Placed = tuple[TensorType | None, tuple[Part, ...] | None, Placement | None]
 

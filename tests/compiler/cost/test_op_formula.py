@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from tests.compiler.ir.small_programs import Builder
 from tests.compiler.search.test_candidates import candidates
 
+from partita.compiler.cost.op_formula import op_formula
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import OutputKind, Program
-from partita.compiler.search.op_formula import op_formula
 
 aten = torch.ops.aten
 FEW = settings(max_examples=5, deadline=None)
