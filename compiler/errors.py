@@ -39,7 +39,15 @@ class BadBatch(PartitaError):
 
 
 class NoSolution(PartitaError):
-    """No assignment of placements satisfies the pins."""
+    """No assignment of placements satisfies the pins, or none that the memory limit.
+
+    ``least_bytes`` is what the plan that needs least was found to need, where it is
+    memory that is short.
+    """
+
+    def __init__(self, message: str, least_bytes: int | None = None) -> None:
+        super().__init__(message)
+        self.least_bytes = least_bytes
 
 
 class RankFailed(PartitaError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import ceil
 
 from partita.compiler.errors import BadOptions
 
@@ -33,6 +34,18 @@ def format_bytes(count: int) -> str:
     for size, unit in _BYTES:
         if abs(count) >= size:
             return f"{count / size:.4g} {unit}"
+    return f"{count} B"
+
+
+def format_room(count: int) -> str:
+    """Return a size that ``parse_bytes`` reads as no less.
+
+    >>> format_room(41_864), parse_bytes(format_room(41_864))
+    ('40.89 KiB', 41871)
+    """
+    for size, unit in _BYTES:
+        if count >= size:
+            return f"{ceil(100 * count / size) / 100:g} {unit}"
     return f"{count} B"
 
 

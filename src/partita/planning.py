@@ -11,7 +11,8 @@ from typing import Any, cast
 
 import torch
 
-from partita.compiler.capture.capture import Captured, capture
+from partita.compiler.capture.capture import Captured, capture, capture_spec
+from partita.compiler.capture.inputs import InputSpec
 from partita.compiler.errors import BadMesh, NoSolution
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.mesh import Mesh
@@ -34,6 +35,7 @@ from partita.passes.expand_ops import ExpandOps
 from partita.passes.recompute import Recompute
 from partita.rules_for import rules_for
 from partita.version import __version__
+from partita.ways_out import Refused
 
 ALIKE = "equal blocks alike"
 """Says in a plan that it is compared with those alone whose equal blocks are alike."""
@@ -175,8 +177,8 @@ class _Search:
             allowed -= max(plan.predicted.bytes - limit, limit // 100)
         raise NoSolution(
             f"memory: the limit is {format_bytes(limit)} on a rank, and no plan was "
-            f"found that needs less than {format_bytes(least)}; use more ranks, a "
-            "smaller batch, fewer pins or more time"
+            f"found that needs less than {format_bytes(least)}",
+            least,
         )
 
     def _plan(self, allowed: int | None) -> Plan:
@@ -272,16 +274,25 @@ def plan(
     captured = capture(model, args, kwargs, loss=options.loss, train=options.train)
     options = replace(options, rules=rules_for(captured.program, options.rules))
     meshes = _meshes(devices) if mesh is None else [mesh]
+
+    def attempt(captured: Captured, mesh: Mesh, options: Options) -> Plan:
+        return Planner(captured, type(model).__name__, mesh, options).search()
+
+    def recapture(spec: InputSpec) -> Captured:
+        return capture_spec(model, spec, loss=options.loss, train=options.train)
+
     plans: list[Plan] = []
-    refusals: list[NoSolution] = []
+    refusals: list[tuple[NoSolution, Mesh]] = []
     for tried in meshes:
-        planner = Planner(captured, type(model).__name__, tried, options)
         try:
-            plans.append(planner.search())
+            plans.append(attempt(captured, tried, options))
         except NoSolution as refusal:
-            refusals.append(refusal)
+            refusals.append((refusal, tried))
     if not plans:
-        raise refusals[-1]
+        refusal, tried = min(refusals, key=lambda pair: pair[0].least_bytes or 0)
+        clock = Clock.of(options.time_limit)
+        refused = Refused(captured, tried, options, attempt, recapture, clock)
+        raise refused.explained(refusal)
     return min(plans, key=lambda found: found.predicted.seconds)
 
 

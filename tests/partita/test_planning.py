@@ -62,7 +62,7 @@ def test_memory_limit_refuses_what_does_not_fit() -> None:
     with pytest.raises(NoSolution) as caught:
         plan(model, *args, mesh=Mesh(tp=2), options=Options(memory=1000))
     assert str(caught.value).startswith("memory: the limit is 1000 B on a rank, and no")
-    assert str(caught.value).endswith("a smaller batch, fewer pins or more time")
+    assert "; a plan was found within " in str(caught.value)
 
 
 def total(outputs: Tensor) -> Tensor:
