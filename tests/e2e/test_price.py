@@ -1,0 +1,141 @@
+"""The price that the search reports is the price of the program that is emitted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from tests.compiler.search.hand_made import machine
+from tests.e2e.emitted_price import emitted_price
+from tests.models.zoo import ZOO, Built
+
+from partita.compiler.capture.capture import capture
+from partita.compiler.cost.boxing import step_seconds
+from partita.compiler.cost.collectives import axis_seconds
+from partita.compiler.cost.step import step_wire_bytes
+from partita.compiler.hardware.profile import Hardware, load_hardware
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.plan.document import SearchResult
+from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.uses import type_of
+from partita.compiler.search.decide import Found
+from partita.compiler.search.fold import Fold
+from partita.compiler.search.limited import LimitedSearch
+from partita.compiler.search.parts import Clock
+from partita.compiler.search.solver import solve
+from partita.lowering import Lowered, lowerings_of
+from partita.options import Options
+from partita.planning import Planner
+
+# Quick links and slow arithmetic, so that even tiny models are split.
+MACHINE = machine(
+    flops_per_s=1e9,
+    memory_bytes_per_s=2e9,
+    launch_s=1e-7,
+    alpha_s=3e-7,
+    bytes_per_s=1e9,
+)
+SAME = 1e-9
+TP, GRID = Mesh(tp=2), Mesh(dp=2, tp=2)
+
+
+def copies_s(plan: Plan, hardware: Hardware) -> float:
+    """Return what the copies around the collectives of a step take."""
+    total = 0.0
+    for boxing in plan.boxings:
+        type_ = type_of(plan, boxing.ref)
+        for step in lowerings_of(plan)[boxing.key]:
+            total += step_seconds(type_, step, plan.mesh, hardware)
+            if step.collective is not None:
+                wire = step_wire_bytes(type_, step, plan.mesh)
+                kind, axis = step.collective, step.axis
+                total -= axis_seconds(kind, wire, plan.mesh, axis, hardware)
+    return total
+
+
+def check(planner: Planner, found: Found, objective: float) -> Plan:
+    """Compare the objective, the plan's prediction and the emitted program."""
+    plan = planner.decide(found)
+    assert plan.predicted.seconds == pytest.approx(objective, rel=SAME)
+    lowered = Lowered.of(planner.captured, plan, planner.options.rules)
+    first = (0,) * plan.mesh.ndim
+    hardware = planner.posed.candidates.hardware
+    emitted = emitted_price(lowered.at(first), planner.options.rules, hardware)
+    total = emitted.compute_s + emitted.collectives_s
+    total += copies_s(plan, hardware) + plan.predicted.seconds_by_part["update"]
+    assert emitted.num_collectives == sum(c.count for c in plan.collectives)
+    assert total == pytest.approx(objective, rel=SAME)
+    return plan
+
+
+def planner_of(built: Built, mesh: Mesh, hardware: Hardware) -> Planner:
+    model, args, kwargs = built
+    captured = capture(model, args, kwargs)
+    name = type(model).__name__
+    return Planner(captured, name, mesh, Options(hardware=hardware))
+
+
+def gpt2_of(layers: int) -> Built:
+    config = transformers.GPT2Config(
+        n_layer=layers,
+        n_embd=32,
+        n_head=4,
+        vocab_size=64,
+        n_positions=16,
+        bos_token_id=0,
+        eos_token_id=0,
+        use_cache=False,
+    )
+    ids = torch.randint(0, 64, (4, 16))
+    model = transformers.GPT2LMHeadModel(config)
+    return model, (), {"input_ids": ids, "labels": ids}
+
+
+RESULT = SearchResult("", "", None, 0.0)
+
+
+def slow(*values: object) -> Any:
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(
+    ("name", "mesh"),
+    [
+        ("mlp", TP),
+        ("mlp", GRID),
+        ("gpt2", TP),
+        *(slow(name, GRID) for name in ("gpt2", "llama", "bert", "vit")),
+    ],
+)
+def test_fastest_plan(name: str, mesh: Mesh) -> None:
+    planner = planner_of(ZOO[name](), mesh, MACHINE)
+    found = solve(planner.posed.problem, 60.0)
+    plan = check(planner, Found(found.choices, RESULT), found.seconds)
+    assert plan.collectives, "nothing was split: the test shows nothing"
+
+
+@pytest.mark.parametrize("layers", [4, slow(8)])
+def test_layers_that_are_folded_are_counted_each(layers: int) -> None:
+    planner = planner_of(gpt2_of(layers), TP, MACHINE)
+    problem = planner.posed.problem
+    fold = Fold.of(problem)
+    assert fold.has_classes
+    found = solve(problem, 60.0, fold=fold)
+    plan = check(planner, Found(found.choices, RESULT), found.seconds)
+    assert plan.collectives
+
+
+@pytest.mark.parametrize("name", ["mlp", slow("gpt2")])
+def test_plan_under_a_limit(name: str) -> None:
+    planner = planner_of(ZOO[name](), TP, load_hardware("cpu-gloo"))
+    posed = planner.posed
+    free = solve(posed.problem, 60.0, fold=Fold.of(posed.problem))
+    whole = planner.decide(Found(free.choices, RESULT)).predicted.bytes
+    search = LimitedSearch(posed, free, "adamw", Clock.of(60.0))
+    found = search.run(int(0.7 * whole))
+    assert found.fits
+    again = found.keeping.again
+    plan = check(planner, Found(found.solution.choices, RESULT, again), found.seconds)
+    assert plan.collectives
