@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.document import LossKind, PlanOptions, SearchResult
 from partita.compiler.plan.plan import Plan
-from partita.compiler.plan.units import format_bytes, parse_bytes
+from partita.compiler.plan.units import format_bytes, format_seconds, parse_bytes
 from partita.compiler.search.by_axes import Choose, choose_by_axes, steps_of
 from partita.compiler.search.candidates import Candidates
 from partita.compiler.search.chosen import read_choices
@@ -44,6 +45,9 @@ WITHIN = "within the memory limit"
 """Says in a plan that it is the fastest found, not of all, that the limit allows."""
 
 _MOST_FITTINGS = 6
+_LEAST_S = 0.1  # for one mesh, once the time is over
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -250,7 +254,8 @@ def plan(
         mesh: the logical mesh, slowest links first.
         options: see ``Options``.
         devices: in place of ``mesh``, a number of ranks: meshes of one and two axes
-            (``dp``, ``tp``) are tried, and the one with the fastest plan is taken.
+            (``dp``, ``tp``) are tried, and the one with the fastest plan is taken;
+            they share ``Options(time_limit=)``.
         kwargs: example keyword inputs.
 
     Raises:
@@ -271,7 +276,11 @@ def plan(
             "not cut; leave it out, or name the axis dp or tp"
         )
     options = options or Options()
+    started = time.perf_counter()
     captured = capture(model, args, kwargs, loss=options.loss, train=options.train)
+    num_calls = sum(1 for _ in captured.program.calls())
+    spent = format_seconds(time.perf_counter() - started)
+    _log.info("captured %d calls in %s", num_calls, spent)
     options = replace(options, rules=rules_for(captured.program, options.rules))
     meshes = _meshes(devices) if mesh is None else [mesh]
 
@@ -283,17 +292,30 @@ def plan(
 
     plans: list[Plan] = []
     refusals: list[tuple[NoSolution, Mesh]] = []
-    for tried in meshes:
+    clock = Clock.of(options.time_limit)
+    for number, tried in enumerate(meshes):
+        share = max(clock.left_s, _LEAST_S) / (len(meshes) - number)
         try:
-            plans.append(attempt(captured, tried, options))
+            plans.append(attempt(captured, tried, replace(options, time_limit=share)))
         except NoSolution as refusal:
             refusals.append((refusal, tried))
+            _log.info("mesh %s: no plan: %s", tried, refusal)
+        else:
+            _log.info("mesh %s: %s", tried, _summary(plans[-1]))
     if not plans:
         refusal, tried = min(refusals, key=lambda pair: pair[0].least_bytes or 0)
         clock = Clock.of(options.time_limit)
         refused = Refused(captured, tried, options, attempt, recapture, clock)
         raise refused.explained(refusal)
     return min(plans, key=lambda found: found.predicted.seconds)
+
+
+def _summary(plan: Plan) -> str:
+    """Return what a search found, in a line."""
+    seconds = format_seconds(plan.predicted.seconds)
+    room = format_bytes(plan.predicted.bytes)
+    spent = format_seconds(plan.search.seconds)
+    return f"{seconds} a step, {room} on a rank, {plan.search.status}, after {spent}"
 
 
 def _meshes(devices: int | None) -> list[Mesh]:

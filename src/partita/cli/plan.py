@@ -15,6 +15,7 @@ from partita.cli.command import (
     write_output,
 )
 from partita.cli.figures import plan_figures
+from partita.cli.progress import shown
 from partita.cli.target import load_target
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.mesh import Mesh
@@ -57,13 +58,14 @@ def run(options: argparse.Namespace) -> int:
         "time_limit": options.time_limit,
     }
     given = {name: value for name, value in choices.items() if value is not None}
-    plan = pt.plan(
-        example.model,
-        *example.args,
-        **where,
-        options=pt.Options(train=not options.inference, pins=pins, **given),
-        **example.kwargs,
-    )
+    with shown():
+        plan = pt.plan(
+            example.model,
+            *example.args,
+            **where,
+            options=pt.Options(train=not options.inference, pins=pins, **given),
+            **example.kwargs,
+        )
     if options.output is not None:
         write_output(options.output, format_json(plan.to_dict()) + "\n")
         tell(f"saved {options.output}")
