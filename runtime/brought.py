@@ -54,6 +54,11 @@ class Brought:
                 self._copies[key], self._versions[key] = copy, version
         return self._copies
 
+    def release(self) -> None:
+        """Let go of all copies; the next need makes them again."""
+        self._copies.clear()
+        self._versions.clear()
+
     def _watch_optimizers(self) -> None:
         """Have every optimizer's step make the copies of its parameters old."""
         this = weakref.ref(self)

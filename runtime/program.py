@@ -119,6 +119,14 @@ class ParallelProgram:
             if isinstance(value, torch.Tensor):
                 yield value
 
+    def release_copies(self) -> None:
+        """Let go of parameters' copies in the placement that the step wants.
+
+        There are some where the optimizer updates another placement. The next step
+        makes them again, on all ranks: call it on all.
+        """
+        self._brought.release()
+
     # --- running
 
     def step(self, *args: Any, **kwargs: Any) -> torch.Tensor:

@@ -94,6 +94,14 @@ def test_only_what_changed_is_brought_again(
     assert copy("b") is other
 
 
+def test_what_was_released_is_brought_again() -> None:
+    made, _, copy = brought()
+    first = copy("a")
+    made.release()
+    assert copy("a") is not first
+    assert copy("a").tolist() == [2, 2, 2]
+
+
 def test_what_is_brought_says_where_it_is_held() -> None:
     assert held_placements([doubling("a")]) == {"a": HELD}
     assert held_placements([]) == {}
