@@ -1,0 +1,1 @@
+"""Pipeline schedules as data: tables of actions, made, checked, read and written."""
