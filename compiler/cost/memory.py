@@ -16,7 +16,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from partita.compiler.cost.boxing_memory import links
-from partita.compiler.cost.layouts import Strides, in_order, is_in_order, lay_out
+from partita.compiler.cost.layouts import (
+    Laid,
+    Strides,
+    in_order,
+    is_in_order,
+    lay_out,
+)
 from partita.compiler.cost.optimizer_memory import moments_of, update_bytes
 from partita.compiler.cost.step import find_step
 from partita.compiler.cost.timeline import Category, Held, Timeline
@@ -25,7 +31,7 @@ from partita.compiler.ir.layout import has_cut_chunks, shard_shape
 from partita.compiler.ir.program import InputKind, OutputKind, Phase
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
-from partita.compiler.plan.document import Boxing, Document, Ref
+from partita.compiler.plan.document import Boxing, Document, Node, Ref
 from partita.compiler.plan.emitted import (
     Unit,
     emitted_units,
@@ -85,6 +91,15 @@ class _Tensor:
     storage: _Storage
 
 
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What one rank's call makes: local types, how they lie, what the kernel takes."""
+
+    results: tuple[TensorType | None, ...]
+    laid_out: tuple[Laid | None, ...]
+    workspace_bytes: int
+
+
 class _Recorder:
     def __init__(self, document: Document, coordinates: tuple[int, ...]) -> None:
         self.document = document
@@ -97,6 +112,7 @@ class _Recorder:
         self.is_forward: list[bool] = []
         self.storages: list[_Storage] = []
         self.tensors: dict[Ref | str, _Tensor] = {}
+        self.known: dict[object, _Made] = {}  # calls of equal layers are alike
         self.updated: list[int] = []  # bytes of what the optimizer works on
 
     def run(self) -> Timeline:
@@ -191,13 +207,10 @@ class _Recorder:
         operands = [self._seen(key, ref, placement) for ref, placement in wanted]
         for operand in operands:
             self._use(operand.storage)
-        results = tuple(
-            None if t is None or placement is None else self._local(t, placement)
-            for t, placement in zip(node.types, node.signature.results, strict=True)
-        )
-        given = tuple((x.type, x.strides) for x in operands)
-        laid_out = lay_out(node.op, node.constants, given, results)
-        for index, (type_, laid) in enumerate(zip(results, laid_out, strict=True)):
+        made = self._made(node, tuple((x.type, x.strides) for x in operands))
+        for index, (type_, laid) in enumerate(
+            zip(made.results, made.laid_out, strict=True)
+        ):
             if type_ is None or laid is None:
                 continue
             ref = Ref(key, index)
@@ -207,10 +220,29 @@ class _Recorder:
                 num_bytes = 0 if ref in self.inside else laid.num_bytes
                 storage = self._hold(str(ref), num_bytes, Category.TEMPORARIES)
             self.tensors[ref] = _Tensor(type_, laid.strides, storage)
+        self._hold(key, made.workspace_bytes, Category.WORKSPACE)
+
+    def _made(self, node: Node, given: tuple[tuple[TensorType, Strides], ...]) -> _Made:
+        """Return what one rank's call makes of operands that lie so; alike, known."""
+        placements = node.signature.results
+        key = node.op, node.constants, node.types, placements, given
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = self._make(node, given)
+        return found
+
+    def _make(self, node: Node, given: tuple[tuple[TensorType, Strides], ...]) -> _Made:
+        results = tuple(
+            None if t is None or placement is None else self._local(t, placement)
+            for t, placement in zip(node.types, node.signature.results, strict=True)
+        )
         made = [type_ for type_ in results if type_ is not None]
-        seen = [(x.type, is_in_order(x.type, x.strides)) for x in operands]
-        workspace = workspace_bytes(LocalCall(node.op, seen, made, self.device))
-        self._hold(key, workspace, Category.WORKSPACE)
+        seen = [(type_, is_in_order(type_, strides)) for type_, strides in given]
+        return _Made(
+            results,
+            lay_out(node.op, node.constants, given, results),
+            workspace_bytes(LocalCall(node.op, seen, made, self.device)),
+        )
 
     def _boxing(self, boxing: Boxing) -> None:
         first = self.document.nodes.get(boxing.consumers[0])

@@ -11,15 +11,16 @@ of one rank's shards after it.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import fx
 from torch.fx.node import map_arg
 
+from partita.compiler.capture.torch_private import uncompiled
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.signature import Signature
@@ -171,7 +172,7 @@ class Program:
         values: dict[fx.Node, fx.Node] = {}
         output = graph.graph_copy(self.graph, val_map=values)
         graph.output(output)
-        module = fx.GraphModule(self.graph_module, graph)
+        module = uncompiled(self.graph_module, graph)
         return replace(self, graph_module=module)
 
 
@@ -213,12 +214,18 @@ def value_of(node: fx.Node) -> Value:
 def operand_nodes(node: fx.Node) -> list[fx.Node]:
     """Return the argument nodes in the order of ``(args, kwargs)``, repeats kept."""
     found: list[fx.Node] = []
-
-    def collect(leaf: fx.Node) -> fx.Node:
-        found.append(leaf)
-        return leaf
-
-    map_arg((node.args, node.kwargs), collect)
+    # The search asks this of every node many times; torch's map_arg makes all anew.
+    stack: list[object] = [node.kwargs, node.args]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, fx.Node):
+            found.append(value)
+        elif isinstance(value, tuple | list):
+            stack += reversed(cast("Sequence[object]", value))
+        elif isinstance(value, dict):
+            stack += reversed(cast("dict[str, object]", value).values())
+        elif isinstance(value, slice):
+            stack += (value.step, value.stop, value.start)
     return found
 
 

@@ -62,6 +62,8 @@ class Again:
         """Whether the boxing ``key`` of a tensor, for these users, is asked for."""
         if _matches(self._boxings, key):
             return True
+        if not (self._entering or self._modules):
+            return False
         source = self._source(value.node)
         if source is not None:
             return _matches(self._entering, info(source).key)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from partita.compiler.ir.layout import largest_shard_numel
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
-from partita.compiler.search.problem import Problem, made_placement
+from partita.compiler.search.problem import Choice, Problem, made_placement
 
 BoxBytes = Callable[[TensorType, Placement, Placement], int]
 """What one rank puts on the wire to bring a tensor from one placement to another."""
@@ -23,53 +25,114 @@ class Parts:
     held_bytes: int
 
 
+class _Tensor(NamedTuple):
+    """A tensor that changed nodes make or use, and what all others have of it.
+
+    Attributes:
+        type: its logical type.
+        maker: the changed node that makes it, by its position, and which result it is.
+        made: the placement in which another node makes it.
+        others: the placements in which others want it.
+        uses: the changed nodes that use it, and as which operands.
+    """
+
+    type: TensorType
+    maker: tuple[int, int] | None
+    made: Placement | None
+    others: frozenset[Placement]
+    uses: tuple[tuple[int, int], ...]
+
+    def boxed(
+        self, taken: Sequence[Choice]
+    ) -> Iterator[tuple[TensorType, Placement, Placement]]:
+        """Yield the boxings of it: of what, from and to."""
+        made = self.made
+        if self.maker is not None:
+            at, result = self.maker
+            made = made_placement(taken[at], result)
+        assert made is not None
+        wanted = dict.fromkeys(self.others)
+        for at, position in self.uses:
+            wanted[taken[at].signature.operands[position]] = None
+        for want in wanted:
+            if want != made:
+                yield self.type, made, want
+
+
+class Around(NamedTuple):
+    """A node, what is tied to it, and the tensors that they make or use.
+
+    Nodes of equal surroundings have equal alternatives.
+
+    Attributes:
+        changed: their choices, by the identity of the list, and which they took.
+        tensors: in the order of the program.
+    """
+
+    changed: tuple[tuple[int, int], ...]
+    tensors: tuple[_Tensor, ...]
+
+
 class Alternatives:
     """Prices changes of one node against a whole assignment, without pricing it all."""
 
     def __init__(self, problem: Problem, choices: Sequence[int]) -> None:
         self.problem = problem
         self.choices = list(choices)
-        self.users: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        for index, node in enumerate(problem.nodes):
-            for position, value in enumerate(node.operands):
-                self.users.setdefault(value, []).append((index, position))
+        self.wanted: dict[tuple[int, int], Counter[Placement]] = {}
+        for node, choice in zip(problem.nodes, choices, strict=True):
+            wants = node.choices[choice].signature.operands
+            for value, want in zip(node.operands, wants, strict=True):
+                self.wanted.setdefault(value, Counter())[want] += 1
         self.tied: dict[int, list[int]] = {}
         for tie in problem.ties:
             self.tied.setdefault(tie.first, []).append(tie.second)
         self.is_output = {tie.second for tie in problem.ties}
+
+    def around(self, index: int) -> Around:
+        """Return what the price of a node's alternatives depends on."""
+        nodes = self.problem.nodes
+        changed = (index, *self.tied.get(index, ()))
+        uses: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for at, number in enumerate(changed):
+            for position, value in enumerate(nodes[number].operands):
+                uses.setdefault(value, []).append((at, position))
+            for result in range(len(nodes[number].result_types)):
+                uses.setdefault((number, result), [])
+        tensors: list[_Tensor] = []
+        for value in sorted(uses):
+            source, result = value
+            type_ = nodes[source].result_types[result]
+            if type_ is None:
+                continue
+            is_own = source in changed
+            tensors.append(
+                _Tensor(
+                    type_,
+                    (changed.index(source), result) if is_own else None,
+                    None if is_own else made_placement(self._taken(source), result),
+                    self._others(value, changed, uses[value]),
+                    tuple(uses[value]),
+                )
+            )
+        return Around(
+            tuple((id(nodes[n].choices), self.choices[n]) for n in changed),
+            tuple(tensors),
+        )
 
     def of_node(self, index: int) -> list[tuple[int, float]]:
         """Return every choice of a node and the seconds the step gains or loses by it.
 
         A parameter takes its gradient along; the other nodes stay as they are.
         """
-        kept = self._around({index: self.choices[index]})
+        around = self.around(index)
+        now = self._seconds(around, self._kept(index))
         found: list[tuple[int, float]] = []
         for choice in range(len(self.problem.nodes[index].choices)):
-            changed = self._with_ties(index, choice)
-            if changed is not None:
-                around = self._around(changed)
-                now = (
-                    kept
-                    if len(changed) == 1
-                    else self._around({n: self.choices[n] for n in changed})
-                )
-                found.append((choice, around - now))
+            taken = self._with_ties(index, choice)
+            if taken is not None:
+                found.append((choice, self._seconds(around, taken) - now))
         return sorted(found, key=lambda pair: pair[1])
-
-    def _with_ties(self, index: int, choice: int) -> dict[int, int] | None:
-        changed = {index: choice}
-        stored = self.problem.nodes[index].choices[choice]
-        for other in self.tied.get(index, ()):
-            wanted = made_placement(stored, 0)
-            options = self.problem.nodes[other].choices
-            fitting = [
-                i for i, o in enumerate(options) if o.signature.operands[0] == wanted
-            ]
-            if not fitting:
-                return None
-            changed[other] = fitting[0]
-        return changed
 
     def parts_of(self, index: int, choice: int, box_bytes: BoxBytes) -> Parts:
         """Return what of a choice's price is what; see ``of_node``.
@@ -77,70 +140,75 @@ class Alternatives:
         Raises:
             KeyError: for a choice that no tie allows.
         """
-        changed = self._with_ties(index, choice)
-        if changed is None:
+        around, taken = self.around(index), self._with_ties(index, choice)
+        if taken is None:
             raise KeyError(choice)
-        kept = {n: self.choices[n] for n in changed}
         compute_s, sent, held = (
             after - before
             for after, before in zip(
-                self._parts(changed, box_bytes),
-                self._parts(kept, box_bytes),
+                self._parts(index, around, taken, box_bytes),
+                self._parts(index, around, self._kept(index), box_bytes),
                 strict=True,
             )
         )
         return Parts(compute_s, int(sent), int(held))
 
+    def _taken(self, index: int) -> Choice:
+        return self.problem.nodes[index].choices[self.choices[index]]
+
+    def _kept(self, index: int) -> list[Choice]:
+        """Return what the node and all tied to it chose."""
+        return [self._taken(n) for n in (index, *self.tied.get(index, ()))]
+
+    def _others(
+        self,
+        value: tuple[int, int],
+        changed: Sequence[int],
+        uses: Sequence[tuple[int, int]],
+    ) -> frozenset[Placement]:
+        """Return in which placements a tensor is wanted but for the changed nodes."""
+        counts = self.wanted.get(value)
+        if counts is None:
+            return frozenset()
+        own = Counter(
+            self._taken(changed[at]).signature.operands[position]
+            for at, position in uses
+        )
+        return frozenset(want for want, count in counts.items() if count > own[want])
+
+    def _with_ties(self, index: int, choice: int) -> list[Choice] | None:
+        """Return what the node and all tied to it choose then, if that is possible."""
+        stored = self.problem.nodes[index].choices[choice]
+        taken = [stored]
+        for other in self.tied.get(index, ()):
+            wanted = made_placement(stored, 0)
+            options = self.problem.nodes[other].choices
+            fitting = (o for o in options if o.signature.operands[0] == wanted)
+            found = next(fitting, None)
+            if found is None:
+                return None
+            taken.append(found)
+        return taken
+
     def _parts(
-        self, changed: dict[int, int], box_bytes: BoxBytes
+        self, index: int, around: Around, taken: Sequence[Choice], box_bytes: BoxBytes
     ) -> tuple[float, int, int]:
-        mesh, sent, held, compute_s = self.problem.mesh, 0, 0, 0.0
-        for boxed in self._boxed(changed):
-            sent += box_bytes(*boxed)
-        for index, choice in changed.items():
-            node = self.problem.nodes[index]
-            taken = node.choices[choice]
-            compute_s += taken.seconds - taken.broken_s
-            for result, type_ in enumerate(node.result_types):
+        mesh, held, compute_s = self.problem.mesh, 0, 0.0
+        sent = sum(box_bytes(*b) for t in around.tensors for b in t.boxed(taken))
+        changed = (index, *self.tied.get(index, ()))
+        for number, choice in zip(changed, taken, strict=True):
+            compute_s += choice.seconds - choice.broken_s
+            for result, type_ in enumerate(self.problem.nodes[number].result_types):
                 if type_ is not None:
-                    placement = made_placement(taken, result)
+                    placement = made_placement(choice, result)
                     numel = largest_shard_numel(type_.shape, placement, mesh)
                     held += numel * type_.dtype.itemsize
         return compute_s, sent, held
 
-    def _around(self, changed: dict[int, int]) -> float:
+    def _seconds(self, around: Around, taken: Sequence[Choice]) -> float:
         """Return the seconds of the changed nodes and of all boxings they touch."""
-        nodes = self.problem.nodes
-        total = sum(
-            nodes[index].choices[choice].seconds for index, choice in changed.items()
-        )
-        for boxed in self._boxed(changed):
-            total += self.problem.box_seconds(*boxed)
+        total = sum(choice.seconds for choice in taken)
+        for tensor in around.tensors:
+            for boxed in tensor.boxed(taken):
+                total += self.problem.box_seconds(*boxed)
         return total
-
-    def _boxed(
-        self, changed: dict[int, int]
-    ) -> Iterator[tuple[TensorType, Placement, Placement]]:
-        """Yield the boxings that the changed nodes touch: of what, from and to."""
-        nodes = self.problem.nodes
-
-        def chosen(index: int) -> int:
-            return changed.get(index, self.choices[index])
-
-        values: set[tuple[int, int]] = set()
-        for index in changed:
-            node = nodes[index]
-            values.update(node.operands)
-            values.update((index, result) for result in range(len(node.result_types)))
-        for source, result in sorted(values):
-            type_ = nodes[source].result_types[result]
-            if type_ is None:
-                continue
-            made = made_placement(nodes[source].choices[chosen(source)], result)
-            wanted: set[Placement] = set()
-            for user, position in self.users.get((source, result), ()):
-                signature = nodes[user].choices[chosen(user)].signature
-                wanted.add(signature.operands[position])
-            for want in wanted:
-                if want != made:
-                    yield type_, made, want

@@ -30,7 +30,7 @@ from partita.compiler.plan.alternative import Alternative
 from partita.compiler.plan.document import Expanded
 from partita.compiler.rules.expansion import Expansion
 from partita.compiler.rules.inline import inline, part_key
-from partita.compiler.search.alternatives import Alternatives
+from partita.compiler.search.alternatives import Alternatives, Around
 from partita.compiler.search.candidates import Priced, flops_of
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import Choice
@@ -76,6 +76,8 @@ class Chosen:
 
     def with_again(self, keys: Collection[str]) -> Chosen:
         """Return this with the nodes ``keys`` made again for the backward."""
+        if not keys:
+            return self
         program = make_again(self.program, keys)
         known = {info(node).key: chosen for node, chosen in self.nodes.items()}
         clones = {again_key(key): replace(known[key], alternatives=()) for key in keys}
@@ -87,6 +89,8 @@ class Chosen:
 def read_choices(program: Program, posed: Posed, choices: Sequence[int]) -> Chosen:
     """Return what ``choices``, one per node of the posed problem, mean."""
     prices = Alternatives(posed.problem, choices)
+    alternatives: dict[Around, tuple[Alternative, ...]] = {}
+    known: dict[int, Priced] = {}
     outputs: dict[OutputRole, Placement] = {}
     found: dict[str, ChosenNode] = {}
     expansions: dict[str, Expansion] = {}
@@ -97,7 +101,10 @@ def read_choices(program: Program, posed: Posed, choices: Sequence[int]) -> Chos
         if isinstance(item, OutputRole):
             outputs[item] = choice.signature.operands[0]
             continue
-        others = _alternatives(posed, prices, index, number)
+        around = prices.around(index)
+        others = alternatives.get(around)
+        if others is None:
+            others = alternatives[around] = _alternatives(posed, prices, index, number)
         if item.op != "call_function":
             found[node.key] = ChosenNode(
                 choice.signature,
@@ -105,7 +112,7 @@ def read_choices(program: Program, posed: Posed, choices: Sequence[int]) -> Chos
                 alternatives=others,
             )
             continue
-        priced = _priced(posed, item, choice)
+        priced = _priced(known, posed, item, choice)
         flops = flops_of(posed.candidates.read[item][1], {})
         if not priced.parts:
             found[node.key] = ChosenNode(
@@ -120,12 +127,22 @@ def read_choices(program: Program, posed: Posed, choices: Sequence[int]) -> Chos
             op_name(item), choice.signature, tuple(parts), others
         )
         found |= parts
-    program = inline(program, expansions)
+    if expansions:
+        program = inline(program, expansions)
     chosen = {node: found[info(node).key] for node in program.nodes()}
     return Chosen(program, chosen, expanded, outputs)
 
 
-def _priced(posed: Posed, item: fx.Node, choice: Choice) -> Priced:
+def _priced(
+    known: dict[int, Priced], posed: Posed, item: fx.Node, choice: Choice
+) -> Priced:
+    found = known.get(id(choice))
+    if found is None:
+        found = known[id(choice)] = _find_priced(posed, item, choice)
+    return found
+
+
+def _find_priced(posed: Posed, item: fx.Node, choice: Choice) -> Priced:
     return next(
         priced
         for priced in posed.candidates.of_call(item)

@@ -53,22 +53,33 @@ def _without_split(
     candidates: Candidates, nodes: Mapping[str, Node]
 ) -> Iterator[fx.Node]:
     """Yield nodes that an axis repeats because their row offers it nothing else."""
+    whole: dict[int, frozenset[int]] = {}  # equal calls are read once
     for node in candidates.program.calls():
         decided = nodes.get(info(node).key)
-        call = candidates.calls[node]
-        is_large = any(t is not None and t.numel > 1 for t in call.results)
-        if decided is None or not decided.seconds or not is_large:
+        if decided is None or not decided.seconds:
             continue
-        rule, factors = candidates.read[node]
-        splits = [o for o in axis_options(rule, factors, {}) if o.factor is not None]
-        if any(factor in factors.sizes for factor in factors.expanded) and rule.expand:
-            continue
-        for axis, size in enumerate(candidates.mesh.sizes):
-            alone = Mesh(alone=size)
-            could = any(fits(factors, (option,), alone) for option in splits)
-            if size > 1 and _repeats(decided.signature, axis) and not could:
-                yield node
-                break
+        read = id(candidates.read[node])
+        if read not in whole:
+            whole[read] = _axes_without_split(candidates, node)
+        if any(_repeats(decided.signature, axis) for axis in whole[read]):
+            yield node
+
+
+def _axes_without_split(candidates: Candidates, node: fx.Node) -> frozenset[int]:
+    """Return the axes of more than one rank that the row of a call cannot split."""
+    results = candidates.calls[node].results
+    is_large = any(t is not None and t.numel > 1 for t in results)
+    rule, factors = candidates.read[node]
+    is_expanded = any(factor in factors.sizes for factor in factors.expanded)
+    if not is_large or (is_expanded and rule.expand):
+        return frozenset()
+    splits = [o for o in axis_options(rule, factors, {}) if o.factor is not None]
+    return frozenset(
+        axis
+        for axis, size in enumerate(candidates.mesh.sizes)
+        if size > 1
+        and not any(fits(factors, (option,), Mesh(alone=size)) for option in splits)
+    )
 
 
 def _repeats(signature: Signature, axis: int) -> bool:

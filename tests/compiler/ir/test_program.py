@@ -8,6 +8,7 @@ import pytest
 import torch
 from tests.compiler.ir.small_programs import Builder, show
 from torch import fx
+from torch.fx.node import map_arg
 
 from partita.compiler.ir.boxing import box, is_box
 from partita.compiler.ir.local_program import LocalProgram
@@ -92,6 +93,21 @@ def test_operands_keep_order_and_repeats() -> None:
         nodes["second"],
         nodes["second"],
     ]
+
+
+def test_operands_come_in_the_order_of_torchs_own_walk() -> None:
+    graph = fx.Graph()
+    a, b, c, d, e = (graph.placeholder(name) for name in "abcde")
+    args = (a, [b, (1, c), None], {"x": d}, slice(e, 2, a))
+    node = graph.call_function(aten.cat.default, args, {"dim": b, "p": [c]})
+    walked: list[fx.Node] = []
+
+    def visit(leaf: fx.Node) -> fx.Node:
+        walked.append(leaf)
+        return leaf
+
+    map_arg((node.args, node.kwargs), visit)
+    assert operand_nodes(node) == walked == [a, b, c, d, e, a, b, c]
 
 
 def test_values_have_types_and_placements() -> None:

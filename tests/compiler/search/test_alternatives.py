@@ -17,9 +17,11 @@ from partita.compiler.ir.layout import largest_shard_numel
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
-from partita.compiler.search.alternatives import Alternatives
+from partita.compiler.search.alternatives import Alternatives, Around
 from partita.compiler.search.problem import Problem, cost_of, made_placement
 from partita.compiler.search.solver import solve
+from partita.options import Options
+from partita.planning import Planner
 
 HARDWARE = machine(launch_s=1e-9, alpha_s=1e-8, bytes_per_s=1e9)
 
@@ -145,3 +147,17 @@ def test_nothing_beats_the_solution_by_one_change() -> None:
         for choice, delta in prices.of_node(node):
             if changed(problem, choices, node, choice) < inf:
                 assert delta >= -1e-12
+
+
+def test_nodes_of_equal_surroundings_have_equal_alternatives() -> None:
+    model, args, kwargs = zoo.gpt2()
+    options = Options(hardware=HARDWARE)
+    made = Planner.of(model, args, kwargs, Mesh(tp=2), options)
+    problem = made.posed.problem
+    prices = Alternatives(problem, solve(problem, 10.0).choices)
+    known: dict[Around, list[tuple[int, float]]] = {}
+    for node in range(len(problem.nodes)):
+        found = prices.of_node(node)
+        key = problem.nodes[node].key
+        assert known.setdefault(prices.around(node), found) == found, key
+    assert len(known) < 0.9 * len(problem.nodes)
