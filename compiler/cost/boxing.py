@@ -30,6 +30,7 @@ from partita.compiler.errors import BadPlacement
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.layout import (
     check_placement,
+    even_shard_shape,
     largest_shard_shape,
     shard_shape,
 )
@@ -126,6 +127,9 @@ def _largest_bytes(
     type: TensorType, placement: Placement, step: Step, mesh: Mesh
 ) -> int:
     """Return the bytes of the largest shard."""
+    even = even_shard_shape(type.shape, placement, mesh)
+    if even is not None:
+        return type.dtype.itemsize * prod(even)
     return type.dtype.itemsize * max(
         prod(shard_shape(type.shape, placement, mesh, coords))
         for coords in widest_coordinates(step.before, step.after, mesh)

@@ -27,6 +27,9 @@ Ints = npt.NDArray[np.int64]
 _Kind = tuple[int, ...]
 """Per axis, the number of a sharding that only this placement brings; -1 for none."""
 
+_Universe = tuple[tuple[int, ...], ...]
+"""Per axis, the numbers of the shardings that ways may visit, in order."""
+
 
 class BoxingPrices:
     """The prices of all boxings that one search may ask for; a function of a pair."""
@@ -85,16 +88,30 @@ def boxing_prices(
     graph = _Graph(type, (*made, *wanted), mesh, hardware)
     sources, targets = graph.codes(made), graph.codes(wanted)
     prices = np.empty((len(made), len(wanted)))
-    for source_kind, rows in _by_kind(graph, sources):
-        for target_kind, columns in _by_kind(graph, targets):
-            universe = graph.universe(source_kind, target_kind)
-            distances = graph.distances(sources[rows], universe)
+    for universe, pairs in _by_universe(graph, sources, targets).items():
+        rows = np.unique(np.concatenate([own for own, _ in pairs]))
+        distances = graph.distances(sources[rows], universe)
+        for own, columns in pairs:
             at = tuple(
                 np.searchsorted(options, targets[columns, axis])
                 for axis, options in enumerate(universe)
             )
-            prices[np.ix_(rows, columns)] = distances[(slice(None), *at)]
+            found = distances[(slice(None), *at)][np.searchsorted(rows, own)]
+            prices[np.ix_(own, columns)] = found
     return prices
+
+
+def _by_universe(
+    graph: _Graph, sources: Ints, targets: Ints
+) -> dict[_Universe, list[tuple[Ints, Ints]]]:
+    """Group sources and targets by what their boxings may pass through."""
+    found: dict[_Universe, list[tuple[Ints, Ints]]] = {}
+    target_kinds = list(_by_kind(graph, targets))
+    for source_kind, rows in _by_kind(graph, sources):
+        for target_kind, columns in target_kinds:
+            universe = graph.universe(source_kind, target_kind)
+            found.setdefault(universe, []).append((rows, columns))
+    return found
 
 
 def _by_kind(graph: _Graph, codes: Ints) -> Iterator[tuple[_Kind, Ints]]:
@@ -145,15 +162,14 @@ class _Graph:
         """Whether a sharding may be visited on the way between any two."""
         return codes < np.array(self.num_base)
 
-    def universe(self, source: _Kind, target: _Kind) -> list[Ints]:
+    def universe(self, source: _Kind, target: _Kind) -> _Universe:
         """Return, per axis, the numbers that a way between the kinds may visit."""
-        found: list[Ints] = []
-        for base, *own in zip(self.num_base, source, target, strict=True):
-            extra = sorted({number for number in own if number >= 0})
-            found.append(np.array([*range(base), *extra], dtype=np.int64))
-        return found
+        return tuple(
+            (*range(base), *sorted({number for number in own if number >= 0}))
+            for base, *own in zip(self.num_base, source, target, strict=True)
+        )
 
-    def distances(self, sources: Ints, universe: list[Ints]) -> Floats:
+    def distances(self, sources: Ints, universe: _Universe) -> Floats:
         """Return the shortest distances ``[source, *grid]`` within a universe."""
         shape = tuple(len(options) for options in universe)
         found = np.full((len(sources), *shape), np.inf)

@@ -8,17 +8,23 @@ of ``(P(sum), P(max))`` is the sum of the maxima, so the maximum is taken first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from itertools import product
 from math import prod
 
 from partita.compiler.cost.collectives import CollectiveKind, wire_bytes
 from partita.compiler.ir.layout import (
+    Cut,
     Run,
+    dim_cuts,
+    dim_length,
+    dim_runs,
+    even_shard_shape,
     has_cut_chunks,
     is_even,
+    largest_shard_shape,
     shard_runs,
     shard_shape,
 )
@@ -85,7 +91,7 @@ def find_step(
         case Split(), Broadcast():
             kind = StepKind.ALL_GATHER
         case Split(), Split():
-            same = _same_shards(shape, before, after, mesh)
+            same = _same_shards(shape, before, after, axis, mesh)
             kind = StepKind.RELABEL if same else StepKind.ALL_TO_ALL
         case Split(), Partial():
             kind = StepKind.EMBED
@@ -104,35 +110,34 @@ def find_step(
 
 
 def _same_shards(
-    shape: tuple[int, ...], before: Placement, after: Placement, mesh: Mesh
+    shape: tuple[int, ...], before: Placement, after: Placement, axis: int, mesh: Mesh
 ) -> bool:
     """Whether every rank holds the same elements in the same order either way."""
-    changed = {
-        sharding
-        for pair in zip(before.shardings, after.shardings, strict=True)
-        for sharding in (pair if pair[0] != pair[1] else ())
-    }
-    dims = {s.dim for s in changed if isinstance(s, Split)}
+    ends = before.shardings[axis], after.shardings[axis]
+    dims = {end.dim for end in ends if isinstance(end, Split)}
     if len(dims) > 1 and all(shape[dim] > 1 for dim in dims) and 0 not in shape:
         return False
-    return all(
-        _joined(shard_runs(shape, before, mesh, coords))
-        == _joined(shard_runs(shape, after, mesh, coords))
-        for coords in mesh.all_coordinates()
-    )
+    for coords in mesh.all_coordinates():
+        old, new = dim_cuts(before, mesh, coords), dim_cuts(after, mesh, coords)
+        for dim in dims:
+            if not _are_same_runs(shape[dim], old.get(dim, ()), new.get(dim, ())):
+                return False
+    return True
 
 
-def _joined(dims: tuple[tuple[tuple[int, int], ...], ...]) -> list[list[list[int]]]:
+@lru_cache(maxsize=1 << 14)
+def _are_same_runs(size: int, one: tuple[Cut, ...], two: tuple[Cut, ...]) -> bool:
+    return _joined(dim_runs(size, one)) == _joined(dim_runs(size, two))
+
+
+def _joined(runs: tuple[Run, ...]) -> list[list[int]]:
     """Join runs that touch and drop empty ones."""
-    joined: list[list[list[int]]] = []
-    for runs in dims:
-        out: list[list[int]] = []
-        for start, stop in runs:
-            if out and out[-1][1] == start:
-                out[-1][1] = stop
-            elif start < stop:
-                out.append([start, stop])
-        joined.append(out)
+    joined: list[list[int]] = []
+    for start, stop in runs:
+        if joined and joined[-1][1] == start:
+            joined[-1][1] = stop
+        elif start < stop:
+            joined.append([start, stop])
     return joined
 
 
@@ -211,6 +216,9 @@ def payload_bytes(type: TensorType, step: Step, mesh: Mesh) -> int:
     """Return the bytes put into the step's collective by the rank that puts most."""
     if step.collective is None:
         return 0
+    placements = step.before, step.after
+    if all(even_shard_shape(type.shape, p, mesh) is not None for p in placements):
+        return payload_bytes_at(type, step, mesh, (0,) * mesh.ndim)
     return max(
         payload_bytes_at(type, step, mesh, coords)
         for coords in widest_coordinates(step.before, step.after, mesh)
@@ -227,34 +235,60 @@ def step_wire_bytes(type: TensorType, step: Step, mesh: Mesh) -> int:
     return wire_bytes(step.collective, payload, mesh.sizes[step.axis])
 
 
-@lru_cache(maxsize=1 << 14)
 def _most_exchanged(shape: tuple[int, ...], step: Step, mesh: Mesh) -> int:
-    """Return the elements that the busiest rank sends to others, or has from them."""
+    """Return the elements that the busiest rank sends to others, or has from them.
+
+    Dims that do not change are cut by axes of their own, which multiply it by as much
+    as the rank has that has most of them.
+    """
+    ends = step.before.shardings[step.axis], step.after.shardings[step.axis]
+    dims = {end.dim for end in ends if isinstance(end, Split)}
+    number = {dim: position for position, dim in enumerate(sorted(dims))}
+    before, after = (
+        Placement(
+            tuple(
+                Split(number[s.dim], s.segments)
+                if isinstance(s, Split) and s.dim in dims
+                else Broadcast()
+                for s in placement.shardings
+            )
+        )
+        for placement in (step.before, step.after)
+    )
+    others = Placement(
+        tuple(
+            s if isinstance(s, Split) and s.dim not in dims else Broadcast()
+            for s in step.before.shardings
+        )
+    )
+    largest = largest_shard_shape(shape, others, mesh)
+    rest = prod(size for dim, size in enumerate(largest) if dim not in dims)
+    return rest * _busiest(tuple(shape[dim] for dim in number), before, after, mesh)
+
+
+@lru_cache(maxsize=1 << 14)
+def _busiest(
+    shape: tuple[int, ...], before: Placement, after: Placement, mesh: Mesh
+) -> int:
+    """Return the most elements that a rank sends or receives between the placements."""
+    ranges = (
+        range(size if isinstance(old, Split) or isinstance(new, Split) else 1)
+        for old, new, size in zip(
+            before.shardings, after.shardings, mesh.sizes, strict=True
+        )
+    )
     busiest = 0
-    for coords in _lines(step, mesh):
-        held = prod(shard_shape(shape, step.before, mesh, coords))
-        wanted = prod(shard_shape(shape, step.after, mesh, coords))
-        common = exchanged_runs(shape, step, mesh, coords, coords)
-        kept = prod(sum(stop - start for start, stop in runs) for runs in common)
+    for coords in product(*ranges):
+        old, new = dim_cuts(before, mesh, coords), dim_cuts(after, mesh, coords)
+        held = wanted = kept = 1
+        for dim, size in enumerate(shape):
+            ours, theirs = old.get(dim, ()), new.get(dim, ())
+            held *= dim_length(size, ours)
+            wanted *= dim_length(size, theirs)
+            common = _common(dim_runs(size, ours), dim_runs(size, theirs))
+            kept *= sum(stop - start for start, stop in common)
         busiest = max(busiest, held - kept, wanted - kept)
     return busiest
-
-
-def _lines(step: Step, mesh: Mesh) -> Iterable[tuple[int, ...]]:
-    """Return coordinates among which is the busiest rank of an exchange.
-
-    Where no other axis splits the dims that change, those of the first rank on all
-    others: it holds most of what they split.
-    """
-    if has_cut_chunks(step.before) or has_cut_chunks(step.after):
-        return mesh.all_coordinates()
-    ends = step.before.shardings[step.axis], step.after.shardings[step.axis]
-    for dim in {end.dim for end in ends if isinstance(end, Split)}:
-        for placement in (step.before, step.after):
-            if any(axis != step.axis for axis in placement.axes_splitting(dim)):
-                return mesh.all_coordinates()
-    before, behind = (0,) * step.axis, (0,) * (mesh.ndim - step.axis - 1)
-    return ((*before, at, *behind) for at in range(mesh.sizes[step.axis]))
 
 
 def widest_coordinates(

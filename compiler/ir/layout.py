@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from math import prod
+from math import gcd, prod
 
 from partita.compiler.errors import BadPlacement
 from partita.compiler.ir.mesh import Mesh
@@ -30,18 +30,47 @@ def chunk(size: int, num: int, index: int) -> Run:
     return min(index * step, size), min((index + 1) * step, size)
 
 
-def _split_runs(
-    runs: tuple[Run, ...], segments: tuple[int, ...], num: int, index: int
-) -> tuple[Run, ...]:
-    """Cut ``runs`` at the segment boundaries, then keep chunk ``index`` of each."""
-    cuts = list(accumulate(segments[:-1]))
+Cut = tuple[tuple[int, ...], int, int]
+"""What one axis does to a dim: its segments, and of how many chunks which is held."""
+
+
+@lru_cache(maxsize=1 << 16)
+def dim_runs(size: int, cuts: tuple[Cut, ...]) -> tuple[Run, ...]:
+    """Return the runs of a dim of ``size`` that are left of it, axis by axis.
+
+    >>> dim_runs(8, (((), 2, 1), ((5, 3), 2, 0)))
+    ((4, 5), (5, 7))
+    """
+    if not cuts:
+        return ((0, size),)
+    *outer, (segments, num, index) = cuts
+    inner = list(accumulate(segments[:-1]))
     parts: list[Run] = []
-    for start, stop in runs:
-        inside = [cut for cut in cuts if start < cut < stop]
+    for start, stop in dim_runs(size, tuple(outer)):
+        inside = [cut for cut in inner if start < cut < stop]
         for low, high in pairwise([start, *inside, stop]):
             first, last = chunk(high - low, num, index)
             parts.append((low + first, low + last))
     return tuple(parts)
+
+
+@lru_cache(maxsize=1 << 16)
+def dim_length(size: int, cuts: tuple[Cut, ...]) -> int:
+    """Return how many indices of a dim ``dim_runs`` leaves."""
+    return sum(stop - start for start, stop in dim_runs(size, cuts))
+
+
+def dim_cuts(
+    placement: Placement, mesh: Mesh, coords: tuple[int, ...]
+) -> dict[int, tuple[Cut, ...]]:
+    """Return what is done to each dim that is split, for the rank at ``coords``."""
+    cuts: dict[int, tuple[Cut, ...]] = {}
+    sizes = mesh.sizes
+    for axis, sharding in enumerate(placement.shardings):
+        if isinstance(sharding, Split):
+            cut = sharding.segments, sizes[axis], coords[axis]
+            cuts[sharding.dim] = (*cuts.get(sharding.dim, ()), cut)
+    return cuts
 
 
 @lru_cache(maxsize=1 << 16)
@@ -54,13 +83,8 @@ def shard_runs(
     >>> shard_runs((6, 4), Placement.parse("S(0; 4|2)"), mesh, (1,))
     (((2, 4), (5, 6)), ((0, 4),))
     """
-    dims: list[tuple[Run, ...]] = [((0, size),) for size in shape]
-    for axis, sharding in enumerate(placement.shardings):
-        if isinstance(sharding, Split):
-            dims[sharding.dim] = _split_runs(
-                dims[sharding.dim], sharding.segments, mesh.sizes[axis], coords[axis]
-            )
-    return tuple(dims)
+    cuts = dim_cuts(placement, mesh, coords)
+    return tuple(dim_runs(size, cuts.get(dim, ())) for dim, size in enumerate(shape))
 
 
 @lru_cache(maxsize=1 << 16)
@@ -72,8 +96,35 @@ def shard_shape(
     >>> shard_shape((6, 4), Placement.parse("(S(0), S(1))"), Mesh(a=2, b=4), (0, 3))
     (3, 1)
     """
-    runs = shard_runs(shape, placement, mesh, coords)
-    return tuple(sum(stop - start for start, stop in dim) for dim in runs)
+    cuts = dim_cuts(placement, mesh, coords)
+    return tuple(
+        dim_length(size, cuts[dim]) if dim in cuts else size
+        for dim, size in enumerate(shape)
+    )
+
+
+@lru_cache(maxsize=1 << 16)
+def even_shard_shape(
+    shape: tuple[int, ...], placement: Placement, mesh: Mesh
+) -> tuple[int, ...] | None:
+    """Return the shape of every rank's shard, ``None`` where they may differ.
+
+    Where each run ends at a multiple of a unit, as many chunks as divide that unit are
+    of one size in every run.
+
+    >>> even_shard_shape((8, 6), Placement.parse("(S(0; 4|4), S(1))"), Mesh(a=2, b=3))
+    (4, 2)
+    >>> even_shard_shape((8, 6), Placement.parse("(S(0; 5|3), B)"), Mesh(a=2, b=3))
+    """
+    local, units = list(shape), list(shape)
+    for sharding, num in zip(placement.shardings, mesh.sizes, strict=True):
+        if isinstance(sharding, Split):
+            unit = gcd(units[sharding.dim], *sharding.segments)
+            if unit % num:
+                return None
+            units[sharding.dim] = unit // num
+            local[sharding.dim] //= num
+    return tuple(local)
 
 
 def has_cut_chunks(placement: Placement) -> bool:
@@ -102,6 +153,9 @@ def largest_shard_shape(
     shape: tuple[int, ...], placement: Placement, mesh: Mesh
 ) -> tuple[int, ...]:
     """Return the shape of the largest shard."""
+    even = even_shard_shape(shape, placement, mesh)
+    if even is not None:
+        return even
     shapes = (
         shard_shape(shape, placement, mesh, coords)
         for coords in widest_coordinates(placement, mesh)
@@ -118,6 +172,8 @@ def largest_shard_numel(
 
 def is_even(shape: tuple[int, ...], placement: Placement, mesh: Mesh) -> bool:
     """Whether all ranks hold shards of one shape."""
+    if even_shard_shape(shape, placement, mesh) is not None:
+        return True
     last = tuple(size - 1 for size in mesh.sizes)
     tried = (*widest_coordinates(placement, mesh), last)
     return len({shard_shape(shape, placement, mesh, coords) for coords in tried}) == 1

@@ -7,7 +7,7 @@ numbers them, so the last axis joins neighbours.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 
@@ -31,6 +31,10 @@ class Mesh:
     """
 
     axes: tuple[tuple[str, int], ...]
+    names: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    """The axis names, slowest links first."""
+    sizes: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    """The number of ranks along each axis."""
 
     def __init__(self, **sizes: int) -> None:
         if not sizes:
@@ -41,6 +45,8 @@ class Mesh:
             if type(size) is not int or size < 1:
                 raise BadMesh(f"mesh axis {name!r} has size {size!r}; want an int >= 1")
         object.__setattr__(self, "axes", tuple(sizes.items()))
+        object.__setattr__(self, "names", tuple(sizes))
+        object.__setattr__(self, "sizes", tuple(sizes.values()))
 
     @classmethod
     def parse(cls, text: str) -> Mesh:
@@ -67,16 +73,6 @@ class Mesh:
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return Mesh.parse, (str(self),)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The axis names, slowest links first."""
-        return tuple(name for name, _ in self.axes)
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """The number of ranks along each axis."""
-        return tuple(size for _, size in self.axes)
 
     @property
     def ndim(self) -> int:

@@ -214,19 +214,23 @@ def value_of(node: fx.Node) -> Value:
 def operand_nodes(node: fx.Node) -> list[fx.Node]:
     """Return the argument nodes in the order of ``(args, kwargs)``, repeats kept."""
     found: list[fx.Node] = []
-    # The search asks this of every node many times; torch's map_arg makes all anew.
-    stack: list[object] = [node.kwargs, node.args]
-    while stack:
-        value = stack.pop()
+    _collect(node.args, found)
+    if node.kwargs:
+        _collect(tuple(node.kwargs.values()), found)
+    return found
+
+
+def _collect(values: Sequence[object], found: list[fx.Node]) -> None:
+    """Note the nodes in arguments, as torch's map_arg does, which makes all anew."""
+    for value in values:
         if isinstance(value, fx.Node):
             found.append(value)
         elif isinstance(value, tuple | list):
-            stack += reversed(cast("Sequence[object]", value))
+            _collect(cast("Sequence[object]", value), found)
         elif isinstance(value, dict):
-            stack += reversed(cast("dict[str, object]", value).values())
+            _collect(tuple(cast("dict[str, object]", value).values()), found)
         elif isinstance(value, slice):
-            stack += (value.step, value.stop, value.start)
-    return found
+            _collect((value.start, value.stop, value.step), found)
 
 
 def operands(node: fx.Node) -> list[Value]:

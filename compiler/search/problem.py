@@ -98,12 +98,15 @@ class Problem:
     copies: CopyPrices | None = None
 
     def __post_init__(self) -> None:
+        checked: set[tuple[int, int, int]] = set()  # equal nodes share their choices
         for index, node in enumerate(self.nodes):
-            for choice in node.choices:
+            sizes = id(node.choices), len(node.operands), len(node.result_types)
+            for choice in node.choices if sizes not in checked else ():
                 signature = choice.signature
                 assert len(signature.operands) == len(node.operands), node.key
                 assert len(signature.results) == len(node.result_types), node.key
                 assert 0.0 <= choice.seconds < inf, (node.key, choice.seconds)
+            checked.add(sizes)
             for source, result in node.operands:
                 assert source != index, f"{node.key} uses itself"
                 assert self.nodes[source].result_types[result] is not None, node.key

@@ -21,6 +21,7 @@ from partita.compiler.ir.dtensor import to_dtensor
 from partita.compiler.ir.layout import (
     check_placement,
     chunk,
+    even_shard_shape,
     is_even,
     largest_shard_numel,
     largest_shard_shape,
@@ -108,6 +109,9 @@ def test_largest_shard_is_the_largest(
     assert largest_shard_numel(shape, placement, mesh) == max(map(prod, shapes))
     assert largest_shard_shape(shape, placement, mesh) in shapes
     assert is_even(shape, placement, mesh) == (len(set(shapes)) == 1)
+    assert even_shard_shape(shape, placement, mesh) in (None, *set(shapes))
+    if even_shard_shape(shape, placement, mesh) is not None:
+        assert len(set(shapes)) == 1
 
 
 def dtensor_parts(
