@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import torch
 
+from partita.collection import collection_paused
 from partita.compiler.capture.capture import Captured, capture, capture_spec
 from partita.compiler.capture.inputs import InputSpec
 from partita.compiler.errors import BadMesh, NoSolution
@@ -90,7 +91,8 @@ class Planner:
         Raises:
             NoSolution: when no plan was found that keeps to ``Options(memory=)``.
         """
-        return _Search(self, Clock.of(self.options.time_limit)).run()
+        with collection_paused():
+            return _Search(self, Clock.of(self.options.time_limit)).run()
 
     @cached_property
     def limit(self) -> int | None:
