@@ -21,9 +21,8 @@ _DEFAULTS: tuple[Any, ...] = (None, None, None, False, _SUM, False, None, False,
 def unify_bags(module: fx.GraphModule) -> None:
     """Replace sums and means over bags of one size, in place; leave other bags."""
     graph = module.graph
-    for node in graph.find_nodes(
-        op="call_function", target=aten.embedding_bag.padding_idx
-    ):
+    found = graph.find_nodes(op="call_function", target=aten.embedding_bag.padding_idx)
+    for node in found:
         given = (*node.args, *_DEFAULTS[len(node.args) :])
         weight, ids, offsets, by_frequency, mode, _, scales, last, padding = given
         size = _bag_size(offsets, ids)
@@ -48,7 +47,8 @@ def unify_bags(module: fx.GraphModule) -> None:
             user.replace_all_uses_with(new[-1])
             graph.erase_node(user)
         graph.erase_node(node)
-    module.recompile()
+    if found:
+        module.recompile()
 
 
 def _bag_size(offsets: fx.Node, ids: fx.Node) -> int | None:

@@ -68,12 +68,15 @@ def drop_checks(module: fx.GraphModule) -> None:
     Such a number is known only when the model runs; here it would be read while the
     backward is traced, where tensors have no values.
     """
+    has_changed = False
     for node in reversed(module.graph.nodes):
         is_number = isinstance(node.meta.get("val"), _NUMBERS)
         is_unused = node.op == "call_function" and not node.users
         if node.target in _CHECKS or (is_unused and is_number):
             module.graph.erase_node(node)
-    module.recompile()
+            has_changed = True
+    if has_changed:
+        module.recompile()
 
 
 def unify_attention(module: fx.GraphModule) -> None:
@@ -84,9 +87,10 @@ def unify_attention(module: fx.GraphModule) -> None:
     """
     graph = module.graph
     learned = _depends_on_parameters(module)
-    for node in graph.find_nodes(
+    found = graph.find_nodes(
         op="call_function", target=aten.scaled_dot_product_attention.default
-    ):
+    )
+    for node in found:
         query, key, value, mask, dropout, causal, scale = _attention_arguments(node)
         rank4 = all(n.meta["val"].ndim == 4 for n in (query, key, value))
         if dropout or (mask is not None and mask in learned) or not rank4:
@@ -103,7 +107,8 @@ def unify_attention(module: fx.GraphModule) -> None:
             first.meta = dict(node.meta)
         node.replace_all_uses_with(first)
         graph.erase_node(node)
-    module.recompile()
+    if found:
+        module.recompile()
 
 
 def _attention_arguments(node: fx.Node) -> tuple[Any, ...]:
@@ -135,7 +140,8 @@ def lift_own_tensors(
     """
     leaves = pytree.tree_leaves([list(vars(m).values()) for m in model.modules()])
     own = {id(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)}
-    for name in [name for name, value in constants.items() if id(value) in own]:
+    lifted = [name for name, value in constants.items() if id(value) in own]
+    for name in lifted:
         for node in module.graph.find_nodes(op="get_attr", target=name):
             users = list(node.users)
             with module.graph.inserting_after(node):
@@ -143,7 +149,8 @@ def lift_own_tensors(
             copy.meta = dict(node.meta)
             for user in users:
                 user.replace_input_with(node, copy)
-    module.recompile()
+    if lifted:
+        module.recompile()
 
 
 def canonicalize(program: Program) -> Program:

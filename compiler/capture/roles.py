@@ -24,6 +24,7 @@ from partita.compiler.capture.torch_private import (
     PlainAOTInput,
     PlainAOTOutput,
     TangentAOTInput,
+    uncompiled,
 )
 from partita.compiler.errors import CaptureFailed
 from partita.compiler.ir.program import (
@@ -138,7 +139,7 @@ class _RoleReader:
         ]
         kept = self._with_sums_of_gradients(kept)
         self.graph.output(tuple(node for node, _ in kept))
-        module = fx.GraphModule(torch.nn.Module(), self.graph)
+        module = uncompiled(torch.nn.Module(), self.graph)
         outputs = tuple(role for _, role in kept)
         return Program(module, tuple(self.inputs), outputs, constants=self.constants)
 
