@@ -21,6 +21,7 @@ from dataclasses import replace
 import torch
 from torch import fx
 
+from partita.compiler.capture.torch_private import uncompiled
 from partita.compiler.invariants import matched, placed, well_formed
 from partita.compiler.ir.boxing import box
 from partita.compiler.ir.program import (
@@ -66,5 +67,5 @@ def _write(role: InputRole, fact: NodeInfo, boxing: Boxing) -> Program:
     own = replace(fact, key=boxing.key, phase=Phase.UPDATE, signature=signature)
     set_info(made, own)
     graph.output((made,))
-    module = fx.GraphModule(torch.nn.Module(), graph)
+    module = uncompiled(torch.nn.Module(), graph)
     return Program(module, (role,), (OutputRole(OutputKind.OUTPUT, role.name),))

@@ -26,6 +26,7 @@ import torch
 from torch import fx
 from torch.fx.node import map_arg
 
+from partita.compiler.capture.torch_private import uncompiled
 from partita.compiler.errors import BadPlan
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.program import (
@@ -69,7 +70,7 @@ class _Fuser:
                 copy = self.graph.node_copy(node, self.copies.__getitem__)
                 self.copies[node] = copy
         self.graph.lint()
-        return replace(self.local, graph_module=fx.GraphModule(self.root, self.graph))
+        return replace(self.local, graph_module=uncompiled(self.root, self.graph))
 
     def _find_members(self) -> dict[fx.Node, int]:
         """Return the group of each member; a choice among results goes along."""
@@ -171,7 +172,7 @@ class _Fuser:
         computes = f"{', '.join(types)}\n{region}"
         if computes not in self.names:
             name = self.names[computes] = f"fused_{len(self.names)}"
-            self.root.add_module(name, fx.GraphModule(torch.nn.Module(), region))
+            self.root.add_module(name, uncompiled(torch.nn.Module(), region))
         return self.names[computes]
 
 

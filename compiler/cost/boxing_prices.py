@@ -47,12 +47,13 @@ class BoxingPrices:
         made: Collection[Placement],
         wanted: Collection[Placement],
     ) -> None:
-        """Price all boxings of tensors of ``type`` from the one set to the other."""
-        sources, targets = list(made), list(wanted)
-        self._rows[type] = {placement: i for i, placement in enumerate(sources)}
-        self._columns[type] = {placement: i for i, placement in enumerate(targets)}
-        prices = boxing_prices(type, sources, targets, self._mesh, self._hardware)
-        self._tables[type] = prices.tolist()
+        """Price all boxings of tensors of ``type`` together, at the first question.
+
+        They are those from the one set to the other.
+        """
+        self._rows[type] = {placement: i for i, placement in enumerate(made)}
+        self._columns[type] = {placement: i for i, placement in enumerate(wanted)}
+        self._tables.pop(type, None)
 
     def __call__(self, type: TensorType, made: Placement, wanted: Placement) -> float:
         """Return the seconds of the cheapest boxing from ``made`` to ``wanted``."""
@@ -61,7 +62,14 @@ class BoxingPrices:
         if row is None or column is None:
             steps = cheapest_steps(type, made, wanted, self._mesh, self._hardware)
             return steps.seconds
-        return self._tables[type][row][column]
+        table = self._tables.get(type)
+        if table is None:
+            made_ones, wanted_ones = list(self._rows[type]), list(self._columns[type])
+            prices = boxing_prices(
+                type, made_ones, wanted_ones, self._mesh, self._hardware
+            )
+            table = self._tables[type] = prices.tolist()
+        return table[row][column]
 
 
 def boxing_prices(

@@ -35,8 +35,6 @@ from partita.compiler.search.candidates import Priced, flops_of
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import Choice
 
-_MOST_ALTERNATIVES = 6
-
 
 @dataclass(frozen=True)
 class ChosenNode:
@@ -86,9 +84,17 @@ class Chosen:
         return replace(self, program=program, nodes=nodes)
 
 
-def read_choices(program: Program, posed: Posed, choices: Sequence[int]) -> Chosen:
-    """Return what ``choices``, one per node of the posed problem, mean."""
-    prices = Alternatives(posed.problem, choices)
+def read_choices(
+    program: Program,
+    posed: Posed,
+    choices: Sequence[int],
+    most_alternatives: int = 0,
+) -> Chosen:
+    """Return what ``choices``, one per node of the posed problem, mean.
+
+    Every node is told so many others of its choices, the best ones, with their prices.
+    """
+    prices = Alternatives(posed.problem, choices) if most_alternatives else None
     alternatives: dict[Around, tuple[Alternative, ...]] = {}
     known: dict[int, Priced] = {}
     outputs: dict[OutputRole, Placement] = {}
@@ -101,10 +107,15 @@ def read_choices(program: Program, posed: Posed, choices: Sequence[int]) -> Chos
         if isinstance(item, OutputRole):
             outputs[item] = choice.signature.operands[0]
             continue
-        around = prices.around(index)
-        others = alternatives.get(around)
-        if others is None:
-            others = alternatives[around] = _alternatives(posed, prices, index, number)
+        others: tuple[Alternative, ...] = ()
+        if prices is not None:
+            around = prices.around(index)
+            found_others = alternatives.get(around)
+            if found_others is None:
+                found_others = alternatives[around] = _alternatives(
+                    posed, prices, index, number, most_alternatives
+                )
+            others = found_others
         if item.op != "call_function":
             found[node.key] = ChosenNode(
                 choice.signature,
@@ -166,7 +177,7 @@ def _parts(
 
 
 def _alternatives(
-    posed: Posed, prices: Alternatives, index: int, chosen: int
+    posed: Posed, prices: Alternatives, index: int, chosen: int, most: int
 ) -> tuple[Alternative, ...]:
     choices = posed.problem.nodes[index].choices
     broken_s = choices[chosen].broken_s
@@ -181,7 +192,7 @@ def _alternatives(
         return cheapest_steps(type_, made, want, mesh, hardware).bytes
 
     alternatives: list[Alternative] = []
-    for seconds, other in found[:_MOST_ALTERNATIVES]:
+    for seconds, other in found[:most]:
         parts = prices.parts_of(index, other, box_bytes)
         signature = choices[other].signature
         alternatives.append(

@@ -59,7 +59,7 @@ class Found:
     ``recompute`` are keys of nodes of the forward and of boxings that are made again
     for the backward, as far as it uses them; ``asked`` are patterns of more (again.py).
     ``held`` is how trained parameters are held, by name; of those that it lacks the
-    pins say it.
+    pins say it. ``most_alternatives`` of its other choices each node is told of.
     """
 
     choices: Sequence[int]
@@ -67,6 +67,7 @@ class Found:
     recompute: Collection[str] = ()
     asked: Sequence[str] = ()
     held: Mapping[str, Held] = field(default_factory=dict[str, Held])
+    most_alternatives: int = 6
 
 
 def decide(
@@ -102,7 +103,9 @@ class _Decider:
         self.found = found
         self.mesh: Mesh = posed.problem.mesh
         self.hardware: Hardware = posed.candidates.hardware
-        chosen = read_choices(captured.program, posed, found.choices)
+        chosen = read_choices(
+            captured.program, posed, found.choices, found.most_alternatives
+        )
         self.asked = Again(chosen.program, posed.candidates.rules, found.asked)
         again = {*found.recompute, *self.asked.nodes()}
         self.again = needed_again(chosen.program, again)

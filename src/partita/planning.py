@@ -101,13 +101,17 @@ class Planner:
         return None if memory is None else parse_bytes(memory)
 
     def random(self, seed: int) -> Plan:
-        """Return a plan of choices drawn at random among all that are legal."""
+        """Return a plan of choices drawn at random among all that are legal.
+
+        It states no alternatives: next to what was drawn they say nothing.
+        """
         rng = random.Random(seed)
         posed, choices = self.choose(partial(draw_choices, rng))
         result = SearchResult("random", "drawn", None, 0.0)
         chosen = read_choices(self.captured.program, posed, choices)
         again, held = draw_again(rng, chosen), draw_held(rng, posed)
-        return self.decide(Found(choices, result, again, held=held), posed)
+        found = Found(choices, result, again, held=held, most_alternatives=0)
+        return self.decide(found, posed)
 
     def choose(self, choose: Choose) -> tuple[Posed, Sequence[int]]:
         """Return a posed problem of the mesh and a choice per node of it.
