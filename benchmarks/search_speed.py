@@ -2,8 +2,9 @@
 
     python benchmarks/search_speed.py --models gpt2,llama --meshes 'tp=2 dp=2,tp=4'
 
-Prints, per problem: its size, the time to price all boxings that the search asks for
-(once per type and pair of placements) and the time to solve it.
+Prints, per problem: its size, the CPU time to list every signature of every node, the
+time to price all boxings that the search asks for (once per type and pair of
+placements) and the time to solve it.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ import torch
 import transformers
 from torch import nn
 
+from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.build import build_model
+from partita.compiler.search.candidates import Candidates
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.problem import Problem
 from partita.compiler.search.solver import solve
@@ -124,6 +127,17 @@ def with_known_prices(problem: Problem) -> Problem:
     return priced
 
 
+def signatures_s(planner: Planner) -> float:
+    """Return the CPU seconds to read every row and list the signatures of all nodes."""
+    start = time.process_time()
+    hardware = load_hardware(planner.options.hardware)
+    program = planner.captured.program.with_mesh(planner.mesh)
+    candidates = Candidates(program, planner.options.rules, planner.mesh, hardware)
+    for node in program.calls():
+        candidates.of_call(node)
+    return time.process_time() - start
+
+
 def main() -> None:
     """Print one line per model, mesh and profile."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -136,7 +150,8 @@ def main() -> None:
     transformers.logging.set_verbosity_error()
     torch.manual_seed(0)
     print(
-        f"{'problem':28} nodes choices most pricing solving plan, status, gap, solver"
+        f"{'problem':28} nodes choices most signatures pricing solving plan, status, "
+        "gap, solver"
     )
     for name in asked.models.split(","):
         model, batch = MODELS[name](asked.layers)
@@ -144,6 +159,7 @@ def main() -> None:
             for hardware in asked.hardware.split(","):
                 options = Options(hardware=hardware)
                 planner = Planner.of(model, (), batch, Mesh.parse(mesh), options)
+                listing_s = signatures_s(planner)
                 start = time.perf_counter()
                 problem = with_known_prices(planner.posed.problem)
                 pricing_s = time.perf_counter() - start
@@ -151,7 +167,8 @@ def main() -> None:
                 counts = [len(node.choices) for node in problem.nodes]
                 print(
                     f"{f'{name} {mesh} {hardware}':28} {len(counts):5} {sum(counts):7}"
-                    f" {max(counts):4} {pricing_s:5.1f} s {solution.wall_s:5.2f} s"
+                    f" {max(counts):4} {listing_s:8.2f} s {pricing_s:5.1f} s"
+                    f" {solution.wall_s:5.2f} s"
                     f" {solution.seconds * 1e3:.4f} ms, {solution.status},"
                     f" {solution.gap:.1e}, {solution.solver}",
                     flush=True,
