@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from partita.compiler.ir.tensor_type import TensorType
@@ -53,8 +54,8 @@ def of_convolution(call: Call, position: int, image: int) -> tuple[Window, ...]:
         image: which operand is the input; the weight is the next.
     """
     kernel = call.operands[image + 1].shape[2:]
-    steps = (ints(arg) for arg in call.args[position : position + 3])
-    return tuple(map(Window, kernel, *steps))
+    steps = [ints(arg) for arg in call.args[position : position + 3]]
+    return _windows(len(kernel), kernel, *steps)
 
 
 def of_pool(call: Call, position: int) -> tuple[Window, ...]:
@@ -68,8 +69,13 @@ def of_pool(call: Call, position: int) -> tuple[Window, ...]:
         ints(call.arg(position + at, 0 if at == 2 else 1)) for at in (2, 3)
     )
     num = max(map(len, (kernel, stride, padding)))
-    spread = [v * num if len(v) == 1 else v for v in (kernel, stride, padding)]
-    return tuple(map(Window, *spread, dilation * num))
+    return _windows(num, kernel, stride, padding, dilation)
+
+
+def _windows(num: int, *columns: Sequence[int]) -> tuple[Window, ...]:
+    """Return ``num`` windows; a single number is that of all of them."""
+    spread = [[*column] * num if len(column) == 1 else column for column in columns]
+    return tuple(Window(*row) for row in zip(*spread, strict=True))
 
 
 Mark = str | None

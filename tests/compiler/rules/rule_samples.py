@@ -296,8 +296,8 @@ def _convolution(
 ) -> Iterator[Sample]:
     num = image.ndim - 2
     outputs = weight.shape[1] * groups if transposed else weight.shape[0]
-    for bias in (None, x(outputs)):
-        common = ([1] * num, [1] * num, [1] * num, transposed, [0] * num, groups)
+    for bias, ones in ((None, [1]), (x(outputs), [1] * num)):  # one number is of all
+        common = (ones, ones, ones, transposed, [0] * num, groups)
         yield call("convolution", image, weight, bias, *common)
         grad = x(*aten.convolution(image, weight, bias, *common).shape)
         shapes = None if bias is None else [outputs]

@@ -38,3 +38,11 @@ def test_windows_are_those_of_the_call() -> None:
 
     assert found == (Window(3, 1, 1), Window(5, 2, 2))
     assert of_pool(pool, 1) == (Window(2, 2), Window(3, 3))
+
+
+def test_one_number_is_that_of_every_dim() -> None:
+    image, weight = torch.ones(1, 2, 8, 8), torch.ones(2, 2, 3, 5)
+    rest = ([2], [0], [1], False, [0], 1)  # as of Conv2d(padding="valid")
+    convolution = call_of(call("convolution", image, weight, None, *rest))
+
+    assert of_convolution(convolution, 3, 0) == (Window(3, 2), Window(5, 2))
