@@ -126,6 +126,29 @@ def _dim_of(call: Call) -> tuple[int, int]:
     return dim, call.operands[0].shape[dim]
 
 
+# Triangles
+
+
+def _diagonal(call: Call, x: Any) -> tuple[Any, Any]:
+    """Return the rows of a matrix and its columns, the diagonal being where equal."""
+    num_rows, num_columns = call.operands[0].shape[-2:]
+    diagonal = int(call.arg(1, 0))  # type: ignore[call-overload]
+    rows = aten.reshape.default(arange(x, num_rows), [num_rows, 1])
+    return rows, arange(x, -diagonal, num_columns - diagonal, 1)
+
+
+def tril(call: Call, x: Any) -> tuple[Any, ...]:
+    """Take apart ``tril(x, diagonal)``."""
+    rows, columns = _diagonal(call, x)
+    return (aten.masked_fill.Scalar(x, aten.lt.Tensor(rows, columns), 0),)
+
+
+def triu(call: Call, x: Any) -> tuple[Any, ...]:
+    """Take apart ``triu(x, diagonal)``."""
+    rows, columns = _diagonal(call, x)
+    return (aten.masked_fill.Scalar(x, aten.gt.Tensor(rows, columns), 0),)
+
+
 # Slices
 
 
