@@ -120,6 +120,7 @@ def test_random_plans_differ_by_seed() -> None:
     assert planner.random(1).nodes == planner.random(1).nodes
     assert planner.random(1).nodes != planner.random(2).nodes
     assert planner.random(1).search.solver == "random"
+    assert not any(node.alternatives for node in planner.random(1).nodes.values())
 
 
 def test_a_mesh_of_another_type_is_refused() -> None:
