@@ -27,6 +27,7 @@ from partita.compiler.errors import BadPlan
 from partita.compiler.ir.boxing import is_box
 from partita.compiler.ir.layout import shard_shape
 from partita.compiler.ir.local_program import LocalProgram
+from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import (
     InputKind,
     InputRole,
@@ -121,16 +122,7 @@ class _Localizer:
             self.mesh,
             self.coordinates,
             self.program.constants,
-        )
-
-    def _shape(self, type_: TensorType, placement: Placement) -> tuple[int, ...]:
-        return shard_shape(type_.shape, placement, self.mesh, self.coordinates)
-
-    def _local_types(self, fact: NodeInfo) -> tuple[TensorType | None, ...]:
-        assert fact.signature is not None
-        return tuple(
-            None if t is None or p is None else TensorType(self._shape(t, p), t.dtype)
-            for t, p in zip(fact.types, fact.signature.results, strict=True)
+            self.program.in_time,
         )
 
     def _copy_plain(self, node: fx.Node) -> fx.Node:
@@ -140,21 +132,9 @@ class _Localizer:
         return copy
 
     def _copy(self, node: fx.Node) -> None:
-        fact = info(node)
-        local = replace(fact, types=self._local_types(fact))
-        copy = self._copy_plain(node)
-        rule = self.rules.get(op_name(node)) if node.op == "call_function" else None
-        if rule is not None and rule.localize:
-            assert fact.signature is not None
-            shapes = [
-                self._shape(type_of(value), placement)
-                for value, placement in zip(
-                    operands(node), fact.signature.operands, strict=True
-                )
-            ]
-            results = [None if t is None else t.shape for t in local.types]
-            copy.args = localize_args(rule, tuple(copy.args), shapes, results)
-        set_info(copy, local)
+        self.copies[node] = copy_localized(
+            self.graph, node, self.copies, self.rules, self.mesh, self.coordinates
+        )
 
     def _lower(self, node: fx.Node, axes: tuple[fx.Node, ...]) -> fx.Node:
         fact = info(node)
@@ -183,5 +163,55 @@ class _Localizer:
             part = replace(fact, key=f"{fact.key}/{new.name}", types=())
             set_info(new, part)
         if result in parts:
-            set_info(result, replace(fact, types=self._local_types(fact)))
+            types = _local_types(fact, self.mesh, self.coordinates)
+            set_info(result, replace(fact, types=types))
         return result
+
+
+def copy_localized(
+    graph: fx.Graph,
+    node: fx.Node,
+    copies: Mapping[fx.Node, fx.Node],
+    rules: RuleSet,
+    mesh: Mesh,
+    coordinates: tuple[int, ...],
+) -> fx.Node:
+    """Add to ``graph`` the copy of a placeholder or a call that works on shards.
+
+    Args:
+        graph: where it is added.
+        node: of the logical program, its signature known.
+        copies: what stands for its operands.
+        rules: the table, which says what arguments are sizes.
+        mesh: the ranks.
+        coordinates: where the rank stands.
+    """
+    fact = info(node)
+    local = replace(fact, types=_local_types(fact, mesh, coordinates))
+    copy = graph.node_copy(node, copies.__getitem__)
+    copy.meta = {}
+    rule = rules.get(op_name(node)) if node.op == "call_function" else None
+    if rule is not None and rule.localize:
+        assert fact.signature is not None
+        shapes = [
+            shard_shape(type_of(value).shape, placement, mesh, coordinates)
+            for value, placement in zip(
+                operands(node), fact.signature.operands, strict=True
+            )
+        ]
+        results = [None if t is None else t.shape for t in local.types]
+        copy.args = localize_args(rule, tuple(copy.args), shapes, results)
+    set_info(copy, local)
+    return copy
+
+
+def _local_types(
+    fact: NodeInfo, mesh: Mesh, coordinates: tuple[int, ...]
+) -> tuple[TensorType | None, ...]:
+    assert fact.signature is not None
+    return tuple(
+        TensorType(shard_shape(type_.shape, placement, mesh, coordinates), type_.dtype)
+        if type_ is not None and placement is not None
+        else None
+        for type_, placement in zip(fact.types, fact.signature.results, strict=True)
+    )

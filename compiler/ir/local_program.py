@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import fx
 
+from partita.compiler.ir.in_time import WHOLE, InTime
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import InputRole, OutputRole
 from partita.compiler.ir.sbp import Placement
@@ -20,7 +21,8 @@ class LocalProgram:
     ``inputs[i]`` is the role of placeholder i; ``input_types[i]`` its logical type
     and ``input_placements[i]`` its placement, both ``None`` for a coordinate (an
     int). Outputs likewise; an output is ``None`` where the graph has no such tensor.
-    ``constants`` are whole (logical) tensors by placeholder name.
+    ``constants`` are whole (logical) tensors by placeholder name. ``in_time`` says how
+    runs on parts of the batch make up a step.
     """
 
     graph_module: fx.GraphModule
@@ -33,3 +35,4 @@ class LocalProgram:
     mesh: Mesh
     coordinates: tuple[int, ...]
     constants: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
+    in_time: InTime = WHOLE

@@ -21,6 +21,7 @@ from torch import fx
 from torch.fx.node import map_arg
 
 from partita.compiler.capture.torch_private import uncompiled
+from partita.compiler.ir.in_time import WHOLE, InTime
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.signature import Signature
@@ -48,6 +49,8 @@ class InputKind(StrEnum):
     LOSS_SCALE = "loss-scale"
     SEED = "seed"
     COORDINATE = "coordinate"
+    MICROBATCH = "microbatch"
+    ACCUMULATED = "accumulated"
 
 
 class OutputKind(StrEnum):
@@ -58,6 +61,11 @@ class OutputKind(StrEnum):
     GRADIENT = "gradient"
     MUTATED_BUFFER = "mutated-buffer"
 
+    @property
+    def adds_up(self) -> bool:
+        """Whether what the microbatches make of it is added before it leaves."""
+        return self in (OutputKind.LOSS, OutputKind.GRADIENT)
+
 
 @dataclass(frozen=True, slots=True)
 class InputRole:
@@ -65,7 +73,9 @@ class InputRole:
 
     ``name`` is the model's own: ``h.0.attn.weight`` for a parameter or buffer,
     ``input_ids`` or ``args.0`` for an input (nested: ``batch.images.1``), the axis
-    for a coordinate. ``aliases`` are the other names of a tied parameter.
+    for a coordinate, which is an int; the time axis for the number of a microbatch,
+    which is a tensor; the printed output that accumulated values are of. ``aliases``
+    are the other names of a tied parameter.
     """
 
     kind: InputKind
@@ -75,10 +85,17 @@ class InputRole:
 
 @dataclass(frozen=True, slots=True)
 class OutputRole:
-    """The role of one value in the graph's output tuple; named as in ``InputRole``."""
+    """The role of one value in the graph's output tuple; named as in ``InputRole``.
+
+    >>> str(OutputRole(OutputKind.GRADIENT, "h.0.weight"))
+    'gradient:h.0.weight'
+    """
 
     kind: OutputKind
     name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +136,7 @@ class Program:
     i-th entry of the output node's one tuple. ``constants`` are the tensors that the
     model's code made out of nothing, by placeholder name. ``draws`` are the keys of the
     ops that drew random numbers, in the order in which the model calls them.
+    ``in_time`` says how runs on parts of the batch make up a step.
     """
 
     graph_module: fx.GraphModule
@@ -127,6 +145,7 @@ class Program:
     mesh: Mesh | None = None
     constants: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
     draws: tuple[str, ...] = ()
+    in_time: InTime = WHOLE
 
     @property
     def graph(self) -> fx.Graph:

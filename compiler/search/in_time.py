@@ -1,0 +1,315 @@
+"""What every node does on the axis of the microbatches: computed in parts, or whole.
+
+On that axis nothing is exchanged: a microbatch knows its own part of the batch and what
+every one of them makes alike. So a tensor stays as it is made, but for one that is
+made whole and used in part. What the rules leave open is chosen thus: as much as can be
+is computed in parts; what depends on inputs alone and is asked for whole (the number of
+tokens that count) is computed of the whole batch by every microbatch.
+
+A gradient and the loss add up (``P(sum)``), a buffer is written alike by all (``B``). A
+model that needs more is refused: a batch norm, a penalty that is no sum over the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from torch import fx
+
+from partita.compiler.errors import BadOptions
+from partita.compiler.ir.in_time import AXIS
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.program import (
+    InputKind,
+    InputRole,
+    OutputKind,
+    OutputRole,
+    Program,
+    Value,
+    info,
+    operands,
+    type_of,
+    value_of,
+)
+from partita.compiler.ir.sbp import Broadcast, Partial, Sharding, Split
+from partita.compiler.ir.signature import AxisSignature, Signature, compose
+from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.rules.calls import call_of, rule_and_factors
+from partita.compiler.rules.rule import Call, RuleSet
+from partita.compiler.rules.segments import segments_in
+from partita.compiler.rules.signatures import axis_options, fits
+
+_WHOLE, _SUM = Broadcast(), Partial()
+
+Signatures = Mapping[fx.Node, AxisSignature]
+
+
+def choose_in_time(program: Program, rules: RuleSet, count: int) -> Signatures:
+    """Return what each placeholder and call does on an axis of ``count`` microbatches.
+
+    Args:
+        program: of the whole batch.
+        rules: the table; rows that were derived for single calls do not count.
+        count: how many microbatches there are.
+
+    Raises:
+        BadOptions: naming the op that needs the whole batch, or inputs that cannot be
+            cut into so many equal parts.
+    """
+    return _Chooser(program, RuleSet.of(rules.rows), count).choose()
+
+
+class _Stuck(Exception):
+    """A node has no signature for what its operands are."""
+
+    def __init__(self, node: fx.Node) -> None:
+        super().__init__(node)
+        self.node = node
+
+
+@dataclass
+class _Chooser:
+    program: Program
+    rules: RuleSet
+    count: int
+    made: dict[Value, Sharding] = field(default_factory=dict[Value, Sharding])
+    chosen: dict[fx.Node, AxisSignature] = field(
+        default_factory=dict[fx.Node, AxisSignature]
+    )
+    whole: set[fx.Node] = field(default_factory=set[fx.Node])
+    known: dict[tuple[Call, Signature], tuple[AxisSignature, ...]] = field(
+        default_factory=dict[tuple[Call, Signature], tuple[AxisSignature, ...]]
+    )
+
+    def choose(self) -> Signatures:
+        self._check_inputs()
+        self.of_inputs = self._of_inputs()
+        while True:
+            try:
+                self._forward()
+                break
+            except _Stuck as stuck:
+                self._ask_for_whole(stuck.node)
+        self._compute_in_parts()
+        for node, role in self.program.results():
+            self._check_output(value_of(node), role)
+        return self.chosen
+
+    # --- what enters
+
+    def _check_inputs(self) -> None:
+        if any(self._is_batch(*pair) for pair in self.program.placeholders()):
+            return
+        types = {
+            role.name: type_of(Value(node, 0))
+            for node, role in self.program.placeholders()
+            if role.kind is InputKind.INPUT
+        }
+        found = ", ".join(f"{name} is {type_}" for name, type_ in types.items())
+        raise BadOptions(
+            f"microbatches is {self.count}, which cuts dim 0 of no input into so many "
+            f"equal parts: {found or 'there are none'}; want a number that divides the "
+            "batch, dim 0 of the inputs"
+        )
+
+    def _is_batch(self, node: fx.Node, role: InputRole) -> bool:
+        type_ = type_of(Value(node, 0))
+        is_input = role.kind is InputKind.INPUT and type_.ndim > 0
+        return is_input and self._is_even(type_, Split(0))
+
+    def _is_even(self, type_: TensorType, sharding: Sharding | None) -> bool:
+        """Whether every microbatch has as much of a tensor."""
+        if not isinstance(sharding, Split):
+            return True
+        sizes = sharding.segments or (type_.shape[sharding.dim],)
+        return all(size > 0 and size % self.count == 0 for size in sizes)
+
+    def _of_inputs(self) -> set[fx.Node]:
+        """Return the nodes that depend on no parameter."""
+        found = {
+            node
+            for node, role in self.program.placeholders()
+            if role.kind is not InputKind.PARAMETER
+        }
+        for node in self.program.calls():
+            if all(value.node in found for value in operands(node)):
+                found.add(node)
+        return found
+
+    # --- from what enters to what leaves
+
+    def _forward(self) -> None:
+        """Choose node by node, from what its operands are."""
+        for node, role in self.program.placeholders():
+            is_cut = self._is_batch(node, role) and node not in self.whole
+            entering = Split(0) if is_cut else _WHOLE
+            self._take(node, AxisSignature((), (entering,)))
+        for node in self.program.calls():
+            options = self._options(node)
+            have = [self.made[value] for value in operands(node)]
+            if node in self.whole or all(h == _WHOLE for h in have):
+                self._take(node, options[0])
+                continue
+            fitting = [o for o in options if self._is_seen(node, o)]
+            if not fitting:
+                raise _Stuck(node)
+            self._take(node, min(fitting, key=lambda o: self._sliced(node, o)))
+
+    def _take(self, node: fx.Node, signature: AxisSignature) -> None:
+        self.chosen[node] = signature
+        for index, sharding in enumerate(signature.results):
+            if sharding is not None:
+                self.made[Value(node, index)] = sharding
+
+    def _options(
+        self, node: fx.Node, want: Sharding | None = None
+    ) -> tuple[AxisSignature, ...]:
+        """Return what the rules allow, shares equal; everything whole comes first.
+
+        Dims are cut at the segments at which the operands are, or the one result that
+        is wanted.
+        """
+        have = [self.made[value] for value in operands(node)]
+        results = [None] * (len(info(node).types) - 1) + [want]
+        seen = compose((AxisSignature(tuple(have), tuple(results)),))
+        call = call_of(node)
+        known = call, seen
+        if known not in self.known:
+            rule, factors = rule_and_factors(self.rules, call)
+            mesh = Mesh(**{AXIS: self.count})
+            options = axis_options(rule, factors, segments_in(seen, factors))
+            self.known[known] = tuple(
+                option.signature
+                for option in options
+                if fits(factors, (option,), mesh)
+                and self._is_equal_work(call, option.signature)
+            )
+        return self.known[known]
+
+    def _is_equal_work(self, call: Call, signature: AxisSignature) -> bool:
+        placed = [
+            *zip(call.operands, signature.operands, strict=True),
+            *zip(call.results, signature.results, strict=True),
+        ]
+        return all(t is None or self._is_even(t, sharding) for t, sharding in placed)
+
+    def _is_seen(self, node: fx.Node, signature: AxisSignature) -> bool:
+        """Whether the operands are as the signature wants them, or sliced to that."""
+        return all(
+            want == self.made[value] or self._is_slice(value, want)
+            for value, want in zip(operands(node), signature.operands, strict=True)
+        )
+
+    def _is_slice(self, value: Value, want: Sharding) -> bool:
+        return _is_plain(want) and self.made[value] == _WHOLE
+
+    def _sliced(self, node: fx.Node, signature: AxisSignature) -> int:
+        """Return the bytes of the operands that are made whole and used in part."""
+        return sum(
+            type_of(value).num_bytes
+            for value, want in zip(operands(node), signature.operands, strict=True)
+            if want != self.made[value]
+        )
+
+    # --- where a node is stuck
+
+    def _ask_for_whole(self, node: fx.Node) -> None:
+        """Note what has to be computed of the whole batch for ``node``.
+
+        Raises:
+            BadOptions: when that depends on a parameter.
+        """
+        best: set[fx.Node] | None = None
+        for option in self._options(node)[1:]:
+            wrong = {
+                value.node: want
+                for value, want in zip(operands(node), option.operands, strict=True)
+                if want != self.made[value] and not self._is_slice(value, want)
+            }
+            can_be = self.of_inputs.issuperset(wrong) and all(
+                want == _WHOLE or _is_plain(want) for want in wrong.values()
+            )
+            if can_be and (best is None or len(wrong) < len(best)):
+                best = set(wrong)
+        if best is None and node in self.of_inputs:
+            best = {node}
+        if best is None:
+            raise BadOptions(self._needs_whole(node))
+        self.whole |= set(_with_sources(best))
+
+    def _needs_whole(self, node: fx.Node) -> str:
+        parts = next(value for value in operands(node) if self.made[value] != _WHOLE)
+        fact = info(node)
+        where = f" ({fact.source})" if fact.source else ""
+        how = "adds up" if self.made[parts] == _SUM else "is made in parts"
+        return (
+            f"microbatches is {self.count}, but {fact.key!r}{where} needs the whole "
+            f"batch: {info(parts.node).key!r}, which it uses, {how} over the "
+            "microbatches; want 1, or a model whose loss is a sum or a mean over the "
+            "batch"
+        )
+
+    # --- from what leaves to what enters
+
+    def _compute_in_parts(self) -> None:
+        """Compute in parts what was to be whole, where it is only used in parts."""
+        leaving = {value_of(node) for node, _ in self.program.results()}
+        roles = dict(self.program.placeholders())
+        wanted: dict[Value, set[Sharding]] = {}
+        for node in reversed(list(self.program.nodes())):
+            value = Value(node, 0)
+            asked = wanted.get(value, set())
+            is_one = len(info(node).types) == 1 and len(asked) == 1
+            if is_one and value not in leaving and self.made[value] == _WHOLE:
+                (want,) = asked
+                if want != _WHOLE and node in roles:
+                    if want == Split(0) and self._is_batch(node, roles[node]):
+                        self._take(node, AxisSignature((), (want,)))
+                elif want != _WHOLE:
+                    self._take(node, self._in_parts(node, want))
+            pairs = zip(operands(node), self.chosen[node].operands, strict=True)
+            for used, want in pairs:
+                wanted.setdefault(used, set()).add(want)
+
+    def _in_parts(self, node: fx.Node, want: Sharding) -> AxisSignature:
+        """Return the signature that makes just what is wanted, if there is one."""
+        fitting = [
+            option
+            for option in self._options(node, want)
+            if option.results == (want,) and self._is_seen(node, option)
+        ]
+        kept = self.chosen[node]
+        return min(fitting, key=lambda o: self._sliced(node, o), default=kept)
+
+    # --- what leaves
+
+    def _check_output(self, value: Value, role: OutputRole) -> None:
+        found, fact = self.made[value], info(value.node)
+        where = f" ({fact.source})" if fact.source else ""
+        if role.kind in (OutputKind.LOSS, OutputKind.GRADIENT) and found != _SUM:
+            wanted = "add up over the microbatches"
+        elif role.kind is OutputKind.MUTATED_BUFFER and found != _WHOLE:
+            wanted = "be the same for all of them"
+        else:
+            return
+        raise BadOptions(
+            f"microbatches is {self.count}, but {role.kind} {role.name!r} does not "
+            f"{wanted}: {fact.key!r}{where} makes it as {found} on their axis; want 1"
+        )
+
+
+def _is_plain(want: Sharding) -> bool:
+    """Whether a microbatch's part of a dim is one run of it."""
+    return isinstance(want, Split) and not want.segments
+
+
+def _with_sources(nodes: set[fx.Node]) -> Iterator[fx.Node]:
+    """Yield nodes and all that they are computed from."""
+    seen, open_nodes = set[fx.Node](), list(nodes)
+    while open_nodes:
+        node = open_nodes.pop()
+        if node not in seen:
+            seen.add(node)
+            yield node
+            open_nodes += [value.node for value in operands(node)]

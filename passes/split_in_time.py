@@ -1,0 +1,216 @@
+"""Write the program of one microbatch: the batch cut along an axis that lies in time.
+
+Before          %2 = mm(%x: f32[8, 4], %w);  %3 = sum(%2);  return loss %3
+After           %2 = mm(%x: f32[4, 4], %w);  %3 = sum(%2);  return loss %3: P(sum)
+
+Parameters are whole in every microbatch, inputs its part of the batch; gradients and
+the loss are sums over them. Sizes among the arguments shrink, counts stay the batch's
+own: half a mean is a sum over half of the batch, divided by all of it. What is made
+whole and used in part is sliced by the number of the microbatch, which enters; random
+numbers so are those of the whole batch.
+
+Requires  well_formed   keys are unique
+Ensures   well_formed
+Keeps     the sum over the microbatches, keys, roles
+Not here  what is computed in parts and what whole (compiler/search/in_time.py), placing
+          the microbatches' program on ranks (search), running it so often (runtime)
+Source    microbatches as accumulation over time: GPipe, arXiv:1811.06965, section 2.2
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import fx
+
+from partita.compiler.invariants import well_formed
+from partita.compiler.ir.in_time import AXIS, InTime
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.program import (
+    InputKind,
+    InputRole,
+    NodeInfo,
+    Phase,
+    Program,
+    Value,
+    info,
+    map_operands,
+    operands,
+    placement_of,
+    set_info,
+    type_of,
+    update_info,
+    value_of,
+)
+from partita.compiler.ir.sbp import Placement, Sharding, Split
+from partita.compiler.ir.signature import Signature, compose
+from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.rules.rule import RuleSet
+from partita.compiler.search.in_time import choose_in_time
+from partita.passes.localize import copy_localized
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class SplitInTime:
+    """Cut the batch into ``count`` microbatches, by the table ``rules``."""
+
+    count: int
+    rules: RuleSet
+    name: ClassVar[str] = "split-in-time"
+    requires: ClassVar = (well_formed,)
+    ensures: ClassVar = (well_formed,)
+
+    def run(self, program: Program) -> Program:
+        """Return what one microbatch computes; ``in_time`` says how they join.
+
+        Raises:
+            BadOptions: when the model needs the whole batch, or that is not divisible.
+        """
+        if self.count == 1:
+            return program
+        program = program.copy()
+        for node, own in choose_in_time(program, self.rules, self.count).items():
+            update_info(node, signature=compose((own,)))
+        return _shrink(_Slicer(program, self.count).run(), self.rules, self.count)
+
+
+class _Slicer:
+    """Slices, in a program of the whole batch, what is made whole and used in part."""
+
+    def __init__(self, program: Program, count: int) -> None:
+        self.program = program
+        self.count = count
+        self.graph = program.graph
+        self.slices: dict[tuple[fx.Node, int], fx.Node] = {}
+        self.rows: dict[int, fx.Node] = {}
+        self.number: fx.Node | None = None
+
+    def run(self) -> Program:
+        """Return the program with every operand as its use wants it."""
+        for node in list(self.program.calls()):
+            used, signature = operands(node), info(node).signature
+            assert signature is not None
+            wanted = [placement.shardings[0] for placement in signature.operands]
+
+            def seen(
+                position: int,
+                leaf: fx.Node,
+                used: list[Value] = used,
+                wanted: list[Sharding] = wanted,
+                node: fx.Node = node,
+            ) -> fx.Node:
+                want = wanted[position]
+                if want == placement_of(used[position]).shardings[0]:
+                    return leaf
+                assert isinstance(want, Split)
+                return self._slice(used[position], leaf, want.dim, node)
+
+            map_operands(node, seen)
+        inputs = self.program.inputs
+        if self.number is not None:
+            inputs = (*inputs, InputRole(InputKind.MICROBATCH, AXIS))
+        return replace(self.program, inputs=inputs)
+
+    def _slice(self, value: Value, leaf: fx.Node, dim: int, user: fx.Node) -> fx.Node:
+        """Return the microbatch's part of a dim, made before the first who uses it."""
+        if (leaf, dim) not in self.slices:
+            type_, source = type_of(value), info(value.node)
+            rows = self._rows(type_.shape[dim], user)
+            part = Placement((Split(dim),))
+            whole = Placement.broadcast(1)
+            fact = replace(
+                source,
+                key=f"{source.key}#{value.index}~{AXIS}.{dim}",
+                types=(type_,),
+                phase=info(user).phase,
+                signature=Signature((whole, whole), (part,)),
+            )
+            args = leaf, dim, rows
+            made = self._call(aten.index_select.default, args, fact, user)
+            self.slices[leaf, dim] = made
+        return self.slices[leaf, dim]
+
+    def _rows(self, size: int, user: fx.Node) -> fx.Node:
+        """Return the indices of the microbatch's part of a dim of ``size``."""
+        if size not in self.rows:
+            step = size // self.count
+            number = self._number()
+            places = {"dtype": torch.int64, "device": torch.device("cpu")}
+            first = self._index("first", size, (), user)
+            every = self._index("every", size, (step,), user)
+            rows = self._index("rows", size, (step,), user)
+            start = self._call(aten.mul.Tensor, (number, step), first, user)
+            steps = self._call(aten.arange.default, (step,), every, user, **places)
+            self.rows[size] = self._call(aten.add.Tensor, (steps, start), rows, user)
+        return self.rows[size]
+
+    def _index(
+        self, name: str, size: int, shape: tuple[int, ...], user: fx.Node
+    ) -> NodeInfo:
+        return NodeInfo(
+            key=f"{AXIS}.{size}/{name}",
+            phase=info(user).phase,
+            types=(TensorType(shape, torch.int64),),
+        )
+
+    def _number(self) -> fx.Node:
+        """Return the number of the microbatch, which enters."""
+        if self.number is None:
+            last = self.graph.find_nodes(op="placeholder")[-1]
+            with self.graph.inserting_after(last):
+                self.number = self.graph.placeholder(AXIS)
+            self.number.meta = {}
+            key = f"{InputKind.MICROBATCH}:{AXIS}"
+            fact = NodeInfo(key, Phase.FORWARD, (TensorType((), torch.int64),))
+            set_info(self.number, _whole(fact, 0))
+        return self.number
+
+    def _call(
+        self,
+        target: Callable[..., Any],
+        args: tuple[Any, ...],
+        fact: NodeInfo,
+        user: fx.Node,
+        **kwargs: Any,
+    ) -> fx.Node:
+        with self.graph.inserting_before(user):
+            made = self.graph.call_function(target, args, kwargs)
+        made.meta = {}
+        if fact.signature is None:
+            fact = _whole(fact, len(made.all_input_nodes))
+        set_info(made, fact)
+        return made
+
+
+def _whole(fact: NodeInfo, num_operands: int) -> NodeInfo:
+    """Return what is known of a node that every microbatch computes alike."""
+    whole = Placement.broadcast(1)
+    return replace(fact, signature=Signature((whole,) * num_operands, (whole,)))
+
+
+def _shrink(program: Program, rules: RuleSet, count: int) -> Program:
+    """Return what a microbatch runs; all are alike, so what the first does."""
+    mesh, first = Mesh(**{AXIS: count}), (0,)
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    for node in program.graph.nodes:
+        if node.op == "output":
+            graph.output(tuple(copies[result] for result, _ in program.results()))
+        elif node.target is operator.getitem:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+            copies[node].meta = {}
+        else:
+            copy = copy_localized(graph, node, copies, rules, mesh, first)
+            update_info(copy, signature=None)
+            copies[node] = copy
+    joins = tuple(
+        placement_of(value_of(node)).shardings[0] for node, _ in program.results()
+    )
+    module = fx.GraphModule(torch.nn.Module(), graph)
+    return replace(program, graph_module=module, in_time=InTime(count, joins))
