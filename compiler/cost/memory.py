@@ -9,6 +9,9 @@ when it returns.
 State is held all the time: parameters where the optimizer holds them (a second copy
 where they are stored otherwise), its moments, buffers. After the program, gradients
 are handed over, clipped, and the optimizer steps.
+
+Microbatches are alike in what they hold: one of them is gone through, with all that
+they add up to there from the start. What completes that comes behind, one by one.
 """
 
 from __future__ import annotations
@@ -34,11 +37,13 @@ from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.document import Boxing, Document, Node, Ref
 from partita.compiler.plan.emitted import (
     Unit,
+    completing,
     emitted_units,
     inside_groups,
 )
 from partita.compiler.plan.uses import boxings_by_use, type_of
 
+END_OF_MICROBATCH = "end of the microbatch"
 GIVE_GRADIENTS = "give gradients"
 CLIP_GRADIENTS = "clip gradients"
 OPTIMIZER_STEP = "optimizer step"
@@ -49,6 +54,11 @@ CUDA_BLOCK = 512
 _ENTERING = {
     InputKind.PARAMETER: Category.PARAMETERS,
     InputKind.INPUT: Category.INPUTS,
+}
+
+_ADDED = {
+    OutputKind.GRADIENT: Category.GRADIENTS,
+    OutputKind.LOSS: Category.TEMPORARIES,
 }
 
 
@@ -114,15 +124,21 @@ class _Recorder:
         self.tensors: dict[Ref | str, _Tensor] = {}
         self.known: dict[object, _Made] = {}  # calls of equal layers are alike
         self.updated: list[int] = []  # bytes of what the optimizer works on
+        self.completing = completing(document)
+        self.added: dict[Ref | str, _Tensor] = {}  # what microbatches add up to
 
     def run(self) -> Timeline:
         self._enter()
+        if self.document.microbatches > 1:
+            self._add_up()
         for unit in emitted_units(self.document):
             for item in unit:
                 if isinstance(item, Boxing):
                     self._boxing(item)
                 else:
                     self._call(item, unit)
+        if self.document.microbatches > 1:
+            self._complete()
         self._leave()
         held = tuple(self._held(s) for s in self.storages if s.num_bytes)
         return Timeline(tuple(self.moments), held)
@@ -244,6 +260,43 @@ class _Recorder:
             workspace_bytes(LocalCall(node.op, seen, made, self.device)),
         )
 
+    def _add_up(self) -> None:
+        """Hold zeros for what the microbatches will add to them, each made once."""
+        late = {boxing.key for boxing in self.completing}
+        for output in self.document.outputs:
+            if output.value is None or output.placement is None:
+                continue
+            asks = str(output), output.value, output.placement
+            boxing = self.boxings.get(asks)
+            made: Ref | str = output.value
+            placement = output.placement
+            if boxing is not None:
+                made = output.value if boxing.key in late else boxing.key
+                placement = boxing.source if boxing.key in late else boxing.target
+            if output.kind.adds_up and made not in self.added:
+                local = self._local(type_of(self.document, output.value), placement)
+                category = _ADDED[output.kind]
+                storage = self._hold(str(output), local.num_bytes, category)
+                self.added[made] = _Tensor(local, in_order(local).strides, storage)
+
+    def _complete(self) -> None:
+        """End the microbatch; bring what was added up to where it leaves."""
+        self._moment(END_OF_MICROBATCH, Phase.UPDATE)
+        for output in self.document.outputs:
+            if output.value is not None and output.placement is not None:
+                if not output.kind.adds_up:
+                    tensor = self._seen(str(output), output.value, output.placement)
+                    tensor.storage.last = self.now
+        for storage in self.storages:
+            if storage.category is Category.INPUTS:
+                storage.last = self.now
+        for tensor in self.added.values():
+            tensor.storage.last = self.now
+        self.tensors |= self.added
+        for boxing in self.completing:
+            self._boxing(boxing)
+            self._use(self.tensors[boxing.ref].storage)
+
     def _boxing(self, boxing: Boxing) -> None:
         first = self.document.nodes.get(boxing.consumers[0])
         phase = (first or self.document.nodes[boxing.producer]).phase
@@ -276,11 +329,14 @@ class _Recorder:
         state = (Category.PARAMETERS, Category.OPTIMIZER, Category.BUFFERS)
         kept = [storage for storage in self.storages if storage.category in state]
         inputs = [s for s in self.storages if s.category is Category.INPUTS]
+        is_one = self.document.microbatches == 1
         taken = {id(storage) for storage in (*kept, *inputs)}
         self._moment(GIVE_GRADIENTS, Phase.UPDATE)
         for output in self.document.outputs:
             if output.value is None or output.placement is None:
                 continue
+            if not (is_one or output.kind.adds_up):
+                continue  # it was let go of with its microbatch
             tensor = self._seen(str(output), output.value, output.placement)
             tensor.storage.last = self.now
             if output.kind is OutputKind.GRADIENT:
@@ -289,7 +345,7 @@ class _Recorder:
                 kept.append(storage)
             elif output.kind is OutputKind.LOSS:
                 kept.append(tensor.storage)
-        for storage in inputs:
+        for storage in inputs if is_one else ():
             storage.last = self.now
         if self.updated:
             self._moment(CLIP_GRADIENTS, Phase.UPDATE)

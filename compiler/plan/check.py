@@ -185,7 +185,10 @@ def _check_role(document: Document, key: str, node: Node) -> None:
             raise BadPlan(f"nodes.{key}.role: there is no {kind} {name!r}")
         case _:
             return
-    if node.types != (wanted[0],):
+    parts = [wanted[0]]
+    if kind is InputKind.INPUT and document.microbatches > 1:
+        parts += _part_of_batch(wanted[0], document.microbatches)
+    if node.types not in [(part,) for part in parts]:
         found = ", ".join(map(str, node.types))
         raise BadPlan(f"nodes.{key}.types: found {found}, wanted {wanted[0]} of {name}")
     if wanted[1] is not None and node.signature.results != (wanted[1],):
@@ -194,6 +197,14 @@ def _check_role(document: Document, key: str, node: Node) -> None:
             f"nodes.{key}.signature.results[0]: found {found}, wanted {wanted[1]}, the "
             f"placement of {kind} {name}"
         )
+
+
+def _part_of_batch(type_: TensorType, count: int) -> list[TensorType]:
+    """Return the type of a microbatch's part of an input, if it can be cut."""
+    size, *others = type_.shape or (0,)
+    if size < count or size % count:
+        return []
+    return [TensorType((size // count, *others), type_.dtype)]
 
 
 def _check_outputs(document: Document) -> None:

@@ -211,7 +211,7 @@ class LoweringStep:
 
     ``kind`` is ``all_reduce``, ``slice`` and the like (compiler/cost); ``after`` the
     placement once it is done; ``payload`` the bytes that one rank hands to the
-    collective, ``bytes`` those that it puts on the wire.
+    collective each time, ``bytes`` those that it puts on the wire in a step.
     """
 
     kind: str
@@ -266,7 +266,7 @@ class Boxing:
 
     @property
     def seconds(self) -> float:
-        """The predicted time of all its steps."""
+        """The predicted time of all its steps, as often as a step makes them."""
         return sum(step.seconds for step in self.lowering)
 
 
@@ -342,6 +342,8 @@ class Document:
         hardware: the profile, whole, as compiler/hardware writes it.
         nodes: by key, inputs of the graph included.
         expanded: the ops of the model whose parts stand among the nodes, by key.
+        microbatches: into how many parts a step cuts the batch. Nodes, types and
+            boxings are those of one part.
         recompute: calls of the forward and boxings that are made again for backward,
             by key; ``nodes`` and ``boxings`` hold both, the second as ``again_key``.
         fusion: groups of node keys that become one kernel.

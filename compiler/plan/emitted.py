@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.document import Boxing, Document, Ref
-from partita.compiler.plan.uses import boxings_by_use
+from partita.compiler.plan.uses import boxings_by_use, completes
 
 Item = str | Boxing
 """The key of a call, or a boxing."""
@@ -23,11 +23,24 @@ Unit = tuple[Item, ...]
 
 
 def emitted_units(document: Document) -> list[Unit]:
-    """Return the calls and boxings of ``document`` in the order in which they run."""
+    """Return the calls and boxings of ``document`` in the order in which they run.
+
+    Where there are microbatches, each of them runs these.
+    """
     items = list(_items(document))
     if not document.fusion:
         return [(item,) for item in items]
     return _with_groups(document, items)
+
+
+def completing(document: Document) -> tuple[Boxing, ...]:
+    """Return the boxings that follow all microbatches, in the order in which they run.
+
+    They work on what has been added up; there are none where the batch is one.
+    """
+    if document.microbatches == 1:
+        return ()
+    return tuple(boxing for boxing in document.boxings if completes(boxing))
 
 
 def inside_groups(document: Document) -> frozenset[Ref]:
@@ -46,7 +59,7 @@ def inside_groups(document: Document) -> frozenset[Ref]:
 
 def _items(document: Document) -> Iterator[Item]:
     boxings = boxings_by_use(document)
-    made: set[str] = set()
+    made = {boxing.key for boxing in completing(document)}
     before: dict[str, list[Boxing]] = {}
     for key in document.order:
         node = document.nodes[key]

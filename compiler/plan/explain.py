@@ -18,6 +18,10 @@ from partita.compiler.plan.units import format_bytes, format_seconds, printable
 from partita.compiler.plan.uses import boxings_by_use, find_uses, produced
 
 
+_NAMELESS = (InputKind.COORDINATE, InputKind.MICROBATCH)
+"""What enters and nobody asks for: where a rank stands, and when."""
+
+
 def explain(document: Document, name: str) -> str:
     """Return why a parameter, buffer, input or node is placed so, or why it is boxed.
 
@@ -74,7 +78,7 @@ def _names(document: Document) -> dict[str, str]:
     roles = {
         node.role.name: key
         for key, node in document.nodes.items()
-        if node.role is not None and node.role.kind is not InputKind.COORDINATE
+        if node.role is not None and node.role.kind not in _NAMELESS
     }
     names = {name: roles.get(name, name) for name in held}
     for name, value in held.items():

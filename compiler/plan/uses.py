@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from partita.compiler.ir.again import phase_of_output
-from partita.compiler.ir.program import Phase
+from partita.compiler.ir.program import OutputKind, Phase
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.document import Boxing, Document, Ref
@@ -64,6 +64,20 @@ def boxings_by_use(document: Document) -> dict[tuple[str, Ref, Placement], Boxin
         for boxing in document.boxings
         for consumer in boxing.consumers
     }
+
+
+def completes(boxing: Boxing) -> bool:
+    """Whether it gives gradients and the loss their last placement, and no more.
+
+    Then it works on what has been added up over the microbatches.
+    """
+    kinds = {user.partition(":")[0] for user in boxing.consumers}
+    return kinds <= {kind.value for kind in OutputKind if kind.adds_up}
+
+
+def times_in_step(boxing: Boxing, microbatches: int) -> int:
+    """Return how often a step of so many microbatches carries ``boxing`` out."""
+    return 1 if boxing.enters or completes(boxing) else microbatches
 
 
 def storage_key(parameter: str, storage: Placement) -> str:

@@ -25,6 +25,10 @@ class Parts:
     held_bytes: int
 
 
+Want = tuple[int, Placement]
+"""How often in a step a tensor is wanted, and in which placement."""
+
+
 class _Tensor(NamedTuple):
     """A tensor that changed nodes make or use, and what all others have of it.
 
@@ -32,31 +36,31 @@ class _Tensor(NamedTuple):
         type: its logical type.
         maker: the changed node that makes it, by its position, and which result it is.
         made: the placement in which another node makes it.
-        others: the placements in which others want it.
-        uses: the changed nodes that use it, and as which operands.
+        others: how others want it.
+        uses: the changed nodes that use it, as which operands, how often in a step.
     """
 
     type: TensorType
     maker: tuple[int, int] | None
     made: Placement | None
-    others: frozenset[Placement]
-    uses: tuple[tuple[int, int], ...]
+    others: frozenset[Want]
+    uses: tuple[tuple[int, int, int], ...]
 
     def boxed(
         self, taken: Sequence[Choice]
-    ) -> Iterator[tuple[TensorType, Placement, Placement]]:
-        """Yield the boxings of it: of what, from and to."""
+    ) -> Iterator[tuple[int, TensorType, Placement, Placement]]:
+        """Yield the boxings of it: how often in a step, of what, from and to."""
         made = self.made
         if self.maker is not None:
             at, result = self.maker
             made = made_placement(taken[at], result)
         assert made is not None
         wanted = dict.fromkeys(self.others)
-        for at, position in self.uses:
-            wanted[taken[at].signature.operands[position]] = None
-        for want in wanted:
+        for at, position, times in self.uses:
+            wanted[times, taken[at].signature.operands[position]] = None
+        for times, want in wanted:
             if want != made:
-                yield self.type, made, want
+                yield times, self.type, made, want
 
 
 class Around(NamedTuple):
@@ -79,11 +83,11 @@ class Alternatives:
     def __init__(self, problem: Problem, choices: Sequence[int]) -> None:
         self.problem = problem
         self.choices = list(choices)
-        self.wanted: dict[tuple[int, int], Counter[Placement]] = {}
+        self.wanted: dict[tuple[int, int], Counter[Want]] = {}
         for node, choice in zip(problem.nodes, choices, strict=True):
             wants = node.choices[choice].signature.operands
             for value, want in zip(node.operands, wants, strict=True):
-                self.wanted.setdefault(value, Counter())[want] += 1
+                self.wanted.setdefault(value, Counter())[node.times, want] += 1
         self.tied: dict[int, list[int]] = {}
         for tie in problem.ties:
             self.tied.setdefault(tie.first, []).append(tie.second)
@@ -93,10 +97,10 @@ class Alternatives:
         """Return what the price of a node's alternatives depends on."""
         nodes = self.problem.nodes
         changed = (index, *self.tied.get(index, ()))
-        uses: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        uses: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
         for at, number in enumerate(changed):
             for position, value in enumerate(nodes[number].operands):
-                uses.setdefault(value, []).append((at, position))
+                uses.setdefault(value, []).append((at, position, nodes[number].times))
             for result in range(len(nodes[number].result_types)):
                 uses.setdefault((number, result), [])
         tensors: list[_Tensor] = []
@@ -164,15 +168,15 @@ class Alternatives:
         self,
         value: tuple[int, int],
         changed: Sequence[int],
-        uses: Sequence[tuple[int, int]],
-    ) -> frozenset[Placement]:
-        """Return in which placements a tensor is wanted but for the changed nodes."""
+        uses: Sequence[tuple[int, int, int]],
+    ) -> frozenset[Want]:
+        """Return how a tensor is wanted but for the changed nodes."""
         counts = self.wanted.get(value)
         if counts is None:
             return frozenset()
         own = Counter(
-            self._taken(changed[at]).signature.operands[position]
-            for at, position in uses
+            (times, self._taken(changed[at]).signature.operands[position])
+            for at, position, times in uses
         )
         return frozenset(want for want, count in counts.items() if count > own[want])
 
@@ -194,7 +198,11 @@ class Alternatives:
         self, index: int, around: Around, taken: Sequence[Choice], box_bytes: BoxBytes
     ) -> tuple[float, int, int]:
         mesh, held, compute_s = self.problem.mesh, 0, 0.0
-        sent = sum(box_bytes(*b) for t in around.tensors for b in t.boxed(taken))
+        sent = sum(
+            times * box_bytes(type_, made, want)
+            for tensor in around.tensors
+            for times, type_, made, want in tensor.boxed(taken)
+        )
         changed = (index, *self.tied.get(index, ()))
         for number, choice in zip(changed, taken, strict=True):
             compute_s += choice.seconds - choice.broken_s
@@ -209,6 +217,6 @@ class Alternatives:
         """Return the seconds of the changed nodes and of all boxings they touch."""
         total = sum(choice.seconds for choice in taken)
         for tensor in around.tensors:
-            for boxed in tensor.boxed(taken):
-                total += self.problem.box_seconds(*boxed)
+            for times, type_, made, want in tensor.boxed(taken):
+                total += times * self.problem.box_seconds(type_, made, want)
         return total

@@ -28,7 +28,7 @@ from partita.compiler.plan.document import (
     LoweringStep,
     boxing_key,
 )
-from partita.compiler.plan.uses import storage_key
+from partita.compiler.plan.uses import storage_key, times_in_step
 from partita.compiler.search.again import Again
 from partita.compiler.search.chosen import Chosen
 from partita.compiler.search.held import Held
@@ -62,7 +62,7 @@ def made_twice(boxings: Sequence[Boxing]) -> tuple[str, ...]:
 
 
 def collective_totals(
-    boxings: Sequence[Boxing], mesh: Mesh
+    boxings: Sequence[Boxing], mesh: Mesh, microbatches: int
 ) -> tuple[CollectiveTotal, ...]:
     """Return how often each collective runs along each axis, and on how much."""
     counts: Counter[tuple[str, str]] = Counter()
@@ -70,8 +70,9 @@ def collective_totals(
     for boxing in boxings:
         for step in boxing.lowering:
             if step.payload and mesh.sizes[mesh.axis(step.axis)] > 1:
-                counts[step.kind, step.axis] += 1
-                payloads[step.kind, step.axis] += step.payload
+                times = times_in_step(boxing, microbatches)
+                counts[step.kind, step.axis] += times
+                payloads[step.kind, step.axis] += times * step.payload
     return tuple(
         CollectiveTotal(kind, axis, counts[kind, axis], payloads[kind, axis])
         for kind, axis in sorted(counts)
@@ -133,18 +134,21 @@ class _Boxings:
         target: Placement,
         users: tuple[str, ...],
     ) -> Boxing:
-        steps = self._steps(type_of(value), source, target, users)
-        return Boxing(
+        made = Boxing(
             key=key,
             producer=info(value.node).key,
             index=value.index,
             source=source,
             target=target,
-            lowering=tuple(self._lower(value, step) for step in steps),
+            lowering=(),
             consumers=users,
             why=f"made as {source}, wanted as {target} by {users[0]}"
             + (f" and {len(users) - 1} more" if len(users) > 1 else ""),
         )
+        times = times_in_step(made, self.chosen.program.in_time.count)
+        steps = self._steps(type_of(value), source, target, users)
+        lowering = tuple(self._lower(value, step, times) for step in steps)
+        return replace(made, lowering=lowering)
 
     def _steps(
         self,
@@ -164,13 +168,13 @@ class _Boxings:
                 type_, start, stop, self.mesh, self.hardware
             ).steps
 
-    def _lower(self, value: Value, step: Step) -> LoweringStep:
+    def _lower(self, value: Value, step: Step, times: int) -> LoweringStep:
         type_ = type_of(value)
         return LoweringStep(
             kind=str(step.kind),
             axis=self.mesh.names[step.axis],
             after=step.after,
             payload=payload_bytes(type_, step, self.mesh),
-            bytes=step_wire_bytes(type_, step, self.mesh),
-            seconds=step_seconds(type_, step, self.mesh, self.hardware),
+            bytes=times * step_wire_bytes(type_, step, self.mesh),
+            seconds=times * step_seconds(type_, step, self.mesh, self.hardware),
         )

@@ -146,7 +146,7 @@ class _Builder:
         rows, row_of = self._made(shared.source, shared.result)
         ports = {user: self._wanted(user, at) for user, at in shared.users}
         columns = _join_columns(ports)
-        boxing = self.prices.table(type_, rows, columns)
+        boxing = self.prices.table(type_, rows, columns) * shared.times
         if shared.rate:
             boxing = self._with_held_copies(shared, type_, boxing, columns, ports)
         boxing = boxing * shared.count

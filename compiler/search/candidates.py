@@ -87,7 +87,8 @@ class Priced:
 class Candidates:
     """The signatures that every node of a program may take on a mesh.
 
-    ``unknown`` are the ops that the table lacks, with the keys of their nodes.
+    Their seconds are those of a whole step, of all its microbatches. ``unknown`` are
+    the ops that the table lacks, with the keys of their nodes.
     """
 
     def __init__(
@@ -242,9 +243,9 @@ class Candidates:
         signature: Signature,
         ways: Mapping[str, int],
     ) -> float:
-        """Return the time of one rank's share of a call."""
+        """Return the time of one rank's share of a call, in all of a step."""
         dtypes = [t.dtype for t in (*call.results, *call.operands) if t is not None]
-        return op_seconds(
+        return self.program.in_time.count * op_seconds(
             flops_of(factors, ways),
             bytes_of(call, signature, self.mesh),
             dtypes[0],
@@ -274,7 +275,7 @@ class Candidates:
             combination.signature, combination.parts
         ):
             steps = cheapest_steps(type_, made, wanted, self.mesh, self.hardware)
-            seconds += steps.seconds
+            seconds += self.program.in_time.count * steps.seconds
         return seconds
 
     def of_tensor(

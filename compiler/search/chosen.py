@@ -124,7 +124,7 @@ def read_choices(
             )
             continue
         priced = _priced(known, posed, item, choice)
-        flops = flops_of(posed.candidates.read[item][1], {})
+        flops = program.in_time.count * flops_of(posed.candidates.read[item][1], {})
         if not priced.parts:
             found[node.key] = ChosenNode(
                 choice.signature, priced.choice.seconds, flops, priced.ways, others

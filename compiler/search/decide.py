@@ -48,7 +48,7 @@ from partita.compiler.search.boxings import boxings_of, collective_totals, made_
 from partita.compiler.search.chosen import Chosen, read_choices
 from partita.compiler.search.held import Held
 from partita.compiler.search.pins import Pin
-from partita.compiler.search.pose import Posed, update_seconds
+from partita.compiler.search.pose import Posed, adding_seconds, update_seconds
 from partita.compiler.search.reported import derived_rows, find_reported
 
 
@@ -140,10 +140,13 @@ class _Decider:
             nodes=nodes,
             expanded=self.chosen.expanded,
             boxings=boxings,
+            microbatches=self.program.in_time.count,
             recompute=(*self.again, *made_twice(boxings)),
             order=order,
             outputs=outputs,
-            collectives=collective_totals(boxings, self.mesh),
+            collectives=collective_totals(
+                boxings, self.mesh, self.program.in_time.count
+            ),
             predicted=Predicted(0.0, 0),
             search=self.found.result,
             reported=find_reported(self.posed, nodes),
@@ -306,6 +309,8 @@ class _Decider:
         for node, chosen in self.chosen.nodes.items():
             is_call = node.op == "call_function"
             seconds["compute" if is_call else "update"] += chosen.seconds
+        if plan.microbatches > 1:
+            seconds["accumulation"] = self._adding_seconds()
         for boxing in plan.boxings:
             for step in boxing.lowering:
                 part = f"communication {step.axis}" if step.bytes else "local copies"
@@ -316,3 +321,17 @@ class _Decider:
         return Predicted(
             total, memory.peak_bytes, seconds, {str(k): v for k, v in parts.items()}
         )
+
+    def _adding_seconds(self) -> float:
+        """Return the time of adding up what the microbatches make."""
+        made = {
+            value_of(node) for node, role in self.program.results() if role.kind.adds_up
+        }
+        total, count = 0.0, self.program.in_time.count
+        for value in sorted(made, key=lambda v: (info(v.node).key, v.index)):
+            placement = self.chosen.nodes[value.node].signature.results[value.index]
+            assert placement is not None
+            total += adding_seconds(
+                type_of(value), placement, self.mesh, self.hardware, count
+            )
+        return total

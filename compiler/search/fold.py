@@ -26,6 +26,7 @@ class Shared:
         source: the class that makes them.
         result: which of its results they are.
         users: per class of users, the operands that they are.
+        times: how often in a step each of them takes it.
         rate: seconds per byte of holding copies of one (``CopyPrices``).
         count: how many tensors these are.
     """
@@ -33,6 +34,7 @@ class Shared:
     source: int
     result: int
     users: tuple[tuple[int, tuple[int, ...]], ...]
+    times: int
     rate: float
     count: int
 
@@ -70,10 +72,11 @@ class Fold:
     @cached_property
     def shared(self) -> tuple[Shared, ...]:
         """The tensors, those alike counted together."""
-        users: dict[tuple[int, int], dict[int, set[int]]] = {}
+        users: dict[tuple[int, int, int], dict[int, set[int]]] = {}
         for node, number in zip(self.problem.nodes, self.class_of, strict=True):
             for position, value in enumerate(node.operands):
-                users.setdefault(value, {}).setdefault(number, set()).add(position)
+                taken = users.setdefault((*value, node.times), {})
+                taken.setdefault(number, set()).add(position)
         copies = self.problem.copies
         rates = {} if copies is None else copies.rates
         counts = Counter(
@@ -81,9 +84,10 @@ class Fold:
                 self.class_of[source],
                 result,
                 tuple(sorted((user, tuple(sorted(at))) for user, at in wants.items())),
+                times,
                 rates.get((source, result), 0.0),
             )
-            for (source, result), wants in users.items()
+            for (source, result, times), wants in users.items()
         )
         return tuple(Shared(*key, count) for key, count in counts.items())
 
@@ -101,8 +105,11 @@ class Fold:
 
 def _classes(problem: Problem) -> list[int]:
     nodes = problem.nodes
-    numbers: dict[int, int] = {}
-    labels = [numbers.setdefault(id(node.choices), len(numbers)) for node in nodes]
+    numbers: dict[tuple[int, int], int] = {}
+    labels = [
+        numbers.setdefault((id(node.choices), node.times), len(numbers))
+        for node in nodes
+    ]
     operands = [node.operands for node in nodes]
     calls = [i for i, node in enumerate(nodes) if node.operands and node.result_types]
     return alike(labels, operands, calls)

@@ -178,6 +178,7 @@ class _Chooser:
         }
         touched = self._num_bytes(entering) + self._num_bytes(leaving)
         fused_s = memory_s(touched, self.device) + CALL_LAUNCHES * self.device.launch_s
+        fused_s *= self.plan.microbatches
         apart_s = sum(self.plan.nodes[key].seconds for key in keys)
         return Group(tuple(keys), apart_s - fused_s)
 

@@ -60,7 +60,7 @@ class Holdings:
 
     Attributes:
         holdings: in the order in which they are made.
-        state_bytes: what is held all the time.
+        state_bytes: what is held all the time, what microbatches add up to included.
         update_bytes: what the optimizer's step takes besides, after the last call.
         num_calls: of the program.
         num_forward: how many of them come before the backward.
@@ -101,6 +101,7 @@ class _Finder:
         ]
         self.found: list[Holding] = []
         self.of_value: dict[tuple[int, int], int] = {}
+        self.added: set[tuple[int, int]] = set()
         self.copies: dict[tuple[int, int, Placement], int] = {}
 
     def find(self) -> Holdings:
@@ -130,6 +131,7 @@ class _Finder:
                 time += 1
                 if info(item).phase is Phase.FORWARD:
                     num_forward = time
+        state += sum(self._bytes(value, self._made(value)) for value in self.added)
         device = self.posed.candidates.hardware.device.kind
         update = update_bytes(self.optimizer, updated, device)
         return Holdings(tuple(self.found), state, update, time, num_forward)
@@ -162,6 +164,11 @@ class _Finder:
         (value,) = self.nodes[index].operands
         (want,) = self.chosen[index].signature.operands
         made_at = max(self.found[self.of_value[value]].first, 0)  # boxed right there
+        if self.nodes[index].times < self.posed.candidates.program.in_time.count:
+            self.added.add(value)
+            self._note(self.of_value[value], made_at, in_backward)
+            self.found[self.of_value[value]].seconds = float("inf")
+            return
         holding = self.found[self._use(value, want, made_at, in_backward)]
         holding.seconds = float("inf")  # it leaves, and is held until then
         holding.backward.append(time)
@@ -179,6 +186,7 @@ class _Finder:
                 assert type_ is not None
                 key = boxing_key(self.nodes[value[0]].key, value[1], want)
                 seconds = self.posed.problem.box_seconds(type_, made, want)
+                seconds *= self.posed.candidates.program.in_time.count
                 num_bytes = self._bytes(value, want)
                 self.copies[copy] = self._new(key, num_bytes, time, seconds, [at])
                 self.found[self.copies[copy]].is_copy = True

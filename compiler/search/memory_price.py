@@ -17,7 +17,14 @@ from torch import fx
 
 from partita.compiler.cost.lifetimes import Lifetime, held_bytes, lifetimes
 from partita.compiler.cost.optimizer_memory import moments_of
-from partita.compiler.ir.program import InputKind, OutputKind, Phase, Value, info
+from partita.compiler.ir.program import (
+    InputKind,
+    OutputKind,
+    Phase,
+    Value,
+    info,
+    value_of,
+)
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import (
     Choice,
@@ -44,7 +51,7 @@ class MemoryPrice:
 
     def problem(self, seconds_per_byte: float) -> Problem:
         """Return the problem with every byte held at all the moments at this price."""
-        held = lifetimes(self.posed.candidates.program)
+        held = self._lifetimes()
         rates = {
             value: seconds_per_byte * self._part_of_moments(lifetime)
             for value, lifetime in held.items()
@@ -89,6 +96,16 @@ class MemoryPrice:
             nodes=tuple(nodes),
             copies=CopyPrices(copies, tuple(in_backward)),
         )
+
+    def _lifetimes(self) -> dict[Value, Lifetime]:
+        """Return when tensors are held; what adds up over microbatches always is."""
+        program = self.posed.candidates.program
+        held = lifetimes(program)
+        for node, role in program.results() if program.in_time.count > 1 else ():
+            if role.kind.adds_up:
+                value = value_of(node)
+                held[value] = Lifetime(-1, held[value].last, value)
+        return held
 
     def _stored(
         self, node: SearchNode, trained: str | None, rate: float

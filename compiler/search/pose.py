@@ -5,12 +5,16 @@ in which placement they leave. A gradient leaves as its parameter is stored, unl
 pin says in which placement it is complete; a mutated buffer as it came; the loss
 leaves as ``B``; nothing leaves partial. What a parameter's way to its optimizer and
 back takes is part of the price of its storage.
+
+Seconds are those of a step. Where the batch is cut into microbatches, each of them
+makes every call and every boxing; but gradients and the loss add up before they leave,
+and what gives them their last placement is done once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch import fx
 
@@ -97,9 +101,11 @@ class _Poser:
         self._trained = self.program.trained
         self._choices: dict[int, tuple[Choice, ...]] = {}
         self._known: dict[tuple[Choice, ...], tuple[Choice, ...]] = {}
+        self._adding: dict[tuple[int, tuple[int, ...]], tuple[Choice, ...]] = {}
         self._same_choices: dict[tuple[int, ...], tuple[Choice, ...]] = {}
         self.roles = dict(self.program.placeholders())
         self.stored = {role.name: node for node, role in self.roles.items()}
+        self._added = self._added_up()
         self.pinned = Pinned(candidates, pins)
 
     def pose(self) -> Posed:
@@ -118,6 +124,7 @@ class _Poser:
                 choices[node],
                 tuple((at[v.node], v.index) for v in operands(node)),
                 info(node).types,
+                self.program.in_time.count,
             )
             for node in nodes
         ]
@@ -145,6 +152,7 @@ class _Poser:
                     self._known.setdefault(found, found),
                     ((at[value.node], value.index),),
                     (),
+                    1 if role.kind.adds_up else self.program.in_time.count,
                 )
             )
             items.append(role)
@@ -170,8 +178,48 @@ class _Poser:
         every = self._choices.get(id(found))
         if every is None:
             every = self._choices[id(found)] = tuple(priced.choice for priced in found)
+        if node in self._added:
+            every = self._with_adding(every, info(node).types, self._added[node])
         kept = self.pinned.of_call(node, every)
         return every if kept is every else self._same(kept)
+
+    def _added_up(self) -> dict[fx.Node, tuple[int, ...]]:
+        """Return which results of the calls add up over microbatches."""
+        found: dict[fx.Node, set[int]] = {}
+        for node, role in self.program.results():
+            if role.kind.adds_up and self.program.in_time.count > 1:
+                value = value_of(node)
+                found.setdefault(value.node, set()).add(value.index)
+        return {node: tuple(sorted(results)) for node, results in found.items()}
+
+    def _with_adding(
+        self,
+        choices: tuple[Choice, ...],
+        types: Sequence[TensorType | None],
+        results: tuple[int, ...],
+    ) -> tuple[Choice, ...]:
+        """Return the choices with the time of adding up some of their results."""
+        known = id(choices), results
+        if known not in self._adding:
+            self._adding[known] = tuple(
+                replace(
+                    choice,
+                    seconds=choice.seconds
+                    + sum(
+                        adding_seconds(
+                            type_,
+                            made_placement(choice, result),
+                            self.mesh,
+                            self.candidates.hardware,
+                            self.program.in_time.count,
+                        )
+                        for result in results
+                        if (type_ := types[result]) is not None
+                    ),
+                )
+                for choice in choices
+            )
+        return self._adding[known]
 
     def _same(self, choices: tuple[Choice, ...]) -> tuple[Choice, ...]:
         """Return the one tuple of these very choices: equal nodes are told by it."""
@@ -241,6 +289,20 @@ def update_seconds(
     local = largest_shard_numel(type.shape, placement, mesh)
     touched = local * type.dtype.itemsize * UPDATE_PASSES[optimizer]
     return op_seconds(0.0, touched, type.dtype, hardware.device)
+
+
+def adding_seconds(
+    type: TensorType, placement: Placement, mesh: Mesh, hardware: Hardware, count: int
+) -> float:
+    """Return the time of adding up a tensor that ``count`` microbatches make.
+
+    A rank adds each to what it has in the placement in which they are made; that
+    begins as zeros.
+    """
+    num_bytes = largest_shard_numel(type.shape, placement, mesh) * type.dtype.itemsize
+    device = hardware.device
+    zeros_s = op_seconds(0.0, num_bytes, type.dtype, device)
+    return zeros_s + count * op_seconds(0.0, 3 * num_bytes, type.dtype, device)
 
 
 def _is_stored(placement: Placement) -> bool:

@@ -3,10 +3,12 @@
 The cost of an assignment is the compute time of every node, with the prices of the soft
 pins that it breaks, plus, for every tensor,
 one boxing to each *distinct* placement that its consumers want and that differs from
-the placement in which it is made: consumers that want the same placement share it.
+the placement in which it is made: consumers that want the same placement share it, if
+they want it equally often in a step.
 
     cost = sum_n seconds[n, choice]
-         + sum_t sum_{w in wanted(t), w != made(t)} box_seconds(type(t), made(t), w)
+         + sum_t sum_{(k, w) in wanted(t), w != made(t)}
+               k box_seconds(type(t), made(t), w)
 
 ``cost_of`` is the one function that prices an assignment.
 """
@@ -47,12 +49,14 @@ class SearchNode:
         choices: what it may take.
         operands: per operand, the node that makes it and which of its results.
         result_types: one per result, ``None`` for a result that is no tensor.
+        times: how often in a step it takes its operands: in every microbatch, or once.
     """
 
     key: str
     choices: tuple[Choice, ...]
     operands: tuple[tuple[int, int], ...]
     result_types: tuple[TensorType | None, ...]
+    times: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,16 +135,17 @@ def cost_of(problem: Problem, choices: Sequence[int]) -> float:
         stored = made_placement(chosen[tie.first], 0)
         if stored != chosen[tie.second].signature.operands[0]:
             return inf
-    wanted: dict[tuple[int, int], set[Placement]] = {}
+    wanted: dict[tuple[int, int, int], set[Placement]] = {}
     for node, choice in zip(problem.nodes, chosen, strict=True):
         for value, want in zip(node.operands, choice.signature.operands, strict=True):
-            wanted.setdefault(value, set()).add(want)
+            wanted.setdefault((*value, node.times), set()).add(want)
     total = sum(choice.seconds for choice in chosen)
-    for (source, result), wants in sorted(wanted.items(), key=lambda item: item[0]):
+    for key, wants in sorted(wanted.items(), key=lambda item: item[0]):
+        source, result, times = key
         made = made_placement(chosen[source], result)
         type_ = problem.nodes[source].result_types[result]
         assert type_ is not None
         # Sorted, so that equal assignments have equal sums to the last bit.
         prices = (problem.box_seconds(type_, made, w) for w in wants if w != made)
-        total += sum(sorted(prices))
+        total += times * sum(sorted(prices))
     return total
