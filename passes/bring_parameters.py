@@ -24,6 +24,7 @@ from torch import fx
 from partita.compiler.capture.torch_private import uncompiled
 from partita.compiler.invariants import matched, placed, well_formed
 from partita.compiler.ir.boxing import box
+from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import (
     InputRole,
     NodeInfo,
@@ -52,13 +53,26 @@ def bring_parameters(program: Program, plan: Document) -> Iterator[Program]:
     for node, role in program.placeholders():
         if info(node).key in boxings:
             boxing = boxings[info(node).key]
-            brought = _write(role, info(node), boxing).with_mesh(plan.mesh)
-            for invariant in (well_formed, placed, matched):
-                invariant(brought)
-            yield brought
+            leaving = (OutputRole(OutputKind.OUTPUT, role.name),)
+            yield write_boxing(boxing, info(node), role, leaving, plan.mesh)
 
 
-def _write(role: InputRole, fact: NodeInfo, boxing: Boxing) -> Program:
+def write_boxing(
+    boxing: Boxing,
+    fact: NodeInfo,
+    entering: InputRole,
+    leaving: tuple[OutputRole, ...],
+    mesh: Mesh,
+) -> Program:
+    """Return the program that carries out one boxing and nothing else.
+
+    Args:
+        boxing: what the plan says.
+        fact: what is known of the tensor that is boxed.
+        entering: the role in which it enters.
+        leaving: those in which it leaves, each of them the same tensor.
+        mesh: the ranks.
+    """
     graph = fx.Graph()
     held = graph.placeholder("held")
     set_info(held, replace(fact, signature=Signature((), (boxing.source,))))
@@ -66,6 +80,9 @@ def _write(role: InputRole, fact: NodeInfo, boxing: Boxing) -> Program:
     signature = Signature((boxing.source,), (boxing.target,))
     own = replace(fact, key=boxing.key, phase=Phase.UPDATE, signature=signature)
     set_info(made, own)
-    graph.output((made,))
+    graph.output((made,) * len(leaving))
     module = uncompiled(torch.nn.Module(), graph)
-    return Program(module, (role,), (OutputRole(OutputKind.OUTPUT, role.name),))
+    program = Program(module, (entering,), leaving, mesh)
+    for invariant in (well_formed, placed, matched):
+        invariant(program)
+    return program

@@ -75,4 +75,8 @@ def only(local: LocalProgram, kinds: tuple[OutputKind, ...]) -> LocalProgram:
         outputs=tuple(local.outputs[i] for i in kept),
         output_types=tuple(local.output_types[i] for i in kept),
         output_placements=tuple(local.output_placements[i] for i in kept),
+        in_time=replace(
+            local.in_time,
+            joins=tuple(local.in_time.joins[i] for i in kept if local.in_time.joins),
+        ),
     )

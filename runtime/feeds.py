@@ -20,7 +20,8 @@ def own_feeds(
 ) -> dict[FeedKey, torch.Tensor | int]:
     """Return what a program brings itself.
 
-    These are coordinates, constants, a loss scale of 1 and the seed 0.
+    These are coordinates, constants, a loss scale of 1, the seed 0 and the number of
+    the first microbatch.
 
     Without a ``device`` the constants stay where they are.
     """
@@ -35,12 +36,29 @@ def own_feeds(
             constant = local.constants[role.name]
             shard = take_shard(constant, placement, local.mesh, local.coordinates)
             feeds[key] = shard if device is None else shard.to(device)
-        elif role.kind == InputKind.SEED:
+        elif role.kind in (InputKind.SEED, InputKind.MICROBATCH):
             feeds[key] = torch.zeros((), dtype=torch.int64, device=device)
         elif role.kind == InputKind.LOSS_SCALE:
             assert type_ is not None
             feeds[key] = torch.ones((), dtype=type_.dtype, device=device)
     return feeds
+
+
+def part_of_batch(
+    local: LocalProgram, values: Mapping[FeedKey, torch.Tensor], number: int
+) -> dict[FeedKey, torch.Tensor]:
+    """Return whole values with a microbatch's part of those that it takes in parts."""
+    found = dict(values)
+    for role, type_ in zip(local.inputs, local.input_types, strict=True):
+        key = (role.kind, role.name)
+        if role.kind is InputKind.MICROBATCH:
+            found[key] = torch.tensor(number)
+        elif role.kind is InputKind.INPUT and key in values:
+            assert type_ is not None
+            if tuple(values[key].shape) != type_.shape:
+                size = type_.shape[0]
+                found[key] = values[key].narrow(0, number * size, size)
+    return found
 
 
 def shards_of(

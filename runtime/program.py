@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -25,11 +26,12 @@ from partita.runtime import gradients, optimizer_state, state
 from partita.runtime.batch import BatchSpec
 from partita.runtime.brought import Brought, held_placements
 from partita.runtime.dtensors import to_dtensor
-from partita.runtime.executor import Executable, Outputs, bind_program, only
-from partita.runtime.feeds import FeedKey, Feeds
+from partita.runtime.executor import Executable, bind_program, only
+from partita.runtime.feeds import FeedKey, Feeds, part_of_batch
 from partita.runtime.groups import Groups
 from partita.runtime.inventory import Kept, take_inventory
 from partita.runtime.materialize import Init, materialize
+from partita.runtime.microbatches import Microbatches, Outputs, joined
 from partita.runtime.reshard import reshard
 from partita.runtime.shards import take_shard
 from partita.runtime.state import Held
@@ -53,6 +55,8 @@ class ParallelProgram:
         init: see ``materialize``.
         bringing: what brings parameters into the step that are updated in another
             placement.
+        completing: where ``local`` runs on microbatches, what completes the sums over
+            them.
         unflatten: gives a forward's outputs their form; unless given, they come as a
             dict by name.
 
@@ -71,6 +75,7 @@ class ParallelProgram:
         init: Init = None,
         unflatten: Unflatten | None = None,
         bringing: Sequence[LocalProgram] = (),
+        completing: Sequence[LocalProgram] = (),
     ) -> None:
         self.groups = groups
         self.loss_scale = 1.0
@@ -81,6 +86,9 @@ class ParallelProgram:
         self._everywhere = Placement.broadcast(local.mesh.ndim)
         self._whole = bind_program(local, groups)
         self._forward: Executable | None = None
+        self._parts: Microbatches | None = None
+        if local.in_time.count > 1:
+            self._parts = Microbatches.of(self._whole, completing, groups)
         kept = take_inventory(model)
         placements = _placements(local, bringing, kept)
         self._brought = Brought(bringing, groups)
@@ -143,11 +151,18 @@ class ParallelProgram:
                 "step: the plan was made with train=False, so there is no loss; call "
                 "the program itself for its outputs"
             )
-        feeds = self._feeds(args, kwargs)
-        outputs = self._whole.run(feeds)
-        taken = _storages(feeds.values()) | _storages(self._whole.own.values())
+        batch = self._batch.read(args, kwargs)
+        entering = self._entering()
+        taken = _storages(self._whole.own.values()) | _storages(entering.values())
+        if self._parts is None:
+            feeds = self._feeds(batch, entering)
+            taken |= _storages(feeds.values())
+            outputs = _by_role(self._whole, feeds)
+        else:
+            feeds_of = partial(self._feeds, batch, entering)
+            outputs = self._parts.run(feeds_of, self.groups.device)
         losses: list[torch.Tensor] = []
-        for role, value in zip(self._whole.local.outputs, outputs, strict=True):
+        for role, value in outputs.items():
             if value is None:
                 continue
             if role.kind == OutputKind.LOSS:
@@ -157,7 +172,7 @@ class ParallelProgram:
                 parameter = cast(nn.Parameter, held)
                 gradient = gradients.owned(value, parameter, taken)
                 gradients.accumulate(parameter, gradient)
-        self._write_buffers(self._whole, outputs)
+        self._write_buffers(outputs)
         self.num_steps += 1
         return losses[0]
 
@@ -183,30 +198,55 @@ class ParallelProgram:
         if self._forward is None:
             forward = only(self._whole.local, _FORWARD)
             self._forward = replace(self._whole, local=forward)
-        outputs = self._forward.run(self._feeds(args, kwargs))
-        self._write_buffers(self._forward, outputs)
         local = self._forward.local
-        placed = zip(local.output_types, local.output_placements, strict=True)
-        return {
-            role.name: (value, type_.shape, placement)
-            for role, (type_, placement), value in zip(
-                local.outputs, placed, outputs, strict=True
+        batch, entering = self._batch.read(args, kwargs), self._entering()
+        runs = [
+            _by_role(self._forward, self._feeds(batch, entering, number))
+            for number in range(local.in_time.count)
+        ]
+        self._write_buffers(runs[-1])
+        found: dict[str, tuple[torch.Tensor, tuple[int, ...], Placement]] = {}
+        for position, role in enumerate(local.outputs):
+            type_, placement = (
+                local.output_types[position],
+                local.output_placements[position],
             )
-            if role.kind != OutputKind.MUTATED_BUFFER
-            if value is not None and type_ is not None and placement is not None
-        }
+            values = [x for run in runs if (x := run[role]) is not None]
+            if role.kind == OutputKind.MUTATED_BUFFER or not values:
+                continue
+            assert type_ is not None
+            assert placement is not None
+            shape = type_.shape
+            if local.in_time.joins:
+                join, whole = local.in_time.joins[position], self._everywhere
+                parts = [
+                    reshard(x, shape, placement, whole, self.groups) for x in values
+                ]
+                value = joined(parts, join)
+                shape, placement = tuple(value.shape), whole
+            else:
+                (value,) = values
+            found[role.name] = value, shape, placement
+        return found
 
-    def _feeds(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Feeds:
-        batch = self._batch.read(args, kwargs)
-        feeds: dict[FeedKey, torch.Tensor | int] = dict(self._state)
-        feeds.update(self._brought.feeds(self._state))
+    def _entering(self) -> Feeds:
+        """Return the parameters and buffers as a step receives them."""
+        return {**self._state, **self._brought.feeds(self._state)}
+
+    def _feeds(
+        self, batch: Mapping[str, torch.Tensor], entering: Feeds, number: int = 0
+    ) -> Feeds:
+        """Return what enters the run of a microbatch."""
+        feeds: dict[FeedKey, torch.Tensor | int] = dict(entering)
         mesh, here = self.groups.mesh, self.groups.coordinates
         local = self._whole.local
+        values = {(InputKind.INPUT, name): value for name, value in batch.items()}
+        parts = part_of_batch(local, values, number)
         for role, placement in zip(local.inputs, local.input_placements, strict=True):
             key = (role.kind, role.name)
-            if role.kind == InputKind.INPUT:
+            if key in parts:
                 assert placement is not None
-                shard = take_shard(batch[role.name], placement, mesh, here)
+                shard = take_shard(parts[key], placement, mesh, here)
                 feeds[key] = shard.to(self.groups.device)
             elif role.kind == InputKind.SEED:
                 value = seed_value(self.seed, self.num_steps)
@@ -217,12 +257,11 @@ class ParallelProgram:
                 feeds[key] = torch.full_like(own, self.loss_scale)
         return feeds
 
-    def _write_buffers(self, executable: Executable, outputs: Outputs) -> None:
+    def _write_buffers(self, outputs: Outputs) -> None:
         """Copy the buffers' new values back, after all of them were computed."""
-        roles = executable.local.outputs
         values = {
             role.name: value
-            for role, value in zip(roles, outputs, strict=True)
+            for role, value in outputs.items()
             if role.kind == OutputKind.MUTATED_BUFFER and value is not None
         }
         old = _storages(self._state[(InputKind.BUFFER, name)] for name in values)
@@ -303,6 +342,10 @@ def _placements(
         entry.name: next((by_name[n] for n in entry.names if n in by_name), everywhere)
         for entry in kept
     }
+
+
+def _by_role(executable: Executable, feeds: Feeds) -> Outputs:
+    return dict(zip(executable.local.outputs, executable.run(feeds), strict=True))
 
 
 def _storages(values: Iterable[object]) -> set[int]:

@@ -17,7 +17,6 @@ from partita.compiler.plan.table import format_table
 from partita.compiler.plan.units import format_bytes, format_seconds, printable
 from partita.compiler.plan.uses import boxings_by_use, find_uses, produced
 
-
 _NAMELESS = (InputKind.COORDINATE, InputKind.MICROBATCH)
 """What enters and nobody asks for: where a rank stands, and when."""
 

@@ -53,17 +53,21 @@ def compile(
         BadPlan: when the plan is of another model.
         BadMesh: when another number of processes runs than the plan has ranks.
     """
-    captured = capture_for(model, plan, loss=loss)
+    captured = capture_for(model, plan, loss=loss, rules=rules)
     groups = bind(plan.mesh, device)
     lowered = Lowered.of(captured, plan, rules)
     local = lowered.at(groups.coordinates)
     bringing = lowered.bringing_at(groups.coordinates)
-    issued = tuple(call for p in (*bringing, local) for call in check_local(p))
+    completing = lowered.completing_at(groups.coordinates)
+    programs = (*bringing, local, *completing)
+    issued = tuple(call for program in programs for call in check_local(program))
     _check_in_step(plan.mesh, issued)
     spec = to_capture(plan.inputs)
     batch = BatchSpec(partial(name_leaves, model), spec.leaves)
     restore = captured.outputs.restore
-    return ParallelProgram(local, model, groups, batch, init, restore, bringing)
+    return ParallelProgram(
+        local, model, groups, batch, init, restore, bringing, completing
+    )
 
 
 def _check_in_step(mesh: Mesh, issued: tuple[Issued, ...]) -> None:

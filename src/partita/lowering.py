@@ -26,11 +26,14 @@ from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.uses import type_of
 from partita.compiler.rules.calls import call_of
 from partita.compiler.rules.rule import Call, Rule, RuleSet
+from partita.compiler.rules.table import default_rules
 from partita.passes.base import run_sequence
 from partita.passes.bring_parameters import bring_parameters
+from partita.passes.complete_gradients import complete_gradients, without_completing
 from partita.passes.fuse_small_ops import fuse_small_ops
 from partita.passes.localize import localize
 from partita.passes.sequence import sequence
+from partita.passes.split_in_time import SplitInTime
 
 
 def capture_for(
@@ -38,8 +41,11 @@ def capture_for(
     plan: Plan,
     spec: InputSpec | None = None,
     loss: LossFunction | None = None,
+    rules: RuleSet = default_rules,
 ) -> Captured:
     """Capture ``model`` again, as the plan's example called it or as ``spec`` says.
+
+    What is captured is the program of one of the plan's microbatches.
 
     Raises:
         BadOptions: when the plan's loss was a function and none is given.
@@ -48,8 +54,19 @@ def capture_for(
     loss = loss_of(plan, loss)
     spec = spec or to_capture(plan.inputs)
     captured = capture_spec(model, spec, loss=loss, train=plan.options.train)
+    captured = in_microbatches(captured, plan.microbatches, rules)
     check_same_model(model, captured.program, plan)
     return captured
+
+
+def in_microbatches(captured: Captured, count: int, rules: RuleSet) -> Captured:
+    """Return ``captured`` with the program of one of ``count`` microbatches.
+
+    Raises:
+        BadOptions: when the model cannot be cut so; the message says where.
+    """
+    program = run_sequence(captured.program, (SplitInTime(count, rules),))
+    return replace(captured, program=program)
 
 
 def loss_of(plan: Plan, given: LossFunction | None) -> LossFunction | None:
@@ -126,9 +143,13 @@ def _steps(boxing: Boxing, plan: Document) -> Iterator[Step]:
 
 @dataclass(frozen=True)
 class Lowered:
-    """A plan carried out on the logical graph; yields the program of any rank."""
+    """A plan carried out on the logical graph; yields the program of any rank.
+
+    ``program`` is what every microbatch runs, ``completing`` what follows all of them.
+    """
 
     program: Program
+    completing: tuple[Program, ...]
     plan: Plan
     rules: RuleSet
     steps: Mapping[str, tuple[Step, ...]]
@@ -143,7 +164,9 @@ class Lowered:
         plan.validate()
         rules = _with_derived(rules, captured.program, plan)
         program = run_sequence(captured.program, sequence(plan, rules))
-        return cls(program, plan, rules, lowerings_of(plan))
+        completing = tuple(complete_gradients(program, plan))
+        program = without_completing(program, plan)
+        return cls(program, completing, plan, rules, lowerings_of(plan))
 
     def at(self, coordinates: tuple[int, ...]) -> LocalProgram:
         """Return what the rank at ``coordinates`` runs."""
@@ -155,6 +178,13 @@ class Lowered:
         return tuple(
             localize(program, coordinates, self.rules, self.steps)
             for program in bring_parameters(self.program, self.plan)
+        )
+
+    def completing_at(self, coordinates: tuple[int, ...]) -> tuple[LocalProgram, ...]:
+        """Return what completes there the sums over microbatches, one for each."""
+        return tuple(
+            localize(program, coordinates, self.rules, self.steps)
+            for program in self.completing
         )
 
     def of_all(self) -> list[LocalProgram]:

@@ -28,8 +28,9 @@ class Options:
             search finds placements and what to recompute that keep to it.
         optimizer: what ``predicted`` reckons with: ``"sgd"``, ``"adam"``, ``"adamw"``.
         train: plan the backward too; otherwise the model is for inference.
-        microbatches: into how many parts a batch is cut in time; 1 is what this version
-            does, and what ``"auto"`` chooses.
+        microbatches: into how many equal parts a batch is cut in time; their gradients
+            add up before they are reduced. ``"auto"`` is 1, but where the fastest plan
+            does not keep to ``memory`` it is the fastest of 1, 2, 4, ... that does.
         schedule: the order of the stages' work; with one stage there is one,
             ``"sequential"``, which ``"auto"`` chooses.
         pins: placements asked for beforehand, by the name of a parameter, buffer, input
@@ -43,7 +44,8 @@ class Options:
             (``"parameter:*"``); see ``compiler/search/again.py``.
         fuse: let small ops become one kernel where that is predicted to pay; the
             first step then compiles them.
-        time_limit: seconds that the solver may take.
+        time_limit: seconds that the solver may take, for each mesh and each number of
+            microbatches that are tried.
         rules: the table of op rules.
 
     Raises:
@@ -83,13 +85,22 @@ class Options:
             raise BadOptions(f"loss is {self.loss!r}; want a function of the outputs")
         if self.memory is not None:
             parse_bytes(self.memory)
-        if self.microbatches not in ("auto", 1):
-            raise BadOptions(
-                f"microbatches is {self.microbatches!r}; this version runs a batch in "
-                "one piece: want 1 or 'auto'"
-            )
+        self._check_microbatches(cast(object, self.microbatches))
         if self.schedule not in ("auto", "sequential"):
             raise BadOptions(
                 f"schedule is {self.schedule!r}; this version has no pipeline stages: "
                 "want 'sequential' or 'auto'"
+            )
+
+    def _check_microbatches(self, count: object) -> None:
+        if count == "auto" or (type(count) is int and count == 1):
+            return
+        if type(count) is not int or count < 1:
+            raise BadOptions(
+                f"microbatches is {count!r}; want a whole number from 1 on, or 'auto'"
+            )
+        if not self.train:
+            raise BadOptions(
+                f"microbatches is {count!r}, but only a training step is run in parts; "
+                "with train=False want 1, or 'auto'"
             )

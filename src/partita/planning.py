@@ -15,7 +15,7 @@ import torch
 from partita.collection import collection_paused
 from partita.compiler.capture.capture import Captured, capture, capture_spec
 from partita.compiler.capture.inputs import InputSpec
-from partita.compiler.errors import BadMesh, NoSolution
+from partita.compiler.errors import BadMesh, BadOptions, NoSolution
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.document import LossKind, PlanOptions, SearchResult
@@ -32,6 +32,7 @@ from partita.compiler.search.limited import LimitedSearch
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.pose import Posed, pose
 from partita.compiler.search.solver import Solution, solve
+from partita.lowering import in_microbatches
 from partita.options import Options
 from partita.passes.expand_ops import ExpandOps
 from partita.passes.recompute import Recompute
@@ -75,6 +76,8 @@ class Planner:
     ) -> Planner:
         """Capture ``model``, to be planned on ``mesh``; see ``plan``."""
         captured = capture(model, args, kwargs, loss=options.loss, train=options.train)
+        if isinstance(options.microbatches, int):
+            captured = in_microbatches(captured, options.microbatches, options.rules)
         return cls(captured, type(model).__name__, mesh, options)
 
     @cached_property
@@ -91,8 +94,7 @@ class Planner:
         Raises:
             NoSolution: when no plan was found that keeps to ``Options(memory=)``.
         """
-        with collection_paused():
-            return _Search(self, Clock.of(self.options.time_limit)).run()
+        return _Search(self, Clock.of(self.options.time_limit)).run()
 
     @cached_property
     def limit(self) -> int | None:
@@ -168,6 +170,7 @@ class _Search:
     fits: bool = True
     started: float = field(default_factory=time.perf_counter)
 
+    @collection_paused()
     def run(self) -> Plan:
         """Return the fastest plan found that keeps to the limit; see ``search``."""
         limit = self.planner.limit
@@ -287,11 +290,12 @@ def plan(
     num_calls = sum(1 for _ in captured.program.calls())
     spent = format_seconds(time.perf_counter() - started)
     _log.info("captured %d calls in %s", num_calls, spent)
-    options = replace(options, rules=rules_for(captured.program, options.rules))
     meshes = _meshes(devices) if mesh is None else [mesh]
+    batch = _Batch(captured, type(model).__name__, options)
 
     def attempt(captured: Captured, mesh: Mesh, options: Options) -> Plan:
-        return Planner(captured, type(model).__name__, mesh, options).search()
+        other = _Batch(captured, type(model).__name__, options)
+        return _fastest(other, mesh, Clock.of(options.time_limit))
 
     def recapture(spec: InputSpec) -> Captured:
         return capture_spec(model, spec, loss=options.loss, train=options.train)
@@ -302,7 +306,7 @@ def plan(
     for number, tried in enumerate(meshes):
         share = max(clock.left_s, _LEAST_S) / (len(meshes) - number)
         try:
-            plans.append(attempt(captured, tried, replace(options, time_limit=share)))
+            plans.append(_fastest(batch, tried, Clock.of(share)))
         except NoSolution as refusal:
             refusals.append((refusal, tried))
             _log.info("mesh %s: no plan: %s", tried, refusal)
@@ -322,6 +326,66 @@ def _summary(plan: Plan) -> str:
     room = format_bytes(plan.predicted.bytes)
     spent = format_seconds(plan.search.seconds)
     return f"{seconds} a step, {room} on a rank, {plan.search.status}, after {spent}"
+
+
+@dataclass
+class _Batch:
+    """A captured model, its batch in one piece or in parts."""
+
+    captured: Captured
+    class_name: str
+    options: Options
+    known: dict[int, tuple[Captured, Options]] = field(
+        default_factory=dict[int, tuple[Captured, Options]]
+    )
+
+    def planner(self, count: int, mesh: Mesh) -> Planner:
+        """Return what plans the program of one of ``count`` microbatches.
+
+        Raises:
+            BadOptions: when the batch cannot be cut so.
+        """
+        if count not in self.known:
+            captured = in_microbatches(self.captured, count, self.options.rules)
+            rules = rules_for(captured.program, self.options.rules)
+            self.known[count] = captured, replace(self.options, rules=rules)
+        captured, options = self.known[count]
+        return Planner(captured, self.class_name, mesh, options)
+
+
+def _fastest(batch: _Batch, mesh: Mesh, clock: Clock) -> Plan:
+    """Return the fastest plan on ``mesh``, of the microbatches that are asked for.
+
+    Where several are tried, each has half of the time that is left.
+
+    Raises:
+        NoSolution: when no plan was found that keeps to the memory limit.
+    """
+    asked = batch.options.microbatches
+    count = asked if isinstance(asked, int) else 1
+    plans: list[Plan] = []
+    refusals: list[NoSolution] = []
+    while True:
+        try:
+            planner = batch.planner(count, mesh)
+        except BadOptions:
+            if not plans and not refusals:
+                raise
+            break
+        left_s = max(clock.left_s, _LEAST_S)
+        is_last = asked != "auto" or batch.options.memory is None
+        search = _Search(planner, Clock.of(left_s if is_last else left_s / 2))
+        try:
+            plans.append(search.run())
+        except NoSolution as refusal:
+            refusals.append(refusal)
+        # More microbatches hold less and take longer.
+        if asked != "auto" or not batch.options.train or search.limited is None:
+            break
+        count *= 2
+    if not plans:
+        raise refusals[0]
+    return min(plans, key=lambda found: found.predicted.seconds)
 
 
 def _meshes(devices: int | None) -> list[Mesh]:

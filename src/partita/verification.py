@@ -10,7 +10,7 @@ off from double precision (DESIGN, decision 15).
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -29,8 +29,11 @@ from partita.compiler.capture.scored_model import (
 )
 from partita.compiler.capture.torch_private import promoting_floats, pytree
 from partita.compiler.errors import BadOptions, InvariantViolation, PartitaError
+from partita.compiler.ir.in_time import AXIS
 from partita.compiler.ir.local_program import LocalProgram
-from partita.compiler.ir.program import InputKind, OutputKind
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.program import InputKind, OutputKind, OutputRole
+from partita.compiler.ir.sbp import Placement
 from partita.compiler.local_invariants import in_step, local_of_all
 from partita.compiler.plan.plan import Plan
 from partita.compiler.rules.rule import RuleSet
@@ -50,9 +53,10 @@ from partita.precision import (
 )
 from partita.relative_error import largest_of, relative_error, scale_floor
 from partita.report import Report
-from partita.runtime.feeds import FeedKey, shards_of
+from partita.runtime.feeds import FeedKey, part_of_batch, shards_of
 from partita.runtime.shards import take_shard
 from partita.runtime.virtual import run_all
+from partita.runtime.virtual_step import Left, run_step
 
 DOUBLE_TOLERANCE = 1e-9
 
@@ -174,7 +178,7 @@ class Verifier:
             BadPlan: when the plan is of another model.
         """
         spec = describe(self.model, self.args, self.kwargs)
-        captured = capture_for(self.model, plan, spec, self.loss)
+        captured = capture_for(self.model, plan, spec, self.loss, rules)
         return self.verify_captured(captured, plan, rules)
 
     def verify_captured(
@@ -185,13 +189,14 @@ class Verifier:
             lowered = Lowered.of(captured, plan, rules)
             ranks = lowered.of_all()
             bringing = [lowered.bringing_at(rank.coordinates) for rank in ranks]
+            completing = [lowered.completing_at(rank.coordinates) for rank in ranks]
         except (InvariantViolation, PartitaError) as error:
             return Report.of_failure(error)
-        report = self.verify_ranks(ranks, bringing)
+        report = self.verify_ranks(ranks, bringing, completing)
         if report.failure or report.max_error <= DOUBLE_TOLERANCE:
             return report
         with double_precision():
-            values = self._values(double=True)
+            values = part_of_batch(ranks[0], self._values(double=True), 0)
             found = first_divergence(
                 captured.program, lowered, promote_precision(ranks), values
             )
@@ -201,19 +206,23 @@ class Verifier:
         self,
         ranks: list[LocalProgram],
         bringing: Sequence[Sequence[LocalProgram]] = (),
+        completing: Sequence[Sequence[LocalProgram]] = (),
     ) -> Report:
         """Run the programs of all ranks, in their order, and compare.
 
-        ``bringing`` are, by rank, those that bring parameters from their optimizers.
+        ``bringing`` are, by rank, those that bring parameters from their optimizers,
+        ``completing`` those that complete the sums over microbatches.
         """
         first = list(zip(*bringing, strict=True))
+        last = list(zip(*completing, strict=True))
         try:
-            for programs in (*first, ranks):
+            for programs in (*first, ranks, *last):
                 in_step(ranks[0].mesh, local_of_all(programs))
-            own = self._run(ranks, first, double=False)
+            own = self._run(ranks, first, last, double=False)
             with double_precision():
                 first = [promote_precision(programs) for programs in first]
-                double = self._run(promote_precision(ranks), first, double=True)
+                last = [promote_precision(programs) for programs in last]
+                double = self._run(promote_precision(ranks), first, last, double=True)
         except (InvariantViolation, RuntimeError, ValueError) as error:
             return Report.of_failure(error)
         errors = double.errors(self.double)
@@ -232,23 +241,30 @@ class Verifier:
         self,
         ranks: list[LocalProgram],
         first: Sequence[Sequence[LocalProgram]],
+        last: Sequence[Sequence[LocalProgram]],
         *,
         double: bool,
     ) -> _Found:
         values = self._values(double=double)
         device = _device_of(self.model)
-        feeds = [shards_of(local, values) for local in ranks]
+        brought: list[dict[FeedKey, torch.Tensor]] = [{} for _ in ranks]
+
+        def feeds_of(number: int) -> list[dict[FeedKey, torch.Tensor]]:
+            parts = part_of_batch(ranks[0], values, number)
+            return [
+                shards_of(local, parts) | own
+                for local, own in zip(ranks, brought, strict=True)
+            ]
+
         with torch.no_grad():
             for programs in first:
                 held = [shards_of(local, values) for local in programs]
-                for rank, (brought,) in enumerate(
-                    run_all(programs, held, device=device)
-                ):
+                made = run_all(programs, held, device=device)
+                for rank, (value,) in enumerate(made):
                     role = programs[rank].inputs[0]
-                    assert brought is not None
-                    feeds[rank][role.kind, role.name] = brought
-            outputs = run_all(ranks, feeds, device=device)
-        return _Found(ranks, outputs)
+                    assert value is not None
+                    brought[rank][role.kind, role.name] = value
+            return _Found(ranks, run_step(ranks, last, feeds_of, device))
 
     def _values(self, *, double: bool) -> dict[FeedKey, torch.Tensor]:
         """Return the whole tensors that enter a program, by kind and name."""
@@ -287,7 +303,7 @@ class _Found:
     """The outputs of every rank."""
 
     ranks: list[LocalProgram]
-    outputs: list[tuple[torch.Tensor | None, ...]]
+    outputs: dict[OutputRole, Left]
 
     def errors(self, reference: Reference) -> dict[str, float]:
         """Return the worst error over ranks: each shard against its part of the whole.
@@ -296,31 +312,37 @@ class _Found:
         are not.
         """
         worst: dict[str, float] = {}
-        seen: set[str] = set()
-        for local, outputs in zip(self.ranks, self.outputs, strict=True):
-            for position, role in enumerate(local.outputs):
-                name = _NAMES[role.kind].format(role.name)
-                found = outputs[position]
-                placement = local.output_placements[position]
-                type_ = local.output_types[position]
-                assert found is not None
-                assert placement is not None
-                assert type_ is not None
-                seen.add(name)
-                whole = reference.values.get(name, reference.kept_buffers.get(name))
-                if whole is None and role.kind is OutputKind.GRADIENT:
-                    whole = found.new_zeros(type_.shape)
-                if whole is None:
-                    worst[name] = float("inf")
-                    continue
-                shard = take_shard(whole, placement, local.mesh, local.coordinates)
+        for role, left in self.outputs.items():
+            name = _NAMES[role.kind].format(role.name)
+            whole = reference.values.get(name, reference.kept_buffers.get(name))
+            if whole is None and role.kind is OutputKind.GRADIENT:
+                whole = left.shards[0][0].new_zeros(self._shape(role))
+            worst[name] = float("inf")
+            if whole is not None:
                 scale = reference.scale(name, whole)
-                error = relative_error(found, shard, scale)
-                worst[name] = max(worst.get(name, 0.0), error)
+                worst[name] = max(self._errors_of(left, whole, scale))
         for name in reference.values:
-            if name not in seen:
-                worst[name] = float("inf")
+            worst.setdefault(name, float("inf"))
         return worst
+
+    def _shape(self, role: OutputRole) -> tuple[int, ...]:
+        type_ = self.ranks[0].output_types[self.ranks[0].outputs.index(role)]
+        assert type_ is not None
+        return type_.shape
+
+    def _errors_of(
+        self, left: Left, whole: torch.Tensor, scale: float
+    ) -> Iterator[float]:
+        """Yield the error of every rank's shard, of every microbatch's part."""
+        count = len(left.shards)
+        for number, shards in enumerate(left.shards):
+            part = whole
+            if count > 1:
+                time = Placement((left.join,))
+                part = take_shard(whole, time, Mesh(**{AXIS: count}), (number,))
+            for local, found in zip(self.ranks, shards, strict=True):
+                own = take_shard(part, left.placement, local.mesh, local.coordinates)
+                yield relative_error(found, own, scale)
 
 
 _NAMES = {
@@ -363,7 +385,7 @@ def verify(
         )
     loss = loss_of(plan, loss)
     spec = describe(model, args, kwargs)
-    captured = capture_for(model, plan, spec, loss)
+    captured = capture_for(model, plan, spec, loss, rules)
     draws = captured.program.draws
     verifier = Verifier.of(model, args, kwargs, loss, plan.options.train, draws)
     return verifier.verify_captured(captured, plan, rules)

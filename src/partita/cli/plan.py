@@ -29,6 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--devices", type=int, help="ranks, in place of --mesh")
     parser.add_argument("--hardware", help="a profile's name or file (cpu-gloo)")
     parser.add_argument("--memory", help="what one rank may use, e.g. 24GiB")
+    parser.add_argument(
+        "--microbatches", help="parts of a batch, one after another: a number or auto"
+    )
     parser.add_argument("--optimizer", help="adamw, sgd, ...: for its memory (adamw)")
     parser.add_argument("--inference", action="store_true", help="only the forward")
     parser.add_argument(
@@ -56,6 +59,7 @@ def run(options: argparse.Namespace) -> int:
         "memory": options.memory,
         "optimizer": options.optimizer,
         "time_limit": options.time_limit,
+        "microbatches": _read_count(options.microbatches),
     }
     given = {name: value for name, value in choices.items() if value is not None}
     with shown():
@@ -74,6 +78,10 @@ def run(options: argparse.Namespace) -> int:
     else:
         print(plan)
     return OK
+
+
+def _read_count(text: str | None) -> int | str | None:
+    return int(text) if text is not None and text.isdecimal() else text
 
 
 def _read_mesh(options: argparse.Namespace) -> dict[str, Any]:
