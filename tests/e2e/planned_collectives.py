@@ -7,6 +7,7 @@ from collections import Counter
 from partita.compiler.cost.step import payload_bytes_at
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.uses import times_in_step
 from partita.lowering import lowerings_of
 from partita.passes.promote_precision import promote_dtype
 from partita.runtime.measure import Collective
@@ -36,6 +37,7 @@ def planned(
         boxing = boxings[key]
         if boxing.enters and not with_entering:
             continue
+        times = times_in_step(boxing, plan.microbatches)
         type_ = plan.nodes[boxing.producer].types[boxing.index]
         assert type_ is not None
         if is_double:
@@ -45,5 +47,5 @@ def planned(
             if step.collective is not None and payload:
                 groups = mesh.groups(mesh.names[step.axis])
                 (group,) = (ranks for ranks in groups if rank in ranks)
-                found[str(step.collective), group, payload] += 1
+                found[str(step.collective), group, payload] += times
     return found

@@ -35,6 +35,19 @@ def test_defaults() -> None:
         ({"loss": 3}, "loss is 3; want a function of the outputs"),
         ({"train": 0}, "train is 0; want True or False"),
         ({"fuse": "no"}, "fuse is 'no'; want True or False"),
+        (
+            {"microbatches": 0},
+            "microbatches is 0; want a whole number from 1 on, or 'auto'",
+        ),
+        (
+            {"microbatches": "many"},
+            "microbatches is 'many'; want a whole number from 1 on, or 'auto'",
+        ),
+        (
+            {"microbatches": 2, "train": False},
+            "microbatches is 2, but only a training step is run in parts; with "
+            "train=False want 1, or 'auto'",
+        ),
         ({"time_limit": -1.5}, "time_limit is -1.5; want seconds above 0"),
     ],
 )

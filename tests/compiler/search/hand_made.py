@@ -62,6 +62,7 @@ def planner(
     train: bool = True,
     hardware: Hardware | None = None,
     optimizer: str = "adamw",
+    microbatches: int = 1,
 ) -> Planner:
     """Return the search of a model on a mesh."""
     options = Options(
@@ -69,6 +70,7 @@ def planner(
         pins=pins or {},
         train=train,
         optimizer=optimizer,
+        microbatches=microbatches,
     )
     return Planner.of(model, args, {}, mesh, options)
 

@@ -84,7 +84,8 @@ def random_problem(seed: int, most_nodes: int = 6, most_choices: int = 5) -> Pro
             )
             for _ in range(rng.randint(1, most_choices))
         )
-        nodes.append(SearchNode(f"n{index}", choices, operands, types))
+        times = random.Random(f"{seed} {index}").choice((1, 1, 3))
+        nodes.append(SearchNode(f"n{index}", choices, operands, types, times))
     ties = [
         Tie(first, second)
         for second, taker in enumerate(nodes)

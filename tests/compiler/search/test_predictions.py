@@ -238,6 +238,50 @@ def test_training_costs_what_the_formula_says(name: str) -> None:
     assert plan.predicted.seconds == pytest.approx(seconds, rel=1e-12)
 
 
+@pytest.mark.parametrize("count", [2, 4])
+def test_microbatches_compute_often_and_reduce_once(count: int) -> None:
+    plan = planner(
+        Scored(),
+        torch.ones(M, K),
+        mesh=TP,
+        pins={"x": "S(0)", "w": "B use=B", "sum/0": "P"},
+        hardware=MACHINE,
+        microbatches=count,
+    ).search()
+    work = count * scored(M / count / 2, N)
+    zeros = op(0, 1) + op(0, K * N)
+    added = zeros + count * (op(0, 3) + op(0, 3 * K * N))
+    reduced = all_reduce(4) + all_reduce(4 * K * N)
+    parts = plan.predicted.seconds_by_part
+    assert parts == {
+        "compute": pytest.approx(work, rel=1e-12),
+        "accumulation": pytest.approx(added, rel=1e-12),
+        "communication tp": pytest.approx(reduced, rel=1e-12),
+        "update": pytest.approx(update(K * N), rel=1e-12),
+    }
+    assert plan.predicted.seconds == pytest.approx(sum(parts.values()), rel=1e-12)
+    (total,) = plan.collectives
+    assert (total.count, total.bytes) == (2, 4 + 4 * K * N)
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_microbatches_box_what_they_use_each(count: int) -> None:
+    plan = planner(
+        Scored(),
+        torch.ones(M, K),
+        mesh=TP,
+        pins={"x": "S(0)", "w": "S(0) use=B", "sum/0": "P"},
+        hardware=MACHINE,
+        microbatches=count,
+    ).search()
+    parts = plan.predicted.seconds_by_part
+    gathered = count * gather(4 * K * N / 2)
+    completed = all_reduce(4) + scatter(4 * K * N)
+    assert parts["communication tp"] == pytest.approx(gathered + completed, rel=1e-12)
+    counts = {total.kind: total.count for total in plan.collectives}
+    assert counts == {"all_gather": count, "all_reduce": 1, "reduce_scatter": 1}
+
+
 def test_parts_say_where_the_time_goes() -> None:
     mesh, pins, _, _ = TRAINING["rows by the slow axis, columns by the fast one"]
     parts = make(Scored, mesh, pins, train=True).predicted.seconds_by_part

@@ -1,0 +1,223 @@
+"""The program of one microbatch: parts, sums over them, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tests.models.dropout import with_dropout
+from torch import nn
+
+import partita as pt
+from partita.compiler.capture.capture import Captured, capture
+from partita.compiler.capture.inputs import name_leaves
+from partita.compiler.errors import BadOptions
+from partita.compiler.ir.program import InputKind, OutputKind, Program, info, op_name
+from partita.compiler.ir.sbp import Partial, Split
+from partita.compiler.rules.table import default_rules
+from partita.passes.base import run_sequence
+from partita.passes.split_in_time import SplitInTime
+from partita.runtime.microbatches import joined
+
+Built = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
+
+
+def captured(built: Built) -> Captured:
+    return capture(built[0], built[1], built[2])
+
+
+def split(program: Program, count: int) -> Program:
+    return run_sequence(program, (SplitInTime(count, default_rules),))
+
+
+class OfLayer(nn.Module):
+    """A layer, and a loss that a function makes of its output."""
+
+    def __init__(self, loss: Callable[[torch.Tensor, nn.Linear], torch.Tensor]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(4, 4)
+        self.loss = loss
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the loss of ``x`` ``[batch, 4]``."""
+        return self.loss(self.layer(x), self.layer)
+
+
+def refusal(model: nn.Module, *args: torch.Tensor, count: int = 2) -> str:
+    with pytest.raises(BadOptions) as error:
+        split(captured((model, args, {})).program, count)
+    return str(error.value)
+
+
+def types_of(program: Program) -> dict[str, str]:
+    return {
+        info(node).key: ", ".join(map(str, info(node).types))
+        for node in program.nodes()
+    }
+
+
+def test_inputs_are_cut_and_gradients_add_up() -> None:
+    whole = captured(with_dropout("mlp")).program
+    part = split(whole, 2)
+    before, after = types_of(whole), types_of(part)
+    assert before["input:x"] == "f32[8, 32]"
+    assert after["input:x"] == "f32[4, 32]"
+    assert after["parameter:up.weight"] == before["parameter:up.weight"]
+    assert after["down/addmm/0"] == "f32[4, 32]"
+    assert list(after) == list(before)
+    assert part.in_time.count == 2
+    assert set(part.in_time.joins) == {Partial()}
+
+
+def test_a_mean_is_divided_by_all_of_the_batch() -> None:
+    part = split(captured(with_dropout("mlp")).program, 2)
+    mean = next(n for n in part.calls() if op_name(n) == "aten.div.Scalar")
+    assert mean.args[1] == 8 * 32
+
+
+def test_what_counts_the_tokens_sees_all_of_them() -> None:
+    part = split(captured(with_dropout("gpt2")).program, 2)
+    types = types_of(part)
+    assert types["input:input_ids"] == "i64[2, 16]"
+    assert types["input:labels"] == "i64[4, 16]"
+    assert types["view/1#0~micro.0"] == "i64[32]"
+    assert types["microbatch:micro"] == "i64[]"
+    joins = dict(zip(part.outputs, part.in_time.joins, strict=True))
+    (logits,) = [j for r, j in joins.items() if r.kind is OutputKind.OUTPUT]
+    assert logits == Split(0)
+
+
+def test_one_microbatch_is_the_batch() -> None:
+    whole = captured(with_dropout("mlp")).program
+    assert split(whole, 1) is whole
+
+
+def _values(built: Built, program: Program) -> dict[Any, torch.Tensor]:
+    model, args, kwargs = built
+    named = [
+        (InputKind.PARAMETER, model.named_parameters()),
+        (InputKind.BUFFER, model.named_buffers()),
+        (InputKind.INPUT, name_leaves(model, args, kwargs).items()),
+        (InputKind.CONSTANT, program.constants.items()),
+    ]
+    found = {(kind, name): value for kind, pairs in named for name, value in pairs}
+    found[InputKind.LOSS_SCALE, "loss_scale"] = torch.ones(())
+    found[InputKind.SEED, "seed"] = torch.tensor(7)
+    return found
+
+
+def _run(program: Program, values: dict[Any, torch.Tensor]) -> tuple[Any, ...]:
+    program.graph_module.recompile()
+    with torch.no_grad():
+        return program.graph_module(*(values[r.kind, r.name] for r in program.inputs))
+
+
+@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("name", ["mlp", "gpt2", "encoder", "opt"])
+def test_parts_make_up_the_whole_dropout_on(name: str, count: int) -> None:
+    built = with_dropout(name)
+    whole = captured(built).program
+    part = split(whole, count)
+    values = _values(built, whole)
+    runs: list[tuple[Any, ...]] = []
+    for number in range(count):
+        own = values | {(InputKind.MICROBATCH, "micro"): torch.tensor(number)}
+        for node, role in part.placeholders():
+            (type_,) = info(node).types
+            key = role.kind, role.name
+            if role.kind is InputKind.INPUT and type_ is not None:
+                size = type_.shape[0]
+                if own[key].shape[0] != size:
+                    own[key] = own[key].narrow(0, number * size, size)
+        runs.append(_run(part, own))
+    for position, wanted in enumerate(_run(whole, values)):
+        found = joined([r[position] for r in runs], part.in_time.joins[position])
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_a_batch_norm_is_refused() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+
+    class Scored(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = model
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.body(x).square().sum()
+
+    text = refusal(Scored(), torch.randn(8, 4))
+    assert "'body.1/_native_batch_norm_legit_functional/0'" in text
+    assert "test_split_in_time.py" in text
+    assert "needs the whole batch: 'body.0/addmm/0'" in text
+
+
+def test_a_root_of_a_mean_is_refused() -> None:
+    model = OfLayer(lambda y, _: y.square().mean().sqrt())
+    text = refusal(model, torch.randn(8, 4))
+    assert "'sqrt/0'" in text
+    assert "needs the whole batch" in text
+    assert "adds up over the microbatches" in text
+
+
+def test_a_penalty_of_the_parameters_is_refused() -> None:
+    model = OfLayer(lambda y, layer: y.square().mean() + layer.weight.square().sum())
+    assert "'add.Tensor/0'" in refusal(model, torch.randn(8, 4))
+
+
+@pytest.mark.parametrize("count", [3, 16])
+def test_parts_that_are_not_equal_are_refused(count: int) -> None:
+    model = OfLayer(lambda y, _: y.square().mean())
+    assert refusal(model, torch.randn(8, 4), count=count) == (
+        f"microbatches is {count}, which cuts dim 0 of no input into so many equal "
+        "parts: x is f32[8, 4]; want a number that divides the batch, dim 0 of the "
+        "inputs"
+    )
+
+
+class Masked(nn.Module):
+    """Adds a mask without a batch, of as many rows as the batch has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Return the loss of ``x`` ``[batch, 4, 4]``, ``mask`` ``[4, 4]``."""
+        return (self.layer(x) * mask).square().mean()
+
+
+def test_an_input_without_a_batch_is_whole() -> None:
+    inputs = torch.randn(4, 4, 4), torch.randn(4, 4)
+    part = split(captured((Masked(), inputs, {})).program, 2)
+    types = types_of(part)
+    assert types["input:x"] == "f32[2, 4, 4]"
+    assert types["input:mask"] == "f32[4, 4]"
+
+
+class Counting(nn.Module):
+    """Counts its calls in a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(4, 4)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the loss of ``x`` ``[batch, 4]``."""
+        self.calls += 1
+        return self.layer(x).square().mean()
+
+
+def test_a_buffer_is_written_as_by_the_whole_batch() -> None:
+    model, x = Counting(), torch.randn(8, 4)
+    options = pt.Options(microbatches=4)
+    plan = pt.plan(model, x, mesh="tp=2", options=options)
+    report = pt.verify(model, x, plan=plan)
+    assert report.ok, report
+    assert "buffer:calls" in report.errors
