@@ -121,6 +121,10 @@ def test_bad_input_is_one_line_and_exit_code_2(
             "partita: mesh 'dp': found 'dp'; want NAME=SIZE, ...",
         ),
         (
+            ("plan", target, "--mesh", "dp=2", "--microbatches", "0"),
+            "partita: microbatches is 0; want a whole number from 1 on, or 'auto'",
+        ),
+        (
             ("plan", target, "--mesh", "dp=2", "--pin", "up.weight"),
             "partita: --pin 'up.weight': want NAME=PLACEMENT, e.g. --pin "
             "'h.0.weight=(S(0), B)'",
