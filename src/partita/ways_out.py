@@ -105,6 +105,7 @@ class Refused:
         plan = self._try(self.captured, self.mesh, more)
         if plan is not None:
             yield f"within {room}", plan
+        yield from self._in_microbatches()
         yield from _first(self._on_more_ranks())
         yield from _first(self._for_smaller_batches())
 
@@ -129,6 +130,14 @@ class Refused:
         others = [demand for demand in self._demands if demand not in pins]
         plan = self._try(self.captured, self.mesh, self._with(others))
         return [] if plan is None else [(f"without {' and '.join(pins)}", plan)]
+
+    def _in_microbatches(self) -> Iterator[tuple[str, Plan]]:
+        """Yield a plan of a batch in parts, if one piece was asked for."""
+        if self.options.microbatches != "auto":
+            more = replace(self.options, microbatches="auto")
+            plan = self._try(self.captured, self.mesh, more)
+            if plan is not None:
+                yield f"in {plan.microbatches} microbatches", plan
 
     def _on_more_ranks(self) -> Iterator[tuple[str, Plan]]:
         """Yield plans on meshes with an axis doubled, again and again."""

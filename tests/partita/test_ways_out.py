@@ -57,15 +57,19 @@ def test_a_limit_that_no_plan_keeps_to_is_told_with_what_would_do() -> None:
     assert "or on 4 ranks (tp=4), " in text
 
 
-def test_a_batch_too_large_is_told_with_one_that_fits() -> None:
+def test_a_batch_too_large_is_told_with_one_that_fits_and_in_parts() -> None:
     model, _, _ = zoo.mlp()
 
     def example(batch: int) -> tuple[torch.Tensor, ...]:
         return torch.randn(batch, 32), torch.randn(batch, 32)
 
-    options = Options(memory="60KiB")
+    options = Options(memory="60KiB", microbatches=1)
     with pytest.raises(NoSolution) as caught:
-        plan(model, *example(1024), mesh=TP2, options=options)
+        plan(model, *example(256), mesh=TP2, options=options)
     (batch,) = re.findall(r"or for a batch of (\d+), ", str(caught.value))
     found = plan(model, *example(int(batch)), mesh=TP2, options=options)
+    assert found.predicted.bytes <= parse_bytes("60KiB")
+    (count,) = re.findall(r"or in (\d+) microbatches, ", str(caught.value))
+    options = Options(memory="60KiB", microbatches=int(count))
+    found = plan(model, *example(256), mesh=TP2, options=options)
     assert found.predicted.bytes <= parse_bytes("60KiB")
