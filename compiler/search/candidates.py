@@ -7,7 +7,7 @@ than one layer of it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from math import prod
@@ -71,6 +71,16 @@ def bytes_of(call: Call, signature: Signature, mesh: Mesh) -> int:
     )
 
 
+_RANDOM, _STREAM = "partita.random.default", 3
+
+
+def _unnumbered(call: Call) -> Call:
+    """Return a call without the number of its draw: layers may differ in it alone."""
+    if call.op != _RANDOM:
+        return call
+    return replace(call, args=(*call.args[:_STREAM], 0, *call.args[_STREAM + 1 :]))
+
+
 @dataclass(frozen=True)
 class Priced:
     """One signature with its time on one rank and how many ways its work is split.
@@ -104,7 +114,7 @@ class Candidates:
         self.rules = rules
         self.mesh = mesh
         self.hardware = hardware
-        self.calls = {node: call_of(node) for node in program.calls()}
+        self.calls = {node: _unnumbered(call_of(node)) for node in program.calls()}
         self.read: dict[fx.Node, tuple[Rule, Factors]] = {}
         self._label: dict[fx.Node, int] = {}
         memo: dict[Call, tuple[int, tuple[Rule, Factors]]] = {}

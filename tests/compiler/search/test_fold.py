@@ -20,8 +20,9 @@ from partita.compiler.search.solver import solve
 class Tower(nn.Module):
     """Equal residual layers between an embedding and a head."""
 
-    def __init__(self, layers: int) -> None:
+    def __init__(self, layers: int, dropout: float = 0.0) -> None:
         super().__init__()
+        self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
         self.first = nn.Linear(8, 16)
         self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(layers))
         self.last = nn.Linear(16, 4)
@@ -29,7 +30,7 @@ class Tower(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.first(x)
         for layer in self.layers:
-            x = x + torch.relu(layer(x))
+            x = x + self.dropout(torch.relu(layer(x)))
         return self.last(x).square().mean()
 
 
@@ -48,10 +49,12 @@ def test_the_optimum_of_a_tower_is_that_of_alike_layers(
     assert folded.seconds == pytest.approx(free.seconds, rel=1e-9)
 
 
-def test_more_layers_are_no_larger_problem() -> None:
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_more_layers_are_no_larger_problem(dropout: float) -> None:
     sizes = set[int]()
     for layers in (5, 9):
-        posed = planner(Tower(layers), torch.randn(8, 8), mesh=Mesh(tp=2)).posed
+        model = Tower(layers, dropout)
+        posed = planner(model, torch.randn(8, 8), mesh=Mesh(tp=2)).posed
         sizes.add(len(Fold.of(posed.problem).members))
     assert len(sizes) == 1
 
