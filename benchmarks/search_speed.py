@@ -1,178 +1,181 @@
-"""Time the search of placements on captured transformers.
+"""Time the planner part by part: capture, pose, fold, solve, decide.
 
-    python benchmarks/search_speed.py --models gpt2,llama --meshes 'tp=2 dp=2,tp=4'
+    python benchmarks/search_speed.py --problems 'llama-7b:32@dp=8,tp=8 gpt2:12@tp=8'
 
-Prints, per problem: its size, the CPU time to list every signature of every node, the
-time to price all boxings that the search asks for (once per type and pair of
-placements) and the time to solve it.
+A problem is MODEL:LAYERS@MESH. Every model is captured once, on the meta device; then
+all problems are planned in turn, ``--runs`` times over, each from empty caches, as
+``Planner.search`` does it. Printed are medians of CPU seconds, what is added up beside
+the search's own parts, and the most memory that the process had so far.
 """
 
 from __future__ import annotations
 
 import argparse
+import resource
+import statistics
+import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 import transformers
 from torch import nn
 
-from partita.compiler.hardware.profile import load_hardware
+from partita.collection import collection_paused
 from partita.compiler.ir.mesh import Mesh
-from partita.compiler.ir.sbp import Placement
-from partita.compiler.ir.tensor_type import TensorType
-from partita.compiler.search.build import build_model
-from partita.compiler.search.candidates import Candidates
+from partita.compiler.plan.document import SearchResult
+from partita.compiler.search.decide import Found
 from partita.compiler.search.fold import Fold
-from partita.compiler.search.problem import Problem
 from partita.compiler.search.solver import solve
 from partita.options import Options
 from partita.planning import Planner
 
-VOCABULARY = 4096
 Built = tuple[nn.Module, dict[str, Any]]
+_PARTS = ("pose", "fold", "solve", "decide")
+_Made = TypeVar("_Made")
 
 
-def _tokens() -> dict[str, Any]:
-    ids = torch.randint(0, VOCABULARY, (8, 64))
+def _tokens(batch: int, sequence: int) -> dict[str, Any]:
+    ids = torch.zeros(batch, sequence, dtype=torch.long)
     return {"input_ids": ids, "labels": ids}
 
 
-def _images() -> dict[str, Any]:
-    return {"pixel_values": torch.randn(8, 3, 64, 64), "labels": torch.zeros(8).long()}
+def llama(layers: int, hidden: int, inner: int, heads: int, vocabulary: int) -> Built:
+    """Return a Llama and a batch, as the placement searches of others are timed on."""
+    config = transformers.LlamaConfig(
+        num_hidden_layers=layers,
+        hidden_size=hidden,
+        intermediate_size=inner,
+        num_attention_heads=heads,
+        vocab_size=vocabulary,
+        use_cache=False,
+    )
+    tokens = _tokens(64, 2048 if hidden > 1024 else 128)
+    return transformers.LlamaForCausalLM(config), tokens
 
 
-def _sizes(layers: int) -> dict[str, Any]:
-    return {"num_hidden_layers": layers, "hidden_size": 256, "num_attention_heads": 4}
-
-
-def gpt2(layers: int) -> Built:
+def gpt2(layers: int, hidden: int, heads: int, sequence: int) -> Built:
     """Return a GPT-2 and a batch."""
     config = transformers.GPT2Config(
         n_layer=layers,
-        n_embd=256,
-        n_head=4,
-        vocab_size=VOCABULARY,
+        n_embd=hidden,
+        n_head=heads,
+        n_positions=sequence,
         resid_pdrop=0.0,
         embd_pdrop=0.0,
         attn_pdrop=0.0,
-        bos_token_id=0,
-        eos_token_id=0,
+        use_cache=False,
     )
-    return transformers.GPT2LMHeadModel(config), _tokens()
-
-
-def llama(layers: int) -> Built:
-    """Return a Llama and a batch."""
-    config = transformers.LlamaConfig(
-        **_sizes(layers), intermediate_size=688, vocab_size=VOCABULARY
-    )
-    return transformers.LlamaForCausalLM(config), _tokens()
-
-
-def bert(layers: int) -> Built:
-    """Return a BERT and a batch."""
-    config = transformers.BertConfig(
-        **_sizes(layers),
-        intermediate_size=1024,
-        vocab_size=VOCABULARY,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    )
-    return transformers.BertForMaskedLM(config), _tokens()
-
-
-def vit(layers: int) -> Built:
-    """Return a ViT and a batch."""
-    config = transformers.ViTConfig(
-        **_sizes(layers), intermediate_size=1024, image_size=64, patch_size=8
-    )
-    return transformers.ViTForImageClassification(config), _images()
-
-
-def resnet(layers: int) -> Built:
-    """Return a ResNet of two stages and a batch."""
-    config = transformers.ResNetConfig(
-        embedding_size=32,
-        hidden_sizes=[64, 128],
-        depths=[layers, layers],
-        layer_type="basic",
-    )
-    return transformers.ResNetForImageClassification(config), _images()
+    return transformers.GPT2LMHeadModel(config), _tokens(64, sequence)
 
 
 MODELS: dict[str, Callable[[int], Built]] = {
-    "gpt2": gpt2,
-    "llama": llama,
-    "bert": bert,
-    "vit": vit,
-    "resnet": resnet,
+    "llama": partial(llama, hidden=256, inner=1024, heads=8, vocabulary=1024),
+    "llama-7b": partial(llama, hidden=4096, inner=11008, heads=32, vocabulary=32000),
+    "gpt2": partial(gpt2, hidden=768, heads=12, sequence=1024),
+    "gpt3": partial(gpt2, hidden=12288, heads=96, sequence=2048),
 }
 
 
-def with_known_prices(problem: Problem) -> Problem:
-    """Return the problem with every boxing priced that the search will ask for."""
-    known: dict[tuple[TensorType, Placement, Placement], float] = {}
-
-    def ask(type_: TensorType, made: Placement, wanted: Placement) -> float:
-        key = (type_, made, wanted)
-        if key not in known:
-            known[key] = problem.box_seconds(type_, made, wanted)
-        return known[key]
-
-    priced = replace(problem, box_seconds=ask)
-    build_model(Fold.none(priced))
-    return priced
+def clear_caches() -> None:
+    """Forget what Partita's modules remember of earlier searches."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("partita."):
+            for value in vars(module).values():
+                clear = getattr(value, "cache_clear", None)
+                if clear is not None:
+                    clear()
 
 
-def signatures_s(planner: Planner) -> float:
-    """Return the CPU seconds to read every row and list the signatures of all nodes."""
-    start = time.process_time()
-    hardware = load_hardware(planner.options.hardware)
-    program = planner.captured.program.with_mesh(planner.mesh)
-    candidates = Candidates(program, planner.options.rules, planner.mesh, hardware)
-    for node in program.calls():
-        candidates.of_call(node)
-    return time.process_time() - start
+@dataclass
+class Timed:
+    """One problem, and the CPU seconds of each part of each run."""
+
+    name: str
+    planner: Planner
+    capture_s: float
+    seconds: dict[str, list[float]] = field(
+        default_factory=lambda: {part: [] for part in _PARTS}
+    )
+    outcome: str = ""
+
+    @classmethod
+    def of(cls, name: str, options: Options) -> Timed:
+        """Capture the model of a problem."""
+        model_name, _, rest = name.partition(":")
+        layers, _, mesh = rest.partition("@")
+        with torch.device("meta"):
+            model, batch = MODELS[model_name](int(layers))
+        started = time.process_time()
+        planner = Planner.of(model, (), batch, Mesh.parse(mesh), options)
+        return cls(name, planner, time.process_time() - started)
+
+    def run(self) -> None:
+        """Plan once, as ``Planner.search`` does without a memory limit."""
+        clear_caches()
+        planner = replace(self.planner)  # one that has posed nothing yet
+        with collection_paused():
+            posed = self._part("pose", lambda: planner.posed)
+            fold = self._part("fold", lambda: _folded(Fold.of(posed.problem)))
+            limit_s = planner.options.time_limit
+            found = self._part(
+                "solve", lambda: solve(posed.problem, limit_s, fold=fold)
+            )
+            result = SearchResult(found.solver, found.status, found.gap, found.wall_s)
+            plan = self._part(
+                "decide", lambda: planner.decide(Found(found.choices, result), posed)
+            )
+        self.outcome = (
+            f"{len(posed.problem.nodes)} nodes in {len(fold.members)} classes, "
+            f"{plan.predicted.seconds * 1e3:.6g} ms, {found.status}"
+        )
+
+    def _part(self, name: str, make: Callable[[], _Made]) -> _Made:
+        started = time.process_time()
+        made = make()
+        self.seconds[name].append(time.process_time() - started)
+        return made
+
+    def __str__(self) -> str:
+        medians = {part: statistics.median(s) for part, s in self.seconds.items()}
+        runs = zip(*self.seconds.values(), strict=True)
+        total = statistics.median(sum(run) for run in runs)
+        parts = "".join(f"{seconds:8.2f}" for seconds in medians.values())
+        return f"{self.name:28}{self.capture_s:9.2f}{parts}{total:8.2f}  {self.outcome}"
+
+
+def _folded(fold: Fold) -> Fold:
+    """Return the fold with all that it computes when it is asked for."""
+    assert fold.members
+    assert fold.shared
+    assert fold.ties is not None
+    return fold
 
 
 def main() -> None:
-    """Print one line per model, mesh and profile."""
+    """Print one line per problem."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--layers", type=int, default=2)
-    parser.add_argument("--meshes", default="tp=2 dp=2,tp=2 dp=2,tp=4")
-    parser.add_argument("--hardware", default="cpu-gloo,h100-dgx")
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds")
+    problems = "llama-7b:32@dp=8,tp=8 llama-7b:96@dp=8,tp=8"
+    parser.add_argument("--problems", default=problems)
+    parser.add_argument("--hardware", default="h100-dgx")
+    parser.add_argument("--limit", type=float, default=60.0, help="seconds to solve")
+    parser.add_argument("--runs", type=int, default=5)
     asked = parser.parse_args()
     transformers.logging.set_verbosity_error()
-    torch.manual_seed(0)
-    print(
-        f"{'problem':28} nodes choices most signatures pricing solving plan, status, "
-        "gap, solver"
-    )
-    for name in asked.models.split(","):
-        model, batch = MODELS[name](asked.layers)
-        for mesh in asked.meshes.split():
-            for hardware in asked.hardware.split(","):
-                options = Options(hardware=hardware)
-                planner = Planner.of(model, (), batch, Mesh.parse(mesh), options)
-                listing_s = signatures_s(planner)
-                start = time.perf_counter()
-                problem = with_known_prices(planner.posed.problem)
-                pricing_s = time.perf_counter() - start
-                solution = solve(problem, asked.limit)
-                counts = [len(node.choices) for node in problem.nodes]
-                print(
-                    f"{f'{name} {mesh} {hardware}':28} {len(counts):5} {sum(counts):7}"
-                    f" {max(counts):4} {listing_s:8.2f} s {pricing_s:5.1f} s"
-                    f" {solution.wall_s:5.2f} s"
-                    f" {solution.seconds * 1e3:.4f} ms, {solution.status},"
-                    f" {solution.gap:.1e}, {solution.solver}",
-                    flush=True,
-                )
+    options = Options(hardware=asked.hardware, time_limit=asked.limit)
+    timed = [Timed.of(name, options) for name in asked.problems.split()]
+    for _ in range(asked.runs):
+        for problem in timed:
+            problem.run()
+    heads = "".join(f"{part:>8}" for part in (*_PARTS, "search"))
+    print(f"{'CPU seconds':28}{'capture':>9}{heads}")
+    for problem in timed:
+        print(problem)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(f"most memory: {peak / 2**20:.2f} GiB")
 
 
 if __name__ == "__main__":

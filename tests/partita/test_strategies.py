@@ -165,3 +165,102 @@ def test_weights_in_pieces_are_gathered_and_gradients_scattered() -> None:
         user = f"gradient:{name}.weight"
         (scattered,) = [b for b in plan.boxings if user in b.consumers]
         assert [step.kind for step in scattered.lowering] == ["reduce_scatter"]
+
+
+class Block(nn.Module):
+    """The half of a transformer's layer that has most of its weights."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(hidden)
+        self.up = nn.Linear(hidden, 4 * hidden)
+        self.down = nn.Linear(4 * hidden, hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = nn.functional.gelu(self.up(self.norm(x)))
+        return (x + self.down(hidden)).square().mean()
+
+
+class Words(nn.Module):
+    """A table of many words, which is the head as well."""
+
+    def __init__(self, words: int, hidden: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(words, hidden)
+        self.up = nn.Linear(hidden, 4 * hidden)
+        self.down = nn.Linear(4 * hidden, hidden)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.table(ids)
+        x = x + self.down(torch.relu(self.up(x)))
+        scores = x @ self.table.weight.t()
+        return nn.functional.cross_entropy(scores.flatten(0, 1), ids.flatten())
+
+
+def planned(
+    model: nn.Module, *args: Tensor, mesh: Mesh, memory: str | None = None
+) -> Plan:
+    """Return the plan of a model for NVLink's ranks; nothing is pinned."""
+    options = Options(hardware="h100-dgx", memory=memory)
+    return make_plan(model, *args, mesh=mesh, options=options)
+
+
+def weights(plan: Plan) -> dict[str, tuple[str, str]]:
+    """Return how matrices are stored and used."""
+    return {
+        name: (str(parameter.placements.storage), str(parameter.placements.use))
+        for name, parameter in plan.parameters.items()
+        if len(parameter.shape) == 2
+    }
+
+
+def collectives(plan: Plan) -> dict[str, int]:
+    """Return how often each collective runs."""
+    return {total.kind: total.count for total in plan.collectives}
+
+
+MEGATRONS = {
+    "up.weight": ("(S(0),)", "(S(0),)"),
+    "down.weight": ("(S(1),)", "(S(1),)"),
+}
+
+
+def test_few_tokens_go_through_columns_then_rows() -> None:
+    with torch.device("meta"):
+        plan = planned(Block(4096), torch.zeros(8, 64, 4096), mesh=Mesh(tp=8))
+    assert weights(plan) == MEGATRONS
+    # After the rows, before the columns' inputs in the backward, and of the loss.
+    assert collectives(plan) == {"all_reduce": 3}
+
+
+def test_many_tokens_are_split_between_columns_and_rows() -> None:
+    with torch.device("meta"):
+        plan = planned(Block(4096), torch.zeros(4, 1024, 4096), mesh=Mesh(tp=8))
+    assert weights(plan) == MEGATRONS
+    found = collectives(plan)
+    assert (found["reduce_scatter"], found["all_gather"]) == (1, 1)
+
+
+def test_many_samples_of_a_small_model_are_data_parallel() -> None:
+    with torch.device("meta"):
+        plan = planned(Block(1024), torch.zeros(64, 512, 1024), mesh=Mesh(dp=8))
+    assert set(weights(plan).values()) == {("(B,)", "(B,)")}
+    assert plan.nodes["input:x"].signature.results == (at("S(0)"),)
+    assert set(collectives(plan)) == {"all_reduce"}
+
+
+def test_what_does_not_fit_is_stored_in_pieces_and_gathered() -> None:
+    with torch.device("meta"):
+        model, x = Block(1024), torch.zeros(64, 512, 1024)
+    plan = planned(model, x, mesh=Mesh(dp=8), memory="300MiB")
+    assert set(weights(plan).values()) == {("(S(0),)", "(B,)")}
+    assert plan.nodes["input:x"].signature.results == (at("S(0)"),)
+    found = collectives(plan)
+    assert found["all_gather"] >= found["reduce_scatter"] == 2
+
+
+def test_a_large_vocabulary_is_split() -> None:
+    with torch.device("meta"):
+        ids = torch.zeros(64, 32, dtype=torch.long)
+        plan = planned(Words(131072, 512), ids, mesh=Mesh(tp=8))
+    assert weights(plan) == {"table.weight": ("(S(0),)", "(S(0),)"), **MEGATRONS}
