@@ -172,8 +172,8 @@ class Alternatives:
     ) -> frozenset[Want]:
         """Return how a tensor is wanted but for the changed nodes."""
         counts = self.wanted.get(value)
-        if counts is None:
-            return frozenset()
+        if counts is None or not uses:
+            return frozenset(counts or ())
         own = Counter(
             (times, self._taken(changed[at]).signature.operands[position])
             for at, position, times in uses
