@@ -153,9 +153,12 @@ class ScoredModel(torch.nn.Module):
         args, kwargs = self._spec.rebuild(
             dict(zip(self._spec.tensors, tensors, strict=True))
         )
-        before = _owned_buffers(self.model)
-        returned = self.model(*args, **kwargs)
-        _write_back(before)
+        before, attributes = _owned_buffers(self.model), _attributes(self.model)
+        try:
+            returned = self.model(*args, **kwargs)
+            _write_back(before)
+        finally:
+            _restore(attributes)
         self._form.learn(returned)
         if not self._train:
             return {}, name_outputs(returned)
@@ -163,6 +166,21 @@ class ScoredModel(torch.nn.Module):
         self._form.own_backwards = own_backwards(loss)
         outputs = name_outputs_beside_loss(returned, self._loss)
         return {"loss": loss}, {n: tensor.detach() for n, tensor in outputs.items()}
+
+
+Attributes = list[tuple[torch.nn.Module, dict[str, Any]]]
+
+
+def _attributes(model: torch.nn.Module) -> Attributes:
+    return [(module, dict(vars(module))) for module in model.modules()]
+
+
+def _restore(before: Attributes) -> None:
+    """Take back what a call keeps in plain attributes: the trace's own tensors."""
+    for module, attributes in before:
+        for name in vars(module).keys() - attributes.keys():
+            del vars(module)[name]
+        vars(module).update(attributes)
 
 
 def _owned_buffers(

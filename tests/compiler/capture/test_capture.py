@@ -64,6 +64,28 @@ def test_the_model_itself_is_left_as_it_was() -> None:
     torch.testing.assert_close(model.state_dict(), before)
 
 
+class Remembering(small.Scale):
+    """Keeps what it made in attributes, as recurrent models do between calls."""
+
+    last: Tensor | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.last = x * self.w
+        self.calls += 1
+        return self.last.sum()
+
+
+def test_what_a_call_keeps_in_attributes_is_not_of_the_trace() -> None:
+    model = Remembering()
+    capture(model, (torch.ones(8, 4),), {})
+    assert (model.calls, model.last) == (0, None)
+    copy.deepcopy(model)
+
+
 def test_submodules_keep_their_own_mode() -> None:
     model = small.Normed().train()
     model.bn.eval()
