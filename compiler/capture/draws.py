@@ -36,6 +36,12 @@ aten = torch.ops.aten
 
 SEED_TYPE = TensorType((), torch.int64)
 
+LEAST_EXPONENTIAL = 2.0**-24
+"""What an exponential draw of rate 1 is at least: models take its logarithm.
+
+Torch's own is half of float32's epsilon too (ATen/core/TransformationHelper.h).
+"""
+
 
 def draws_numbers(target: object) -> bool:
     """Whether an op draws random numbers."""
@@ -159,6 +165,18 @@ def _normal(write: _Writer, node: fx.Node, type_: TensorType) -> fx.Node:
     return write.scaled(normal, std, mean)
 
 
+def _exponential(write: _Writer, node: fx.Node, type_: TensorType) -> fx.Node:
+    rate = float(_argument(node, 1, "lambd", 1.0))
+    worked_in = torch.promote_types(type_.dtype, torch.float32)
+    uniform = write.cast(write.numbers(type_.shape, "uniform"), worked_in)
+    wide = TensorType(type_.shape, worked_in)
+    log = write.call(aten.log.default, (write.scaled(uniform, -1.0, 1.0),), wide)
+    negated = write.call(aten.neg.default, (log,), wide)
+    floor = (negated, LEAST_EXPONENTIAL)
+    value = write.call(aten.clamp_min.default, floor, wide)
+    return write.cast(write.scaled(value, 1.0 / rate, 0.0), type_.dtype)
+
+
 def _integers(write: _Writer, node: fx.Node, type_: TensorType) -> fx.Node:
     has_low = node.target is aten.randint.low
     low, high = (node.args[0], node.args[1]) if has_low else (0, node.args[0])
@@ -182,6 +200,7 @@ _REWRITES: dict[object, Callable[[_Writer, fx.Node, TensorType], fx.Node]] = {
     aten.randn.default: _normal,
     aten.randn_like.default: _normal,
     aten.normal_functional.default: _normal,
+    aten.exponential.default: _exponential,
     aten.randint.default: _integers,
     aten.randint.low: _integers,
 }
@@ -292,6 +311,17 @@ def _fill_normal(numbers: Numbers, func: Any, args: tuple[Any, ...], _: Any) -> 
     return x.copy_(numbers(x.shape, "normal").to(x.dtype) * std + mean)
 
 
+def _fill_exponential(
+    numbers: Numbers, func: Any, args: tuple[Any, ...], kwargs: Any
+) -> Tensor:
+    x = args[0]
+    rate = args[1] if len(args) > 1 else kwargs.get("lambd", 1.0)
+    worked_in = torch.promote_types(x.dtype, torch.float32)
+    uniform = numbers(x.shape, "uniform").to(worked_in)
+    value = (1.0 - uniform).log().neg().clamp_min(LEAST_EXPONENTIAL)
+    return x.copy_(value * (1.0 / rate))
+
+
 def _fill_bernoulli(
     numbers: Numbers, func: Any, args: tuple[Any, ...], kwargs: Any
 ) -> Tensor:
@@ -341,6 +371,7 @@ _EAGER: dict[object, Callable[..., Any]] = {
     aten.bernoulli.p: _new_bernoulli,
     aten.uniform_.default: _fill,
     aten.normal_.default: _fill_normal,
+    aten.exponential_.default: _fill_exponential,
     aten.rand.default: _new("uniform"),
     aten.rand_like.default: _new("uniform"),
     aten.randn.default: _new("normal"),

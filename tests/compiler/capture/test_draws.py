@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -33,6 +34,8 @@ class Noisy(nn.Module):
         y = self.drop(self.linear(x)) + torch.randn_like(x) + torch.rand(4, 8)
         y = y * torch.bernoulli(torch.full((4, 8), 0.5)) + torch.randint(2, 5, (4, 8))
         y = y + torch.empty(4, 8).uniform_(-1, 1) * torch.empty(4, 8).normal_(1, 2)
+        y = y + torch.empty(4, 8).exponential_(2.0)
+        y = y + nn.functional.gumbel_softmax(y, tau=0.5)
         torch.rand(3)  # drawn, but used by nobody
         return (self.alpha(y) * self.linear.weight[:4]).sum()
 
@@ -64,6 +67,15 @@ def test_every_plan_draws_what_one_process_draws(build: Any, mesh: str) -> None:
     for plan in (planner.search(), planner.random(0), planner.random(1)):
         report = verifier.verify_captured(planner.captured, plan)
         assert report.ok, str(report)
+
+
+def test_exponential_numbers_have_their_mean_and_a_logarithm() -> None:
+    drawn = torch.empty(1 << 16)
+    with LayoutFreeDraws(torch.tensor(0), ("exponential/0",)):
+        drawn.exponential_(4.0)
+    assert float(drawn.mean()) == pytest.approx(0.25, rel=0.02)
+    assert float((drawn > 0.5).float().mean()) == pytest.approx(math.exp(-2), rel=0.05)
+    assert bool(drawn.log().isfinite().all())
 
 
 def test_eager_numbers_depend_on_seed_and_step_alone() -> None:
