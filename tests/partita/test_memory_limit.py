@@ -75,11 +75,12 @@ def test_a_limit_below_all_plans_says_the_least_that_was_found() -> None:
         "(B)",
     ],
 )
-def test_the_search_counts_state_as_the_plan_does(pin: str) -> None:
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_search_counts_state_as_the_plan_does(pin: str, count: int) -> None:
     model, args, kwargs = ZOO["mlp"]()
-    captured = capture(model, args, kwargs)
     pins = {name: pin for name, p in model.named_parameters() if p.ndim == 2}
-    planner = Planner(captured, "mlp", Mesh(dp=2), Options(pins=pins))
+    options = Options(pins=pins, microbatches=count)
+    planner = Planner.of(model, args, kwargs, Mesh(dp=2), options)
     free = solve(planner.posed.problem, 60)
     held = find_holdings(planner.posed, free.choices, "adamw")
     at_start = planner.search().memory().by_category(0)
