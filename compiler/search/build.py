@@ -148,11 +148,14 @@ class _Builder:
         columns = _join_columns(ports)
         boxing = self.prices.table(type_, rows, columns) * shared.times
         if shared.rate:
-            boxing = self._with_held_copies(shared, type_, boxing, columns, ports)
+            sizes = self._sizes(type_, rows), self._sizes(type_, columns)
+            boxing = self._with_held_copies(shared, sizes, boxing, ports)
         boxing = boxing * shared.count
         source = shared.source
         if source in ports:  # the block before is of its own class
             source = self._stand_in(source)
+        for user, position, rate in shared.freed:
+            self._free(shared, source, (user, position), rate)
         if len(ports) == 1:
             ((user, (_, port)),) = ports.items()
             table = price_of_sets(boxing, port.sets)
@@ -161,35 +164,59 @@ class _Builder:
             just_ports = {user: port for user, (_, port) in ports.items()}
             self.model.add_star(name, Star(source, row_of, boxing, just_ports))
 
+    def _sizes(self, type_: TensorType, placements: list[int]) -> Floats:
+        values = (self.placements.values[placement] for placement in placements)
+        held = [held_bytes(type_, value, self.problem.mesh) for value in values]
+        return np.array(held, dtype=np.float64)
+
     def _with_held_copies(
         self,
         shared: Shared,
-        type_: TensorType,
+        sizes: tuple[Floats, Floats],
         boxing: Floats,
-        columns: list[int],
         ports: dict[int, tuple[list[int], Port]],
     ) -> Floats:
-        """Charge copies for being held to the backward; those too dear are two."""
-        copies = self.problem.copies
-        assert copies is not None
-        late = [u for u in ports if copies.in_backward[self.fold.members[u][0]]]
+        """Charge copies that both halves want for being held between them.
+
+        Of the price p of a boxing, p - h is paid by whoever wants it, h by the forward
+        and h by the backward: p for one of them, p + h for both.
+        """
+        held = self.problem.held
+        assert held is not None
+        late = [u for u in ports if held.in_backward[self.fold.members[u][0]]]
         if not late or len(late) == len(ports):
             return boxing
-        values = [self.placements.values[column] for column in columns]
-        mesh = self.problem.mesh
-        held = shared.rate * np.array([held_bytes(type_, p, mesh) for p in values])
-        moved = np.where((boxing > 0.0) & (boxing < inf), boxing, inf)
-        twice = np.flatnonzero(held >= moved.min(axis=0))
-        charged = np.where(np.isin(np.arange(len(columns)), twice), 0.0, held)
-        boxing = np.where(boxing > 0.0, boxing + charged, 0.0)
+        made, wanted = sizes
+        more = wanted[None, :] - shared.charged * made[:, None]
+        own = shared.rate * np.maximum(more, 0.0)
+        own = np.where(boxing < inf, np.minimum(own, boxing), 0.0)
+        charged = np.flatnonzero(own.max(axis=0) > 0.0)
         for user, (_, port) in ports.items():
-            again = port.sets[:, twice]
-            if user in late:
-                port.sets[:, twice] = False
-            else:
-                again = np.zeros_like(again)
-            port.sets = np.concatenate([port.sets, again], axis=1)
-        return np.concatenate([boxing, boxing[:, twice]], axis=1)
+            half = port.sets[:, charged]
+            none = np.zeros_like(half)
+            halves = (none, half) if user in late else (half, none)
+            port.sets = np.concatenate([port.sets, *halves], axis=1)
+        parts = [boxing - own, own[:, charged], own[:, charged]]
+        return np.concatenate(parts, axis=1)
+
+    def _free(
+        self, shared: Shared, source: int, use: tuple[int, int], rate: float
+    ) -> None:
+        """Give back what a smaller copy takes less than the tensor that it is of."""
+        type_ = self.nodes[shared.source].result_types[shared.result]
+        assert type_ is not None
+        rows, row_of = self._made(shared.source, shared.result)
+        columns, port = self._wanted(use[0], (use[1],))
+        order = [columns[int(column)] for column in port.sets.argmax(axis=1)]
+        made, wanted = self._sizes(type_, rows), self._sizes(type_, order)
+        less = np.maximum(shared.charged * made[:, None] - wanted[None, :], 0.0)
+        is_boxed = np.array(rows)[:, None] != np.array(order)[None, :]
+        freed = rate * shared.count * np.where(is_boxed, less, 0.0)
+        most = float(freed.max())
+        if most > 0.0:  # nothing in a model is negative
+            self.model.constant -= most
+            table = most - freed
+            self.model.add_edge(source, use[0], table, row_of, port.classes)
 
     def _stand_in(self, number: int) -> int:
         """Return a variable that chooses as the class does, and costs nothing."""

@@ -27,7 +27,10 @@ class Shared:
         result: which of its results they are.
         users: per class of users, the operands that they are.
         times: how often in a step each of them takes it.
-        rate: seconds per byte of holding copies of one (``CopyPrices``).
+        rate: seconds per byte of holding copies of one (``HeldPrices.copies``).
+        charged: how much of its memory is charged for (``HeldPrices.sources``).
+        freed: per class of users and operand, seconds per byte of what such a use may
+            let go of (``HeldPrices.uses``).
         count: how many tensors these are.
     """
 
@@ -36,6 +39,8 @@ class Shared:
     users: tuple[tuple[int, tuple[int, ...]], ...]
     times: int
     rate: float
+    charged: float
+    freed: tuple[tuple[int, int, float], ...]
     count: int
 
 
@@ -77,15 +82,21 @@ class Fold:
             for position, value in enumerate(node.operands):
                 taken = users.setdefault((*value, node.times), {})
                 taken.setdefault(number, set()).add(position)
-        copies = self.problem.copies
-        rates = {} if copies is None else copies.rates
+        held = self.problem.held
+        freed: dict[tuple[int, int, int], list[tuple[int, int, float]]] = {}
+        for (index, position), rate in () if held is None else held.uses.items():
+            user = self.problem.nodes[index]
+            own = freed.setdefault((*user.operands[position], user.times), [])
+            own.append((self.class_of[index], position, rate))
         counts = Counter(
             (
                 self.class_of[source],
                 result,
                 tuple(sorted((user, tuple(sorted(at))) for user, at in wants.items())),
                 times,
-                rates.get((source, result), 0.0),
+                0.0 if held is None else held.copies.get((source, result), 0.0),
+                0.0 if held is None else held.sources.get((source, result), 0.0),
+                tuple(sorted(freed.get((source, result, times), ()))),
             )
             for (source, result, times), wants in users.items()
         )

@@ -103,6 +103,7 @@ class _Finder:
         self.of_value: dict[tuple[int, int], int] = {}
         self.added: set[tuple[int, int]] = set()
         self.copies: dict[tuple[int, int, Placement], int] = {}
+        self.made_at: dict[tuple[int, int], int] = {}
 
     def find(self) -> Holdings:
         program = self.posed.candidates.program
@@ -138,6 +139,7 @@ class _Finder:
 
     def _call(self, index: int, item: fx.Node, time: int) -> None:
         node, signature = self.nodes[index], self.chosen[index].signature
+        self.made_at |= {(index, at): time for at in range(len(node.result_types))}
         in_backward = info(item).phase is not Phase.FORWARD
         sources = [
             self._use(value, want, time, in_backward)
@@ -163,7 +165,7 @@ class _Finder:
     def _leave(self, index: int, time: int, in_backward: bool) -> None:
         (value,) = self.nodes[index].operands
         (want,) = self.chosen[index].signature.operands
-        made_at = max(self.found[self.of_value[value]].first, 0)  # boxed right there
+        made_at = self.made_at.get(value, 0)  # boxed right there
         if self.nodes[index].times < self.posed.candidates.program.in_time.count:
             self.added.add(value)
             self._note(self.of_value[value], made_at, in_backward)
@@ -190,7 +192,7 @@ class _Finder:
                 num_bytes = self._bytes(value, want)
                 self.copies[copy] = self._new(key, num_bytes, time, seconds, [at])
                 self.found[self.copies[copy]].is_copy = True
-            self._note(at, time, in_backward)
+                self._note(at, time, in_backward)
             at = self.copies[copy]
         self._note(at, time, in_backward)
         return at

@@ -19,7 +19,7 @@ out to be needed (``_MOST_ROUNDS``).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -43,39 +43,55 @@ _VERY_MUCH = 1e3  # times all seconds, for exceeding the limit by all that is he
 
 @dataclass(frozen=True)
 class Keeping:
-    """What is made again, what that takes, and the most that is held, at which call.
+    """What is made again, what that takes, and what is held during every call.
 
-    ``peak_bytes`` is more than was asked for where nothing fits: then it is the least
-    that was found.
+    That is more than was asked for where nothing fits: then it is the least found.
     """
 
     again: frozenset[str]
     seconds: float
-    peak_bytes: int
-    moment: int
+    live: tuple[int, ...]
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that is held."""
+        return max(self.live)
+
+    @property
+    def moment(self) -> int:
+        """The first call at which most is held."""
+        return self.live.index(self.peak_bytes)
 
 
-class _Need(NamedTuple):
-    """The first and the last call of the backward that need a maker."""
+class _Needs(NamedTuple):
+    """The first call of the backward that needs a maker, the last that a holding."""
 
-    first: int
-    last: int
+    first: dict[int, int]
+    last: dict[int, int]
 
 
 class _Choice(NamedTuple):
-    """Which makers work again, and of which the backward needs what they make.
-
-    ``is_over`` where no choice holds so little.
-    """
+    """Which makers work again; ``is_over`` where no choice holds so little."""
 
     again: dict[int, bool]
-    needed: dict[int, bool]
     is_over: bool = False
 
 
 def choose_keeping(held: Holdings, limit: int, clock: Clock) -> Keeping:
     """Return the cheapest way found in time to hold no more than ``limit`` bytes."""
     return _Chooser(held, limit, clock).choose()
+
+
+def keep(held: Holdings, again: Collection[str]) -> Keeping:
+    """Return what making these things again comes to, as far as the backward needs it.
+
+    Copies of what is made again are made again with it.
+
+    Args:
+        held: what an assignment holds.
+        again: keys of calls and boxings of the forward.
+    """
+    return _Chooser(held, 0, Clock.of(0)).keep(again)
 
 
 class _Chooser:
@@ -85,8 +101,7 @@ class _Chooser:
         self.clock = clock
 
     def choose(self) -> Keeping:
-        nothing = dict.fromkeys(self.makers, False)
-        choice = _Choice(nothing, {m: self._is_used(m) for m in self.makers})
+        choice = _Choice(dict.fromkeys(self.makers, False))
         live = self._live(choice)
         best = self._keeping(choice, live)
         limits: dict[int, float] = {}
@@ -113,6 +128,15 @@ class _Chooser:
             best = min(best, found, key=lambda keeping: keeping.peak_bytes)
         return best
 
+    def keep(self, again: Collection[str]) -> Keeping:
+        chosen = {m: own[0].keys[0] in again for m, own in self.makers.items()}
+        for maker, own in self.makers.items():
+            if own[0].is_copy and any(chosen[s] for s in self._sources(maker)):
+                chosen[maker] = True
+        needed = self._needs(lambda _, user: chosen[user]).first
+        choice = _Choice({m: chosen[m] and m in needed for m in chosen})
+        return self._keeping(choice, self._live(choice))
+
     @cached_property
     def makers(self) -> dict[int, list[Holding]]:
         """What could be made again, by maker: of the forward, and not leaving."""
@@ -128,11 +152,20 @@ class _Chooser:
 
     @cached_property
     def users(self) -> dict[int, list[int]]:
-        """The makers that need what a maker makes to make their own again."""
+        """Per holding, the makers that need it to make their own again."""
+        found: dict[int, list[int]] = {}
+        for maker, own in self.makers.items():
+            for source in dict.fromkeys(own[0].sources):
+                found.setdefault(source, []).append(maker)
+        return found
+
+    @cached_property
+    def numbers(self) -> dict[int, list[int]]:
+        """The holdings of each maker, by their numbers."""
         found: dict[int, list[int]] = {maker: [] for maker in self.makers}
-        for maker in self.makers:
-            for source in self._sources(maker):
-                found[source].append(maker)
+        for number, one in enumerate(self.held.holdings):
+            if one.maker in found:
+                found[one.maker].append(number)
         return found
 
     def _sources(self, maker: int) -> list[int]:
@@ -143,46 +176,50 @@ class _Chooser:
     def _is_used(self, maker: int) -> bool:
         return any(one.backward for one in self.makers[maker])
 
-    def _needs(self, counts: Callable[[int, int], bool]) -> dict[int, _Need]:
-        """Return when the backward needs each maker.
+    def _needs(self, counts: Callable[[int, int], bool]) -> _Needs:
+        """Return when the backward needs what can be made again.
 
         That is where it uses it, or where a user of it is first needed, for the pairs
         (maker, user) that count.
         """
-        found: dict[int, _Need] = {}
-        for maker, own in reversed(self.makers.items()):
-            uses = [use for one in own for use in one.backward]
-            users = [user for user in self.users[maker] if counts(maker, user)]
-            uses += [found[user].first for user in users if user in found]
-            if uses:
-                found[maker] = _Need(min(uses), max(uses))
-        return found
+        first: dict[int, int] = {}
+        last: dict[int, int] = {}
+        for maker, numbers in reversed(self.numbers.items()):
+            for number in numbers:
+                uses = list(self.held.holdings[number].backward)
+                for user in self.users.get(number, ()):
+                    if user in first and counts(maker, user):
+                        uses.append(first[user])
+                if uses:
+                    last[number] = max(uses)
+                    first[maker] = min(first.get(maker, uses[0]), *uses)
+        return _Needs(first, last)
 
     def _keeping(self, choice: _Choice, live: Floats) -> Keeping:
         chosen = [self.makers[maker] for maker, again in choice.again.items() if again]
         keys = frozenset(key for own in chosen for one in own for key in one.keys)
         seconds = sum(own[0].seconds for own in chosen)
-        return Keeping(keys, seconds, int(live.max()), int(live.argmax()))
+        return Keeping(keys, seconds, tuple(live.astype(np.int64).tolist()))
 
-    def _live(self, choice: _Choice, needs: dict[int, _Need] | None = None) -> Floats:
+    def _live(self, choice: _Choice, needs: _Needs | None = None) -> Floats:
         """Return the bytes that are held during every call.
 
         What is needed when follows from the choice, unless it is given.
         """
-        again, needed = choice.again, choice.needed
+        again = choice.again
         change = np.zeros(self.held.num_calls + 2)
         if needs is None:
-            needs = self._needs(lambda _, user: again[user] and needed[user])
-        for one in self.held.holdings:
+            needs = self._needs(lambda _, user: again[user])
+        for number, one in enumerate(self.held.holdings):
             spans = [(one.first, max([one.forward, *one.backward]))]
             if one.maker in self.makers:
-                need = needs.get(one.maker)
                 spans = [(one.first, one.forward)]
-                if needed[one.maker] and need is not None:
-                    if again[one.maker]:
-                        spans.append((max(need.first, one.forward + 1), need.last))
-                    else:
-                        spans = [(one.first, max(one.forward, need.last))]
+                last = needs.last.get(number)
+                if last is not None and again[one.maker]:
+                    start = max(needs.first[one.maker], one.forward + 1)
+                    spans.append((start, max(last, start - 1)))
+                elif last is not None:
+                    spans = [(one.first, max(one.forward, last))]
             for first, end in spans:
                 change[max(first, 0)] += one.num_bytes
                 change[end + 1] -= one.num_bytes
@@ -190,16 +227,27 @@ class _Chooser:
         return self.held.state_bytes + np.cumsum(change[:-1])
 
     @cached_property
-    def _usual(self) -> dict[int, _Need]:
+    def _usual(self) -> _Needs:
         """First needs, if what the backward uses itself is needed for that first."""
         return self._needs(lambda maker, _: not self._is_used(maker))
+
+    @cached_property
+    def _used_last(self) -> dict[int, int]:
+        """The last need of each holding of a maker that the backward uses itself."""
+        return {
+            number: self._usual.last[number]
+            for maker, numbers in self.numbers.items()
+            if self._is_used(maker)
+            for number in numbers
+            if number in self._usual.last
+        }
 
     def _kept_at(self, moment: int) -> dict[int, int]:
         """Return the bytes that each maker holds at a moment because it is kept."""
         found: dict[int, int] = {}
-        for maker, need in self._usual.items():
+        for maker, first in self._usual.first.items():
             for one in self.makers[maker]:
-                if one.forward < moment < need.first:
+                if one.forward < moment < first:
                     found[maker] = found.get(maker, 0) + one.num_bytes
         return {maker: num_bytes for maker, num_bytes in found.items() if num_bytes}
 
@@ -230,11 +278,9 @@ class _Chooser:
             for source in self._sources(maker) if self.makers[maker][0].is_copy else ():
                 columns = [number[source], count + own, own]
                 highs.addRow(-inf, 1.0, 3, columns, [1.0, 1.0, -1.0])
-        everything = _Choice(
-            dict.fromkeys(number, True),
-            {maker: self._is_used(maker) for maker in number},
-        )
-        base = self._live(everything, self._usual)
+        everything = _Choice(dict.fromkeys(number, True))
+        first = {m: at for m, at in self._usual.first.items() if self._is_used(m)}
+        base = self._live(everything, _Needs(first, self._used_last))
         scale = float(max(base.max(), self.limit, 1))
         for moment, limit in limits.items():
             kept = self._kept_at(moment)
@@ -255,6 +301,5 @@ class _Chooser:
         solution = np.array(highs.getSolution().col_value)
         return _Choice(
             {maker: bool(solution[i] > 0.5) for maker, i in number.items()},
-            {maker: bool(solution[count + i] > 0.5) for maker, i in number.items()},
             bool(solution[over] > 1e-6),
         )

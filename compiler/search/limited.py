@@ -2,31 +2,41 @@
 
 For a few prices of memory, the cheapest placements are searched (memory_price.py); for
 each of these, what to make again so that they keep to the limit (keeping.py). The
-fastest of all that fit is taken. The price is raised until placements fit, then prices
-between the last that did not and the first that did are tried.
+price is raised until placements fit, then prices between the last that did not and the
+first that did are tried. Each price gives a lower bound, too. Then choices that cannot
+belong to anything faster go (worthwhile.py), and an integer program decides placements
+and what is made again together (joint.py).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import sqrt
+from math import inf, sqrt
 
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.holdings import Holdings, find_holdings
+from partita.compiler.search.joint import Joint, JointSearch
 from partita.compiler.search.keeping import Keeping, choose_keeping
 from partita.compiler.search.memory_price import MemoryPrice
-from partita.compiler.search.parts import Clock
+from partita.compiler.search.model import Bools
+from partita.compiler.search.parts import OPTIMAL_GAP, Clock
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import cost_of
-from partita.compiler.search.solver import Solution, solve
+from partita.compiler.search.solver import HIGHS, THREADS, Solution, solve
+from partita.compiler.search.worthwhile import everything, worthwhile
 
 _FIRST = 0.1  # of the seconds and bytes that the plan without a limit takes
 _STEP = 8.0
-_MOST_RAISES = 6
+_MOST_RAISES = 10
+_PRICES_IF_KEPT = (0.8, 6.4, 51.2, 409.6)  # tried where all others hold too much
 _MOST_MIDDLES = 3
 _KEEPING_S = 10.0
 _SHARE = 0.5  # of the time that is left, for one search of placements
+_PRICES_SHARE = 0.5  # of the time that is left, for prices between two others
+_JOINT_SHARE = 0.7  # of the time that is left, for the integer program
+_MOST_ENTRIES = 300_000  # pairs of choices that an integer program is written for
 
 
 @dataclass(frozen=True)
@@ -34,13 +44,34 @@ class Limited:
     """A choice per node, what is made again, and the seconds of both.
 
     ``fits`` by the search's own count of memory, ``keeping.peak_bytes``; where nothing
-    does, it is what holds the least.
+    does, it is what holds the least. By that count, nothing that fits takes less than
+    ``bound_s``, as far as equal blocks are alike.
     """
 
-    solution: Solution
+    choices: tuple[int, ...]
     keeping: Keeping
     seconds: float
     fits: bool
+    bound_s: float
+    solver: str = "bounds alone"
+
+    @property
+    def is_optimal(self) -> bool:
+        """Whether nothing that fits is noticeably faster."""
+        return self.fits and self.bound_s >= self.seconds * (1 - OPTIMAL_GAP)
+
+    def solution(self, bound_s: float) -> Solution:
+        """Return this as a solution of all that a limit allows, given its bound."""
+        bound_s = min(bound_s, self.seconds)
+        is_optimal = bound_s >= self.seconds * (1 - OPTIMAL_GAP)
+        return Solution(
+            choices=self.choices,
+            seconds=self.seconds,
+            status="optimal" if is_optimal else "not shown to be optimal",
+            gap=(self.seconds - bound_s) / self.seconds if self.seconds > 0 else 0.0,
+            bound_s=bound_s,
+            solver=self.solver,
+        )
 
 
 @dataclass
@@ -74,64 +105,142 @@ class LimitedSearch:
 
     def run(self, limit: int) -> Limited:
         """Return the fastest assignment found that holds at most ``limit`` bytes."""
-        best = self._keep(self.free, limit)
-        if best.fits and not best.keeping.again:
+        best = self._keep(self.free.choices, limit, self.free.bound_s)
+        if best.is_optimal:
             return best
         if not self.moments:
             self.moments.append(best.keeping.moment)
-        low, high, price = 0.0, 0.0, _FIRST
+        best, price = self._by_prices(limit, best)
+        # The integer program knows nothing of sums over microbatches.
+        is_whole = self.posed.candidates.program.in_time.count == 1
+        if best.is_optimal or not is_whole:
+            return best
+        return self._jointly(limit, best, price)
+
+    def _by_prices(self, limit: int, best: Limited) -> tuple[Limited, float]:
+        """Return the best that prices of memory lead to, and that of the best bound."""
+        low, high, price, dearest = 0.0, 0.0, _FIRST, 0.0
         for _ in range(_MOST_RAISES):
-            found = self._at(price, limit)
+            count = len(self.moments)
+            found = self._at(price, limit, self.clock)
+            dearest = price if found.bound_s > best.bound_s else dearest
             best = _better(best, found)
             if found.fits:
                 high = price
                 break
-            low, price = price, price * _STEP
-            if self._is_late():
+            if len(self.moments) == count:  # else once more, with the moment priced
+                low, price = price, price * _STEP
+            if self.clock.left_s <= 0:
                 break
+        for price_if_kept in () if high else _PRICES_IF_KEPT:
+            best = _better(best, self._at_if_kept(price_if_kept, limit))
+            if best.fits:
+                break
+        clock = Clock.of(_PRICES_SHARE * self.clock.left_s)
         for _ in range(_MOST_MIDDLES if high else 0):
-            if self._is_late():
+            if clock.left_s <= 0 or best.is_optimal:
                 break
             middle = sqrt(max(low, high / _STEP**2) * high)
-            found = self._at(middle, limit)
+            found = self._at(middle, limit, clock)
+            dearest = middle if found.bound_s > best.bound_s else dearest
             best = _better(best, found)
             low, high = (low, middle) if found.fits else (middle, high)
-        return best
+        return best, dearest
 
-    def _is_late(self) -> bool:
-        return self.clock.left_s <= 0
+    def _jointly(self, limit: int, best: Limited, price: float) -> Limited:
+        """Search placements and what is made again together, by an integer program."""
+        bound, allowed = best.bound_s, everything(self.fold)
+        known: Joint | None = None
+        if best.fits:
+            known = Joint(best.choices, best.keeping, best.seconds)
+            fold = self._priced(price)
+            paid_s = price * self._unit * limit
+            worth, least = worthwhile(fold, best.seconds, paid_s, self.clock)
+            bound = max(bound, least)
+            allowed = _with(worth, self.fold, best.choices)
+        if self.clock.left_s <= 0 or _num_entries(self.fold, allowed) > _MOST_ENTRIES:
+            return replace(best, bound_s=bound)
+        search = JointSearch(
+            self.posed, self.fold, self.optimizer, limit, allowed, THREADS
+        )
+        clock = Clock.of(_JOINT_SHARE * self.clock.left_s)
+        found = search.run(self.moments, known, clock)
+        bound = max(bound, found.bound_s)
+        if found.found is None:
+            return replace(best, bound_s=bound, solver=HIGHS)
+        bound = min(bound, found.found.seconds)
+        return Limited(*found.found, fits=True, bound_s=bound, solver=HIGHS)
 
-    def _at(self, price: float, limit: int) -> Limited:
+    @cached_property
+    def _unit(self) -> float:
+        """Seconds per byte, if bytes cost as much as all time."""
+        return self.free.seconds / max(self._held_by(self.free.choices).most, 1)
+
+    def _priced(self, price: float) -> Fold:
+        """Return the problem with memory at a price, in units."""
+        priced = MemoryPrice(self.posed, self.optimizer, self.moments)
+        return Fold(priced.problem(price * self._unit), self.fold.class_of)
+
+    def _at(self, price: float, limit: int, clock: Clock) -> Limited:
         """Search with memory at a price, relative to the free assignment's time."""
         known = price, tuple(self.moments)
         if known not in self._solved:
-            priced = MemoryPrice(self.posed, self.optimizer, self.moments)
-            unit = self.free.seconds / max(self._held_by(self.free).most, 1)
-            fold = Fold(priced.problem(price * unit), self.fold.class_of)
-            time_s = _SHARE * max(self.clock.left_s, 1.0)
+            fold = self._priced(price)
+            time_s = _SHARE * max(clock.left_s, 1.0)
             self._solved[known] = solve(fold.problem, time_s, fold=fold)
-        found = self._keep(self._solved[known], limit)
+        solved = self._solved[known]
+        bound = solved.bound_s - price * self._unit * limit
+        found = self._keep(solved.choices, limit, bound)
         if not found.fits and found.keeping.moment not in self.moments:
             self.moments.append(found.keeping.moment)
         return found
 
-    def _held_by(self, solution: Solution) -> Holdings:
-        choices = solution.choices
+    def _at_if_kept(self, price: float, limit: int) -> Limited:
+        """Search with memory at a price as if nothing could be made again."""
+        priced = MemoryPrice(self.posed, self.optimizer, self.moments)
+        fold = Fold(priced.kept_problem(price * self._unit), self.fold.class_of)
+        solved = solve(fold.problem, _SHARE * max(self.clock.left_s, 1.0), fold=fold)
+        return self._keep(solved.choices, limit, -inf)
+
+    def _held_by(self, choices: tuple[int, ...]) -> Holdings:
         if choices not in self._held:
             self._held[choices] = find_holdings(self.posed, choices, self.optimizer)
         return self._held[choices]
 
-    def _keep(self, solution: Solution, limit: int) -> Limited:
+    def _keep(self, choices: tuple[int, ...], limit: int, bound_s: float) -> Limited:
         """Choose what to make again of an assignment."""
         clock = Clock.of(min(_KEEPING_S, max(self.clock.left_s, 1.0)))
-        keeping = choose_keeping(self._held_by(solution), limit, clock)
-        seconds = cost_of(self.posed.problem, solution.choices) + keeping.seconds
-        return Limited(solution, keeping, seconds, keeping.peak_bytes <= limit)
+        keeping = choose_keeping(self._held_by(choices), limit, clock)
+        seconds = cost_of(self.posed.problem, choices) + keeping.seconds
+        return Limited(choices, keeping, seconds, keeping.peak_bytes <= limit, bound_s)
 
 
 def _better(one: Limited, other: Limited) -> Limited:
+    """Return the faster of what fits, else what holds less, with the better bound."""
     if one.fits and other.fits:
-        return one if one.seconds <= other.seconds else other
-    if one.fits or other.fits:
-        return one if one.fits else other
-    return one if one.keeping.peak_bytes <= other.keeping.peak_bytes else other
+        best = one if one.seconds <= other.seconds else other
+    elif one.fits or other.fits:
+        best = one if one.fits else other
+    else:
+        best = min(one, other, key=lambda found: found.keeping.peak_bytes)
+    return replace(best, bound_s=max(one.bound_s, other.bound_s))
+
+
+def _with(
+    worth: Sequence[Bools], fold: Fold, choices: Sequence[int]
+) -> tuple[Bools, ...]:
+    """Return the choices that are worthwhile, and those that are known."""
+    for own, members in zip(worth, fold.members, strict=True):
+        own[choices[members[0]]] = True
+    return tuple(worth)
+
+
+def _num_entries(fold: Fold, allowed: Sequence[Bools]) -> int:
+    """Return how many pairs of choices neighbours have, at most."""
+    sizes = [int(own.sum()) for own in allowed]
+    nodes = fold.problem.nodes
+    return sum(
+        sizes[number] * sizes[fold.class_of[source]]
+        for number, members in enumerate(fold.members)
+        for source, _ in nodes[members[0]].operands
+    )

@@ -3,36 +3,43 @@
 With a price on the bytes held at the moments where memory is short, the cheapest
 assignment is the fastest of those that hold no more than it does (Everett, "Generalized
 Lagrange Multiplier Method for Solving Problems of Optimum Allocation of Resources",
-Operations Research 11(3), 1963), as far as these prices go: a tensor that forward makes
-and backward uses costs what it takes to hold it or to make it again, whichever is less,
-as if its operands were there. What is made again in truth, keeping.py finds.
+Operations Research 11(3), 1963), as far as these prices go; what is made again in
+truth, keeping.py finds.
+
+The prices are never more than what is held, so that with any price p
+
+    least priced cost - p * limit  <=  seconds of whatever keeps to the limit
+
+(weak duality). A tensor is charged for the moments at which it, or a copy in its place,
+must be there or be made again: where some use of it, or of a view of it, comes later.
+Making it again costs its own seconds at least. A use that boxes it to less lets go of
+it: the copy is charged alone (``HeldPrices``).
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from torch import fx
 
-from partita.compiler.cost.lifetimes import Lifetime, held_bytes, lifetimes
+from partita.compiler.capture.torch_private import may_share_memory
+from partita.compiler.cost.lifetimes import held_bytes
 from partita.compiler.cost.optimizer_memory import moments_of
-from partita.compiler.ir.program import (
-    InputKind,
-    OutputKind,
-    Phase,
-    Value,
-    info,
-    value_of,
-)
+from partita.compiler.ir.program import InputKind, OutputKind, Phase, info
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import (
     Choice,
-    CopyPrices,
+    HeldPrices,
     Problem,
     SearchNode,
     made_placement,
 )
+
+Tensor = tuple[int, int]  # a node and which of its results
+Use = tuple[int, int]  # a node and which of its operands
 
 
 @dataclass(frozen=True)
@@ -50,69 +57,177 @@ class MemoryPrice:
     moments: Sequence[int]
 
     def problem(self, seconds_per_byte: float) -> Problem:
-        """Return the problem with every byte held at all the moments at this price."""
-        held = self._lifetimes()
-        rates = {
-            value: seconds_per_byte * self._part_of_moments(lifetime)
-            for value, lifetime in held.items()
-        }
+        """Return the problem with every byte held at all the moments at this price.
+
+        What could be made again costs no more than that.
+        """
+        return self._priced(seconds_per_byte, may_make_again=True)
+
+    def kept_problem(self, seconds_per_byte: float) -> Problem:
+        """Return the same as if nothing could be made again.
+
+        It bounds nothing, but leads to placements that hold less by themselves.
+        """
+        return self._priced(seconds_per_byte, may_make_again=False)
+
+    def _priced(self, seconds_per_byte: float, may_make_again: bool) -> Problem:
+        if not seconds_per_byte:
+            return self.posed.problem
+        part = seconds_per_byte / len(self.moments)
+        held: dict[Tensor, float] = defaultdict(float)
+        uses: dict[Use, float] = defaultdict(float)
+        for value in self._roots():
+            for moment in self.moments:
+                path = self._path(value, moment)
+                if path is not None and self._made_at(value) <= moment:
+                    held[value] += part
+                    for use in path:
+                        uses[use] += part
+        for value in self._added_up:
+            held[value] += seconds_per_byte
+        nodes = self._nodes(held, seconds_per_byte, may_make_again)
+        copies = {value: part * self._num_between(value) for value in self._users}
+        prices = HeldPrices(
+            {value: rate for value, rate in copies.items() if rate},
+            {value: self._charged_for(value, held) for value in self._users},
+            uses,
+            tuple(self._in_backward(index) for index in range(len(nodes))),
+        )
+        return replace(self.posed.problem, nodes=nodes, held=prices)
+
+    # --- who uses what, and when
+
+    @cached_property
+    def _added_up(self) -> frozenset[Tensor]:
+        """The tensors of which microbatches make a sum, which is held all the time."""
+        nodes = self.posed.problem.nodes
+        count = self.posed.candidates.program.in_time.count
+        return frozenset(
+            value for node in nodes if node.times < count for value in node.operands
+        )
+
+    @cached_property
+    def _calls(self) -> dict[int, int]:
+        """When each node that is a call runs."""
+        found: dict[int, int] = {}
+        for index, item in enumerate(self.posed.items):
+            if isinstance(item, fx.Node) and item.op == "call_function":
+                found[index] = len(found)
+        return found
+
+    @cached_property
+    def _users(self) -> dict[Tensor, list[Use]]:
+        """Who uses a tensor while it is there: not who takes the sum of it."""
+        count = self.posed.candidates.program.in_time.count
+        found: dict[Tensor, list[Use]] = {}
+        for index, node in enumerate(self.posed.problem.nodes):
+            for position, value in enumerate(node.operands):
+                if node.times == count:
+                    found.setdefault(value, []).append((index, position))
+        return found
+
+    def _in_backward(self, index: int) -> bool:
+        item = self.posed.items[index]
+        if isinstance(item, fx.Node):
+            return info(item).phase is not Phase.FORWARD
+        return item.kind is OutputKind.GRADIENT
+
+    def _is_view(self, index: int) -> bool:
+        item = self.posed.items[index]
+        has_source = bool(self.posed.problem.nodes[index].operands)
+        return (
+            isinstance(item, fx.Node) and has_source and may_share_memory(item.target)
+        )
+
+    def _made_at(self, value: Tensor) -> int:
+        return self._calls.get(value[0], -1)
+
+    def _values(self, index: int) -> list[Tensor]:
+        types = self.posed.problem.nodes[index].result_types
+        return [(index, at) for at, type_ in enumerate(types) if type_ is not None]
+
+    def _roots(self) -> list[Tensor]:
+        """Return the tensors that calls make and that are no views."""
+        made = (index for index in self._calls if not self._is_view(index))
+        return [value for index in made for value in self._values(index)]
+
+    def _path(self, value: Tensor, moment: int) -> list[Use] | None:
+        """Return uses on the way to one at a moment or later that may box to less.
+
+        ``None`` where nothing uses the tensor that late, nor a view of it.
+        """
+        if self._made_at(value) == moment:
+            return []
+        users = self._users.get(value, [])
+        late = [u for u in users if self._calls.get(u[0], moment) >= moment]
+        if late:
+            # Who alone may box it does so then, and needs it until then.
+            is_first = len(late) == len(users) and late[0][0] in self._calls
+            return [] if is_first else [late[0]]
+        for use in users:
+            if use[1] == 0 and self._is_view(use[0]):
+                for seen in self._values(use[0]):
+                    path = self._path(seen, moment)
+                    if path is not None:
+                        return [use, *path]
+        return None
+
+    def _num_between(self, value: Tensor) -> int:
+        """Return at how many moments all of forward is done with it, not backward."""
+        users = [index for index, _ in self._users[value] if index in self._calls]
+        times = {False: list[int](), True: list[int]()}
+        for index in users:
+            times[self._in_backward(index)].append(self._calls[index])
+        if not times[False] or not times[True]:
+            return 0
+        return sum(max(times[False]) <= m <= min(times[True]) for m in self.moments)
+
+    def _charged_for(self, value: Tensor, held: dict[Tensor, float]) -> float:
+        """Return what a tensor is charged for, in parts of its own size."""
+        sizes = [self._num_bytes(value)]
+        while self._is_view(value[0]):
+            value = self.posed.problem.nodes[value[0]].operands[0]
+            sizes.append(self._num_bytes(value))
+        return max(sizes) / max(sizes[0], 1) if held.get(value) else 0.0
+
+    def _num_bytes(self, value: Tensor) -> int:
+        type_ = self.posed.problem.nodes[value[0]].result_types[value[1]]
+        assert type_ is not None
+        return type_.num_bytes
+
+    # --- what choices are charged
+
+    def _nodes(
+        self, held: dict[Tensor, float], rate: float, may_make_again: bool
+    ) -> tuple[SearchNode, ...]:
         known: dict[object, tuple[Choice, ...]] = {}
         nodes: list[SearchNode] = []
-        copies: dict[tuple[int, int], float] = {}
-        in_backward: list[bool] = []
-        trained = self.posed.candidates.program.trained
         roles = dict(self.posed.candidates.program.placeholders())
+        trained = self.posed.candidates.program.trained
         for index, item in enumerate(self.posed.items):
             node = self.posed.problem.nodes[index]
-            if not isinstance(item, fx.Node):
-                in_backward.append(item.kind is OutputKind.GRADIENT)
-                nodes.append(node)
-                continue
-            in_backward.append(info(item).phase is not Phase.FORWARD)
-            own: list[float] = []
-            for result, type_ in enumerate(node.result_types):
-                value = Value(item, result)
-                is_own = type_ is not None and held[value].owner == value
-                own.append(rates[value] if is_own else 0.0)
-                if type_ is not None and rates[value]:
-                    copies[index, result] = rates[value]
-            role = roles.get(item)
+            role = roles.get(item) if isinstance(item, fx.Node) else None
             if role is not None:
                 is_trained = role.kind is InputKind.PARAMETER and role.name in trained
                 pin = self.posed.pins.get(role.name) if is_trained else None
-                key = id(node.choices), is_trained, pin
+                key = id(node.choices), node.result_types, is_trained, pin
                 if key not in known:
                     name = role.name if is_trained else None
-                    known[key] = self._stored(node, name, seconds_per_byte)
-                nodes.append(replace(node, choices=known[key]))
-                continue
-            again = info(item).phase is Phase.FORWARD
-            key = id(node.choices), tuple(own), again
-            if key not in known:
-                known[key] = self._charged(node, own, again)
+                    known[key] = self._stored(node, name, rate)
+            else:
+                values = [(index, at) for at in range(len(node.result_types))]
+                own = tuple(held.get(value, 0.0) for value in values)
+                again = may_make_again and not self._in_backward(index)
+                key = id(node.choices), node.result_types, own, again
+                if key not in known:
+                    known[key] = self._charged(node, own, again)
             nodes.append(replace(node, choices=known[key]))
-        return replace(
-            self.posed.problem,
-            nodes=tuple(nodes),
-            copies=CopyPrices(copies, tuple(in_backward)),
-        )
-
-    def _lifetimes(self) -> dict[Value, Lifetime]:
-        """Return when tensors are held; what adds up over microbatches always is."""
-        program = self.posed.candidates.program
-        held = lifetimes(program)
-        for node, role in program.results() if program.in_time.count > 1 else ():
-            if role.kind.adds_up:
-                value = value_of(node)
-                held[value] = Lifetime(-1, held[value].last, value)
-        return held
+        return tuple(nodes)
 
     def _stored(
         self, node: SearchNode, trained: str | None, rate: float
     ) -> tuple[Choice, ...]:
         """Charge what enters, with what is held of it if it is trained."""
-        if not rate:
-            return node.choices
         mesh = self.posed.problem.mesh
         (type_,) = node.result_types
         assert type_ is not None
@@ -122,7 +237,7 @@ class MemoryPrice:
             num_bytes = held_bytes(type_, stored, mesh)
             if trained is not None:
                 held = self.posed.held(trained, stored).optimizer
-                tensors = 1 + moments_of(self.optimizer) + (held != stored)
+                tensors = moments_of(self.optimizer) + (held != stored)
                 num_bytes += tensors * held_bytes(type_, held, mesh)
             found.append(replace(choice, seconds=choice.seconds + rate * num_bytes))
         return tuple(found)
@@ -146,7 +261,3 @@ class MemoryPrice:
                 extra = min(extra, choice.seconds - choice.broken_s)
             found.append(replace(choice, seconds=choice.seconds + extra))
         return tuple(found)
-
-    def _part_of_moments(self, lifetime: Lifetime) -> float:
-        spanned = sum(lifetime.first <= m < lifetime.last for m in self.moments)
-        return spanned / len(self.moments)

@@ -71,18 +71,25 @@ class Tie:
 
 
 @dataclass(frozen=True, slots=True)
-class CopyPrices:
-    """What it costs to hold boxed copies from the forward to the backward.
+class HeldPrices:
+    """What it costs to hold tensors, as far as one node's choice does not say it.
 
-    A copy that both halves of the step want is held between them, at ``rates`` seconds
-    per byte, or boxed twice, where that is cheaper.
+    A copy that both halves of the step want is held between them, or boxed twice: it
+    costs the less of the two, beyond what its source is charged already. A use that
+    boxes a tensor to a smaller copy may let go of the tensor: it is given back what the
+    copy takes less.
 
     Attributes:
-        rates: by tensor (node, result); what is not in it is held for nothing.
+        copies: seconds per byte of copies held between the halves, by tensor.
+        sources: how much memory, in parts of its own size, a tensor is charged for:
+            more than 1 for a view of something larger, 0 for what enters.
+        uses: seconds per byte of what a use, a node and its operand, may let go of.
         in_backward: per node, whether it runs in the backward.
     """
 
-    rates: Mapping[tuple[int, int], float]
+    copies: Mapping[tuple[int, int], float]
+    sources: Mapping[tuple[int, int], float]
+    uses: Mapping[tuple[int, int], float]
     in_backward: tuple[bool, ...]
 
 
@@ -91,15 +98,15 @@ class Problem:
     """Nodes with their choices, the ties between them, and the price of a boxing.
 
     ``box_seconds(type, made, wanted)`` is asked for differing placements only;
-    infinity means that there is no such boxing. ``copies`` prices memory as well; the
-    cost of an assignment (``cost_of``) is time alone.
+    infinity means that there is no such boxing. ``held`` prices memory as well, which
+    ``cost_of`` leaves out.
     """
 
     nodes: tuple[SearchNode, ...]
     ties: tuple[Tie, ...]
     mesh: Mesh
     box_seconds: Callable[[TensorType, Placement, Placement], float]
-    copies: CopyPrices | None = None
+    held: HeldPrices | None = None
 
     def __post_init__(self) -> None:
         checked: set[tuple[int, int, int]] = set()  # equal nodes share their choices

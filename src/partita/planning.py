@@ -44,7 +44,7 @@ ALIKE = "equal blocks alike"
 """Says in a plan that it is compared with those alone whose equal blocks are alike."""
 
 WITHIN = "within the memory limit"
-"""Says in a plan that it is the fastest found, not of all, that the limit allows."""
+"""Says in a plan that it is the fastest found among those that the limit allows."""
 
 _MOST_FITTINGS = 6
 _LEAST_S = 0.1  # for one mesh, once the time is over
@@ -168,6 +168,7 @@ class _Search:
     limited: LimitedSearch | None = None
     again: frozenset[str] = frozenset()
     fits: bool = True
+    bound_s: float | None = None
     started: float = field(default_factory=time.perf_counter)
 
     @collection_paused()
@@ -184,7 +185,7 @@ class _Search:
             if plan.predicted.bytes <= limit:
                 return plan
             least = min(least, plan.predicted.bytes)
-            if not self.fits or self.clock.left_s <= 0:
+            if not self.fits:
                 break
             # The search counts a little less than the plan does.
             allowed -= max(plan.predicted.bytes - limit, limit // 100)
@@ -211,7 +212,7 @@ class _Search:
         posed, choices = planner.choose(choose)
         last = solved[-1]
         asked = planner.options.recompute
-        is_compared = not ({"axis by axis", WITHIN} & set(self.ways) or asked)
+        is_compared = not ("axis by axis" in self.ways or asked)
         status = f"{last.status}, {ALIKE}" if ALIKE in self.ways else last.status
         result = SearchResult(
             ", ".join([last.solver, *self.ways]),
@@ -240,11 +241,13 @@ class _Search:
             self.limited = LimitedSearch(posed, free, optimizer, self.clock)
         found = self.limited.run(allowed)
         self.again, self.fits = found.keeping.again, found.fits
-        if found.solution is not self.limited.free or found.keeping.again:
+        if found.choices != self.limited.free.choices or found.keeping.again:
             self.ways.append(WITHIN)
         if self.limited.fold.has_classes and ALIKE not in self.ways:
             self.ways.append(ALIKE)
-        return found.solution
+        if self.bound_s is None:  # of the limit itself; less is allowed from now on
+            self.bound_s = found.bound_s
+        return found.solution(self.bound_s)
 
 
 def plan(

@@ -29,9 +29,11 @@ class Layers(nn.Module):
         return x.square().mean()
 
 
-def limited(posed: Posed, optimizer: str = "adamw") -> LimitedSearch:
+def limited(
+    posed: Posed, optimizer: str = "adamw", seconds: float = 60
+) -> LimitedSearch:
     free = solve(posed.problem, 60)
-    return LimitedSearch(posed, free, optimizer, Clock.of(60))
+    return LimitedSearch(posed, free, optimizer, Clock.of(seconds))
 
 
 def posed_layers(mesh: Mesh) -> Posed:
@@ -55,10 +57,10 @@ def test_what_is_held_counts_every_tensor_once() -> None:
 @pytest.mark.parametrize("mesh", [Mesh(tp=2), Mesh(dp=2, tp=2)], ids=str)
 def test_less_room_costs_time_and_is_kept_to(mesh: Mesh) -> None:
     posed = posed_layers(mesh)
-    search = limited(posed, "adamw")
+    search = limited(posed, "adamw", 20)
     free = search.run(1 << 40)
     assert not free.keeping.again
-    assert free.solution is search.free
+    assert free.choices == search.free.choices
     slowest, top = free.seconds, free.keeping.peak_bytes
     for part in (0.8, 0.65, 0.55):
         found = search.run(int(part * top))
@@ -66,12 +68,24 @@ def test_less_room_costs_time_and_is_kept_to(mesh: Mesh) -> None:
         assert found.keeping.peak_bytes <= part * top
         assert found.seconds >= slowest * (1 - 1e-9)
         slowest = found.seconds
-        exact = cost_of(posed.problem, found.solution.choices)
+        assert free.seconds * (1 - 1e-9) <= found.bound_s <= found.seconds
+        exact = cost_of(posed.problem, found.choices)
         assert found.seconds == pytest.approx(exact + found.keeping.seconds)
 
 
+def test_a_little_less_room_is_searched_to_the_end() -> None:
+    search = limited(posed_layers(Mesh(tp=2)))
+    peak = search.run(1 << 40).keeping.peak_bytes
+    found = search.run(int(0.8 * peak))
+    assert found.is_optimal
+    assert found.solver.startswith("HiGHS")
+    assert found.solution(found.bound_s).status == "optimal"
+    half = found.solution(found.seconds / 2)
+    assert (half.status, half.gap) == ("not shown to be optimal", 0.5)
+
+
 def test_where_nothing_fits_it_says_so() -> None:
-    search = limited(posed_layers(Mesh(tp=2)), "adamw")
+    search = limited(posed_layers(Mesh(tp=2)), "adamw", 10)
     found = search.run(100)
     assert not found.fits
     assert found.keeping.peak_bytes > 100

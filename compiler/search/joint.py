@@ -1,0 +1,204 @@
+"""The fastest assignment within a memory limit, as one integer program.
+
+The program of placements (``placement_program.py``) and of what is made again
+(``memory_rows.py``) gets a row per moment at which memory turns out to be short: what
+HiGHS finds for the rows so far is counted (``holdings.py``, ``keeping.py``), and where
+it holds more than the limit, that moment's row is added. Before the last, every optimum
+is a lower bound: a row more can only cost. What fits and is optimal is the best of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import NamedTuple
+
+import highspy
+import numpy as np
+
+from partita.compiler.plan.document import boxing_key
+from partita.compiler.search.fold import Fold
+from partita.compiler.search.highs import make_highs
+from partita.compiler.search.holdings import find_holdings
+from partita.compiler.search.keeping import Keeping, choose_keeping, keep
+from partita.compiler.search.linear import value_of
+from partita.compiler.search.memory_rows import MemoryRows
+from partita.compiler.search.model import Bools
+from partita.compiler.search.parts import OPTIMAL_GAP, Clock
+from partita.compiler.search.placement_program import PlacementProgram
+from partita.compiler.search.pose import Posed
+from partita.compiler.search.problem import cost_of
+from partita.compiler.search.timed_uses import Maker
+
+_OBJECTIVE = 1e4  # what a known cost is scaled to: HiGHS has absolute tolerances
+_GAP = 1e-7
+_SAME = 1e-9
+_MOST_MOMENTS = 3  # whose rows are added at once
+_MOST_LIKELY = 4  # peaks of what is known, whose rows are there from the start
+
+
+class Joint(NamedTuple):
+    """An assignment with what it makes again, and the seconds of both."""
+
+    choices: tuple[int, ...]
+    keeping: Keeping
+    seconds: float
+
+
+class JointOutcome(NamedTuple):
+    """What was found that fits, if anything, and a lower bound on all that does.
+
+    ``bound_s`` is infinite where nothing fits, or nothing that costs less than what
+    was known.
+    """
+
+    found: Joint | None
+    bound_s: float
+
+
+@dataclass
+class JointSearch:
+    """The search of one problem under one limit.
+
+    Attributes:
+        posed: the problem.
+        fold: which nodes choose alike.
+        optimizer: what holds moments of every parameter.
+        limit: the bytes that a rank may hold.
+        allowed: which choices each class may take.
+        threads: for HiGHS.
+    """
+
+    posed: Posed
+    fold: Fold
+    optimizer: str
+    limit: int
+    allowed: Sequence[Bools]
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        self.placed = PlacementProgram(self.fold, self.allowed)
+        self.rows = MemoryRows(self.posed, self.placed, self.optimizer)
+        self.program = self.placed.program
+
+    def run(
+        self, moments: Collection[int], known: Joint | None, clock: Clock
+    ) -> JointOutcome:
+        """Search until the best is found or the time is over.
+
+        Args:
+            moments: whose rows to begin with.
+            known: what fits already; only what costs less is searched for.
+            clock: when to end.
+        """
+        best, bound = known, -inf
+        there: set[int] = set()
+        likely = _peaks(known.keeping.live, 0)[:_MOST_LIKELY] if known else []
+        for moment in sorted({*moments, *likely}):
+            self._add(moment, there)
+        while clock.left_s > 0:
+            solved = self._solve(best, clock)
+            bound = max(bound, solved.bound_s)
+            if solved.found is None:
+                break
+            found = solved.found
+            fitting = self._fit(found, clock)
+            if fitting.keeping.peak_bytes <= self.limit:
+                best = min((best or fitting, fitting), key=lambda one: one.seconds)
+            if best and bound >= best.seconds * (1 - OPTIMAL_GAP):
+                break
+            over = _peaks(found.keeping.live, self.limit)
+            new = [moment for moment in over if moment not in there]
+            if not new:  # of rounding, or not searched to the end
+                break
+            for moment in new[:_MOST_MOMENTS]:
+                self._add(moment, there)
+        return JointOutcome(best, min(bound, best.seconds if best else inf))
+
+    def _add(self, moment: int, there: set[int]) -> None:
+        there.add(moment)
+        held = self.rows.held_at(moment) * (1.0 / self.limit)
+        self.program.require(held, most=1.0)
+
+    def _solve(self, known: Joint | None, clock: Clock) -> JointOutcome:
+        usual = known.seconds if known else sum(self.program.costs)
+        scale = _OBJECTIVE / max(usual, 1e-30)
+        highs = make_highs(clock.left_s, self.threads, _GAP)
+        highs.setOptionValue("mip_abs_gap", _GAP * _OBJECTIVE)
+        highs.passModel(self.program.to_highs(scale))
+        if known is not None:
+            self._start(highs, known)
+        status = highs.run()
+        assert status != highspy.HighsStatus.kError, "HiGHS refused the program"
+        if highs.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
+            return JointOutcome(None, inf)
+        info = highs.getInfo()
+        bound = info.mip_dual_bound / scale
+        if (
+            info.primal_solution_status
+            != highspy.SolutionStatus.kSolutionStatusFeasible
+        ):
+            return JointOutcome(None, bound)
+        values = np.array(highs.getSolution().col_value)
+        return JointOutcome(self._read(values.tolist()), bound)
+
+    def _read(self, values: Sequence[float]) -> Joint:
+        choices = self.placed.choices(values)
+        again = {
+            self._key(maker)
+            for maker, column in self.rows.again.items()
+            if value_of(column, values) > 0.5
+        }
+        return self.count(choices, again)
+
+    def count(self, choices: Sequence[int], again: Collection[str]) -> Joint:
+        """Return an assignment with what it makes again, counted."""
+        held = find_holdings(self.posed, choices, self.optimizer)
+        keeping = keep(held, again)
+        seconds = cost_of(self.posed.problem, choices) + keeping.seconds
+        return Joint(tuple(choices), keeping, seconds)
+
+    def _fit(self, found: Joint, clock: Clock) -> Joint:
+        """Let an assignment that holds too much make more again."""
+        if found.keeping.peak_bytes <= self.limit:
+            return found
+        held = find_holdings(self.posed, found.choices, self.optimizer)
+        keeping = choose_keeping(held, self.limit, Clock.of(max(clock.left_s, 1.0)))
+        seconds = found.seconds - found.keeping.seconds + keeping.seconds
+        return Joint(found.choices, keeping, seconds)
+
+    def _key(self, maker: Maker) -> str:
+        nodes = self.posed.problem.nodes
+        if isinstance(maker, int):
+            return nodes[maker].key
+        index, result, want = maker
+        return boxing_key(nodes[index].key, result, want)
+
+    def _start(self, highs: highspy.Highs, known: Joint) -> None:
+        """Give HiGHS the known choices; it works out the other columns."""
+        columns: list[int] = []
+        values: list[float] = []
+        first = [members[0] for members in self.fold.members]
+        for own, node in zip(self.placed.x, first, strict=True):
+            for at, _, taken in own:
+                columns += taken.terms
+                values.append(float(at == known.choices[node]))
+        for maker, again in self.rows.again.items():
+            columns += again.terms
+            values.append(float(self._key(maker) in known.keeping.again))
+        highs.setSolution(len(columns), np.array(columns, np.int32), np.array(values))
+
+
+def _peaks(live: Sequence[int], limit: int) -> list[int]:
+    """Return the moments of more than a limit that are worst around them, first most.
+
+    >>> _peaks((3, 5, 4, 9, 9, 1), 4)
+    [3, 4, 1]
+    """
+    over = [
+        at
+        for at, held in enumerate(live)
+        if held > limit and held >= max(live[max(at - 1, 0) : at + 2])
+    ]
+    return sorted(over, key=lambda at: -live[at])

@@ -1,0 +1,240 @@
+"""Until when tensors are used and needed, and what was made again, in a program.
+
+Every answer is an expression that is 1 where it is so. Uses and needs go through views
+to the memory that these share, and through a boxing to its source where the boxing is
+made. What is made again needs its operands when that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.search.linear import NO, YES, Linear, total
+from partita.compiler.search.placement_program import Pair, Tensor, Use
+from partita.compiler.search.timed_uses import Copy, Maker, TimedUses
+
+
+class Marks(NamedTuple):
+    """What is so of tensors, as they are made, and of copies."""
+
+    of_tensor: dict[Tensor, Linear]
+    of_copy: dict[Copy, Linear]
+
+
+class MemoryNeeds:
+    """Answers for any moment, given what may be made again.
+
+    Args:
+        timed: who uses what.
+        again: whether each maker works again; those that it lacks do not.
+    """
+
+    def __init__(self, timed: TimedUses, again: dict[Maker, Linear]) -> None:
+        self.timed = timed
+        self.program = timed.program
+        self.again = again
+        self._known: dict[int, dict[Maker, Linear]] = {}
+
+    def _created(self, value: Tensor, want: Placement, by: int | None) -> Linear:
+        """Return whether a copy was made by a moment; ``None``: in the forward."""
+        parts: list[Linear] = []
+        users = [
+            (use[0], pair.boxed.get(want, NO)) for use, pair in self.timed.uses(value)
+        ]
+        called = total(boxed for node, boxed in users if node in self.timed.calls)
+        for node, boxed in users:
+            call = self.timed.calls.get(node)
+            if call is None:  # it is boxed right there if nobody else wants it so
+                if by is not None and max(self.timed.time(value), 0) <= by:
+                    parts.append(boxed - called if called.terms else boxed)
+            elif call.is_forward if by is None else call.time <= by:
+                parts.append(boxed)
+        return self.program.either(parts)
+
+    def uses_at(self, moment: int) -> Marks:
+        """Return what the forward uses during this call or later."""
+        program, marks = self.program, Marks({}, {})
+        for index in reversed(range(len(self.timed.nodes))):
+            for value in self.timed.values(index):
+                users = self.timed.uses(value)
+                parts: list[Linear] = []
+                for place, (use, pair) in enumerate(users):
+                    call = self.timed.calls.get(use[0])
+                    if call is None or not call.is_forward:
+                        continue
+                    if call.time >= moment:
+                        parts += self._source_used(users[:place], pair)
+                    elif self.timed.is_view(use):
+                        for seen in self.timed.values(use[0]):
+                            used = marks.of_tensor[seen]
+                            parts.append(program.both(used, pair.as_made))
+                marks.of_tensor[value] = program.either(parts)
+                for want in self.timed.wants(value):
+                    created = self._created(value, want, moment)
+                    if not created.is_no:
+                        used = self._copy_used(value, want, moment, created, marks)
+                        marks.of_copy[*value, want] = used
+        return marks
+
+    def _source_used(
+        self, before: list[tuple[Use, Pair]], pair: Pair
+    ) -> Iterable[Linear]:
+        """Yield how a use needs a tensor itself: as made, or to be boxed there."""
+        fresh = [pair.as_made]
+        for want, boxed in pair.boxed.items():
+            known = [
+                other.boxed[want]
+                for (node, _), other in before
+                if node in self.timed.calls and want in other.boxed
+            ]
+            if known:
+                yield boxed - total(known)
+            else:
+                fresh.append(boxed)
+        yield YES if len(fresh) > len(pair.boxed) else total(fresh)
+
+    def _copy_used(
+        self,
+        value: Tensor,
+        want: Placement,
+        moment: int,
+        created: Linear,
+        marks: Marks,
+    ) -> Linear:
+        program, parts = self.program, list[Linear]()
+        for use, pair in self.timed.uses(value):
+            call, boxed = self.timed.calls.get(use[0]), pair.boxed.get(want, NO)
+            if call is None or not call.is_forward:
+                continue
+            if call.time == moment:
+                parts.append(boxed)
+            elif call.time > moment:
+                parts.append(program.both(boxed, created))
+            elif self.timed.is_view(use):
+                for seen in self.timed.values(use[0]):
+                    parts.append(program.both(marks.of_tensor[seen], boxed))
+        return program.either(parts)
+
+    def needs_at(self, moment: int | None) -> Marks:
+        """Return what the backward needs during this call or later; ``None``: at all.
+
+        What leaves the program is needed to the end, and not counted with ``None``.
+        """
+        program, marks = self.program, Marks({}, {})
+        done = {} if moment is None else self.made_again_by(moment - 1)
+        ahead = {m: again - done.get(m, NO) for m, again in self.again.items()}
+        for index in reversed(range(len(self.timed.nodes))):
+            for value in self.timed.values(index):
+                users = self.timed.uses(value)
+                parts: list[Linear] = []
+                for want in self.timed.wants(value):
+                    created = self._created(value, want, moment)
+                    takers = self.timed.takers(value, want)
+                    needed = self._needed_by(takers, moment, created, ahead, marks)
+                    marks.of_copy[*value, want] = program.either(needed)
+                    parts.append(ahead.get((*value, want), NO))
+                takers = [(use, pair.as_made) for use, pair in users]
+                parts += self._needed_by(takers, moment, YES, ahead, marks)
+                for place, (use, pair) in enumerate(users):
+                    call = self.timed.calls.get(use[0])
+                    if call is not None and not call.is_forward:
+                        if moment is None or call.time >= moment:
+                            parts += self._source_used(users[:place], pair)
+                marks.of_tensor[value] = program.either(parts)
+        return marks
+
+    def _needed_by(
+        self,
+        takers: Iterable[tuple[Use, Linear]],
+        moment: int | None,
+        created: Linear,
+        ahead: dict[Maker, Linear],
+        marks: Marks,
+    ) -> Iterable[Linear]:
+        """Yield the needs of those who take a tensor, or a copy of it, so."""
+        both = self.program.both
+        for use, taken in takers:
+            call = self.timed.calls.get(use[0])
+            if taken.is_no:
+                continue
+            if call is None:
+                if moment is not None:
+                    yield both(taken, created)
+                continue
+            is_there = moment is not None and call.time <= moment
+            known = taken if is_there else both(taken, created)
+            if not call.is_forward and (moment is None or call.time >= moment):
+                yield known
+            if use[0] in self.again:
+                yield both(ahead[use[0]], known)
+            if self.timed.is_view(use):
+                for seen in self.timed.values(use[0]):
+                    yield both(marks.of_tensor[seen], known)
+
+    def made_again_by(self, moment: int) -> dict[Maker, Linear]:
+        """Return what has been made again by the end of a call."""
+        if moment < self.timed.num_forward:
+            return {}
+        if moment not in self._known:
+            self._known[moment] = self._find_made_again_by(moment)
+        return self._known[moment]
+
+    def _find_made_again_by(self, moment: int) -> dict[Maker, Linear]:
+        program, found = self.program, dict[Maker, Linear]()
+        begun: dict[Tensor, Linear] = {}  # the backward has needed it, by the moment
+
+        def begun_by(takers: Iterable[tuple[Use, Linear]]) -> Iterable[Linear]:
+            for use, taken in takers:
+                call = self.timed.calls.get(use[0])
+                if call is None or taken.is_no:
+                    continue
+                if not call.is_forward and call.time <= moment:
+                    yield taken
+                if use[0] in found:
+                    yield program.both(found[use[0]], taken, is_exact=True)
+                if self.timed.is_view(use):
+                    for seen in self.timed.values(use[0]):
+                        yield program.both(begun[seen], taken, is_exact=True)
+
+        for index in reversed(range(len(self.timed.nodes))):
+            for value in self.timed.values(index):
+                users = self.timed.uses(value)
+                parts: list[Linear] = []
+                for want in self.timed.wants(value):
+                    takers = self.timed.takers(value, want)
+                    again = self.again.get((*value, want))
+                    if again is not None:
+                        by = program.either(begun_by(takers), is_exact=True)
+                        done = program.both(again, by, is_exact=True)
+                        parts.append(done)
+                        found[*value, want] = done
+                    parts.append(self._boxed_in_backward(takers, moment))
+                takers = [(use, pair.as_made) for use, pair in users]
+                parts += begun_by(takers)
+                begun[value] = program.either(parts, is_exact=True)
+            again = self.again.get(index)
+            if again is not None:
+                any_ = (begun[value] for value in self.timed.values(index))
+                by = program.either(any_, is_exact=True)
+                found[index] = program.both(again, by, is_exact=True)
+        return found
+
+    def _boxed_in_backward(
+        self, takers: Iterable[tuple[Use, Linear]], moment: int
+    ) -> Linear:
+        """Return whether a copy that the forward lacks was made by a moment."""
+        early: list[Linear] = []
+        late: list[Linear] = []
+        for (node, _), boxed in takers:
+            call = self.timed.calls.get(node)
+            if call is not None and call.is_forward:
+                early.append(boxed)
+            elif call is not None and call.time <= moment:
+                late.append(boxed)
+        either = self.program.either
+        if not late or not any(not part.is_no for part in late):
+            return NO
+        missing = YES - either(early, is_exact=True)
+        return self.program.both(either(late, is_exact=True), missing, is_exact=True)

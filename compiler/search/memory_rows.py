@@ -1,0 +1,160 @@
+"""What is held at a moment, as rows of an integer program; what is made again, too.
+
+To the program of placements this adds what may be made again (``made_again.py``) and,
+for the moments that are asked for, what ``find_holdings`` and ``keeping.py`` count of
+every assignment, to the byte. With U for "the forward uses it at t or later", N for
+"the backward needs it at t or later", Q for "it was made again by t", a tensor is there
+
+    from where it is made    if U, or if N and not again, or if N and Q
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from torch import fx
+
+from partita.compiler.cost.optimizer_memory import moments_of
+from partita.compiler.ir.program import InputKind, OutputKind
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.search.linear import NO, YES, Linear, total
+from partita.compiler.search.made_again import MadeAgain
+from partita.compiler.search.memory_needs import MemoryNeeds
+from partita.compiler.search.placement_program import PlacementProgram, Tensor
+from partita.compiler.search.pose import Posed
+from partita.compiler.search.problem import made_placement
+from partita.compiler.search.timed_uses import Maker, TimedUses
+
+
+class MemoryRows:
+    """Adds to a program of placements what is made again, and rows for moments.
+
+    Args:
+        posed: the problem.
+        placed: the program of its placements.
+        optimizer: what holds moments of every parameter.
+    """
+
+    def __init__(self, posed: Posed, placed: PlacementProgram, optimizer: str) -> None:
+        self.timed = TimedUses(posed, placed)
+        self.optimizer = optimizer
+        self.program = placed.program
+        self.again = MadeAgain(self.timed).again
+        self.needs = MemoryNeeds(self.timed, self.again)
+
+    def held_at(self, moment: int) -> Linear:
+        """Return the bytes that are held during a call, or by the optimizer's step."""
+        uses = self.needs.uses_at(moment)
+        needs = self.needs.needs_at(moment)
+        by_now = self.needs.made_again_by(moment)
+        parts = [self._state]
+        if moment == self.timed.num_calls:
+            parts.append(self._update)
+        for index in self.timed.calls:
+            for value in self.timed.values(index):
+                if self.timed.time(value) > moment:
+                    continue
+                if not self.timed.calls[index].is_view:
+                    there = self._there(
+                        index, uses.of_tensor[value], needs.of_tensor[value], by_now
+                    )
+                    if self.timed.time(value) == moment:
+                        there = YES
+                    parts.append(self._bytes_of(value, there))
+        for copy in uses.of_copy:
+            there = self._there(copy, uses.of_copy[copy], needs.of_copy[copy], by_now)
+            parts.append(there * self.timed.num_bytes(copy[:2], copy[2]))
+        return total(parts)
+
+    def _there(
+        self, maker: Maker, used: Linear, needed: Linear, by_now: dict[Maker, Linear]
+    ) -> Linear:
+        """Return whether something is there that is used or needed from now on."""
+        if needed.is_no:
+            return used
+        gone = self.again.get(maker, NO) - by_now.get(maker, NO)
+        kept = needed - gone if gone.terms else needed
+        return self.program.either([used, kept])
+
+    def _bytes_of(self, value: Tensor, there: Linear) -> Linear:
+        """Return what a tensor takes in the placement in which it is made, if there."""
+        made = self.timed.placed.made(value)
+        sizes = {
+            placement: self.timed.num_bytes(value, placement) for placement in made
+        }
+        if there.is_yes or there.is_no:
+            parts = (made[p] * size for p, size in sizes.items())
+            return total(parts) * there.constant
+        if len(set(sizes.values())) == 1:
+            return there * min(sizes.values())
+        alive = {placement: self.program.column() for placement in made}
+        for placement, taken in made.items():
+            self.program.require(taken - alive[placement], 0.0)
+        self.program.require(total(alive.values()) - there, 0.0)
+        return total(alive[placement] * size for placement, size in sizes.items())
+
+    @cached_property
+    def _state(self) -> Linear:
+        """What is held all the time: parameters, what the optimizer has, buffers."""
+        moments = moments_of(self.optimizer)
+        parts: list[Linear] = []
+        for index, choice_bytes in self._held_for_updates.items():
+            for (_, choice, taken), held in zip(
+                self.timed.placed.choices_of(index), choice_bytes, strict=True
+            ):
+                stored = made_placement(choice, 0)
+                num_bytes = self.timed.num_bytes((index, 0), stored)
+                if held is not None:
+                    placement, size = held
+                    num_bytes += size * (moments + (placement != stored))
+                parts.append(taken * num_bytes)
+        return total(parts)
+
+    @cached_property
+    def _held_for_updates(
+        self,
+    ) -> dict[int, list[tuple[Placement, int] | None]]:
+        """Per node that enters and choice: how its optimizer holds it, if trained."""
+        program = self.timed.posed.candidates.program
+        trained = {r.name for r in program.outputs if r.kind is OutputKind.GRADIENT}
+        roles = dict(program.placeholders())
+        found: dict[int, list[tuple[Placement, int] | None]] = {}
+        for index, item in enumerate(self.timed.posed.items):
+            if not isinstance(item, fx.Node) or item not in roles:
+                continue
+            role = roles[item]
+            is_trained = role.kind is InputKind.PARAMETER and role.name in trained
+            own: list[tuple[Placement, int] | None] = []
+            for _, choice, _ in self.timed.placed.choices_of(index):
+                if not is_trained:
+                    own.append(None)
+                    continue
+                at = self.timed.posed.held(
+                    role.name, made_placement(choice, 0)
+                ).optimizer
+                own.append((at, self.timed.num_bytes((index, 0), at)))
+            found[index] = own
+        return found
+
+    @cached_property
+    def _update(self) -> Linear:
+        """What the optimizer's step takes: see ``optimizer_memory.py``."""
+        sizes: list[Linear] = []
+        for index, held in self._held_for_updates.items():
+            if held and held[0] is not None:
+                choices = self.timed.placed.choices_of(index)
+                parts = [
+                    taken * (one[1] if one is not None else 0)
+                    for (_, _, taken), one in zip(choices, held, strict=True)
+                ]
+                sizes.append(total(parts))
+        if not sizes or not moments_of(self.optimizer):
+            return NO
+        device = self.timed.posed.candidates.hardware.device.kind
+        if device != "cpu":
+            return total(sizes)
+        unit = max(max(size.terms.values(), default=1.0) for size in sizes) or 1.0
+        most = self.program.column(above=3.0)
+        for before, size in zip([NO, *sizes], sizes, strict=False):
+            self.program.require(most - (before + size * 2.0) * (1 / unit), 0.0)
+        return most * unit

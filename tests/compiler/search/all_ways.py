@@ -1,0 +1,252 @@
+"""Every way to keep to a memory limit, tried: all placements, all that is made again.
+
+What is held is counted here call by call, from the nodes' own operands, by no code of
+the search.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+from math import inf
+
+from torch import fx
+
+from partita.compiler.capture.torch_private import may_share_memory
+from partita.compiler.cost.lifetimes import held_bytes
+from partita.compiler.cost.optimizer_memory import moments_of, update_bytes
+from partita.compiler.ir.program import InputKind, OutputKind, Phase, info
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.plan.document import boxing_key
+from partita.compiler.search.pose import Posed
+from partita.compiler.search.problem import Choice, Problem, cost_of, made_placement
+
+Memory = tuple[int, int] | tuple[int, int, Placement]
+"""A tensor as its node makes it, or a copy of it that is placed otherwise."""
+
+
+class Run:
+    """One assignment, run call by call with some of it made again."""
+
+    def __init__(self, posed: Posed, choices: Sequence[int], optimizer: str) -> None:
+        self.posed = posed
+        self.problem: Problem = posed.problem
+        pairs = zip(self.problem.nodes, choices, strict=True)
+        self.chosen: list[Choice] = [node.choices[at] for node, at in pairs]
+        self.seconds = cost_of(self.problem, choices)
+        self.calls = [
+            (index, item)
+            for index, item in enumerate(posed.items)
+            if isinstance(item, fx.Node) and item.op == "call_function"
+        ]
+        self.state, self.update = self._state(optimizer)
+        self.memory: dict[tuple[int, int], Memory] = {}
+        self.sizes: dict[Memory, int] = {}
+        self.events: list[tuple[int, bool, Memory, list[Memory]]] = []
+        self.seconds_of: dict[Memory, float] = {}
+        self.leaving: set[Memory] = set()
+        self._record()
+
+    def _state(self, optimizer: str) -> tuple[int, int]:
+        program = self.posed.candidates.program
+        trained = {r.name for r in program.outputs if r.kind is OutputKind.GRADIENT}
+        state, updated = 0, list[int]()
+        for node, role in program.placeholders():
+            index = self.posed.index(node)
+            stored = made_placement(self.chosen[index], 0)
+            state += self._bytes((index, 0), stored)
+            if role.kind is InputKind.PARAMETER and role.name in trained:
+                held = self.posed.held(role.name, stored).optimizer
+                size = self._bytes((index, 0), held)
+                state += size * moments_of(optimizer) + size * (held != stored)
+                updated.append(size)
+        device = self.posed.candidates.hardware.device.kind
+        return state, update_bytes(optimizer, updated, device)
+
+    def _bytes(self, value: tuple[int, int], placement: Placement) -> int:
+        type_ = self.problem.nodes[value[0]].result_types[value[1]]
+        assert type_ is not None
+        return held_bytes(type_, placement, self.problem.mesh)
+
+    def _record(self) -> None:
+        """Write down what is made when, of what, and who uses it."""
+        self.uses: dict[Memory, list[tuple[int, bool]]] = {}
+        self.made: dict[Memory, int] = {}
+        self.sources: dict[Memory, list[Memory]] = {}
+        self.together: dict[Memory, list[Memory]] = {}
+        for index, item in enumerate(self.posed.items):
+            if isinstance(item, fx.Node) and item.op == "placeholder":
+                self.memory[index, 0] = (index, 0)
+        called_at: dict[int, int] = {}
+        for time, (index, item) in enumerate(self.calls):
+            called_at[index] = time
+            is_backward = info(item).phase is not Phase.FORWARD
+            node = self.problem.nodes[index]
+            seen = [self._see(index, at, time, is_backward) for at in self._at(index)]
+            results = [r for r, t in enumerate(node.result_types) if t is not None]
+            if seen and may_share_memory(item.target):
+                self.memory |= {(index, result): seen[0] for result in results}
+                continue
+            made: list[Memory] = [(index, result) for result in results]
+            for result in results:
+                value = index, result
+                self.memory[value] = value
+                placement = made_placement(self.chosen[index], result)
+                choice = self.chosen[index]
+                seconds = choice.seconds - choice.broken_s
+                self._make(value, self._bytes(value, placement), time, seconds, seen)
+                self.together[value] = made
+        for index, item in enumerate(self.posed.items):
+            if isinstance(item, fx.Node):
+                continue
+            (value,) = self.problem.nodes[index].operands
+            time = called_at.get(value[0], 0)
+            memory = self._see(index, 0, time, item.kind is OutputKind.GRADIENT)
+            self.leaving.add(memory)
+
+    def _at(self, index: int) -> range:
+        return range(len(self.problem.nodes[index].operands))
+
+    def _make(
+        self,
+        memory: Memory,
+        size: int,
+        time: int,
+        seconds: float,
+        sources: list[Memory],
+    ) -> None:
+        self.sizes[memory], self.made[memory] = size, time
+        self.seconds_of[memory], self.sources[memory] = seconds, sources
+
+    def _see(self, user: int, at: int, time: int, is_backward: bool) -> Memory:
+        """Return the memory that a node sees as an operand, boxed if need be."""
+        value = self.problem.nodes[user].operands[at]
+        want = self.chosen[user].signature.operands[at]
+        made = made_placement(self.chosen[value[0]], value[1])
+        memory = self.memory[value]
+        if want != made:
+            copy = (*value, want)
+            if copy not in self.made:
+                type_ = self.problem.nodes[value[0]].result_types[value[1]]
+                assert type_ is not None
+                self.uses.setdefault(memory, []).append((time, is_backward))
+                seconds = self.problem.box_seconds(type_, made, want)
+                self._make(copy, self._bytes(value, want), time, seconds, [memory])
+                self.together[copy] = [copy]
+            memory = copy
+        self.uses.setdefault(memory, []).append((time, is_backward))
+        return memory
+
+    def makers(self) -> list[Memory]:
+        """Return what could be made again, one tensor of each maker."""
+        forward = [
+            time
+            for time, (_, item) in enumerate(self.calls)
+            if info(item).phase is Phase.FORWARD
+        ]
+        return [
+            memory
+            for memory, time in self.made.items()
+            if time <= max(forward, default=-1)
+            and self.together[memory][0] == memory
+            and not self.leaving.intersection(self.together[memory])
+        ]
+
+    def ways(self) -> Iterator[frozenset[Memory]]:
+        """Yield all that may be made again together."""
+        makers = self.makers()
+        wanted = [m for m in makers if self._is_needed(m, frozenset(makers))]
+        for taken in product([False, True], repeat=len(wanted)):
+            again = frozenset(
+                m for m, is_taken in zip(wanted, taken, strict=True) if is_taken
+            )
+            if all(self._is_needed(m, again) for m in again) and self._is_whole(again):
+                yield again
+
+    def _is_whole(self, again: Collection[Memory]) -> bool:
+        """Whether every copy that is needed of what is made again is, too."""
+        copies = (m for m in self.makers() if len(m) == 3 and m not in again)
+        return not any(
+            self._first(s) in again and self._is_needed(copy, again)
+            for copy in copies
+            for s in self.sources[copy]
+        )
+
+    def _first(self, memory: Memory) -> Memory:
+        return self.together.get(memory, [memory])[0]
+
+    def _is_needed(self, maker: Memory, again: Collection[Memory]) -> bool:
+        return bool(self._needs(maker, again))
+
+    def _needs(self, maker: Memory, again: Collection[Memory]) -> list[int]:
+        return [t for memory in self.together[maker] for t in self._own(memory, again)]
+
+    def _own(self, memory: Memory, again: Collection[Memory]) -> list[int]:
+        found = [time for time, is_backward in self.uses.get(memory, ()) if is_backward]
+        for user in again:
+            if user != self._first(memory) and memory in self.sources[user]:
+                needs = self._needs(user, again)
+                found += [min(needs)] if needs else []
+        return found
+
+    def again_seconds(self, again: Collection[Memory]) -> float:
+        """Return what making these again takes."""
+        return sum(self.seconds_of[memory] for memory in again)
+
+    def peak(self, again: Collection[Memory]) -> int:
+        """Return the most that is held during any call, or by the optimizer."""
+        num_calls = len(self.calls)
+        held = [self.state] * (num_calls + 1)
+        held[num_calls] += self.update
+        for memory, first in self.made.items():
+            uses = self.uses.get(memory, [])
+            there = {max(first, 0)}
+            early = [time for time, is_backward in uses if not is_backward]
+            late = self._own(memory, again)
+            there |= set(range(first, max([first, *early]) + 1))
+            if memory in self.leaving:
+                there |= set(range(first, num_calls + 1))
+            if late and self._first(memory) in again:
+                begin = min(self._needs(self._first(memory), again))
+                there |= set(range(begin, max(late) + 1))
+            elif late:
+                there |= set(range(first, max(late) + 1))
+            for time in there:
+                held[time] += self.sizes[memory]
+        return max(held)
+
+
+def possible(problem: Problem) -> list[tuple[int, ...]]:
+    """Return every assignment that holds its ties and has its boxings."""
+    ranges = (range(len(node.choices)) for node in problem.nodes)
+    return [choices for choices in product(*ranges) if cost_of(problem, choices) < inf]
+
+
+def key_of(posed: Posed, memory: Memory) -> str:
+    """Return the key by which the search names what makes some memory."""
+    key = posed.problem.nodes[memory[0]].key
+    return key if len(memory) == 2 else boxing_key(key, memory[1], memory[2])
+
+
+def thinned(posed: Posed, keep: Sequence[int], most: int, seed: int) -> Posed:
+    """Return a problem of at most so many assignments, ``keep`` among them."""
+    rng = random.Random(seed)
+    kept = [list(range(len(node.choices))) for node in posed.problem.nodes]
+
+    def count() -> float:
+        total = 1.0
+        for own in kept:
+            total *= len(own)
+        return total
+
+    while count() > most:
+        index = max(range(len(kept)), key=lambda i: (len(kept[i]), rng.random()))
+        others = [at for at in kept[index] if at != keep[index]]
+        kept[index].remove(rng.choice(others))
+    nodes = tuple(
+        replace(node, choices=tuple(node.choices[at] for at in own))
+        for node, own in zip(posed.problem.nodes, kept, strict=True)
+    )
+    return replace(posed, problem=replace(posed.problem, nodes=nodes))

@@ -1,0 +1,128 @@
+"""Placements and what is made again, decided together: against all ways there are."""
+
+from __future__ import annotations
+
+import random
+from math import inf
+from typing import NamedTuple
+
+import pytest
+from tests.compiler.search.all_ways import Run, key_of, possible, thinned
+from tests.compiler.search.hand_made import RandomModel, machine, planner
+
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.search.fold import Fold
+from partita.compiler.search.holdings import find_holdings
+from partita.compiler.search.joint import JointSearch
+from partita.compiler.search.keeping import keep
+from partita.compiler.search.limited import LimitedSearch
+from partita.compiler.search.parts import Clock
+from partita.compiler.search.pose import Posed
+from partita.compiler.search.solver import solve
+from partita.compiler.search.worthwhile import everything
+
+MESHES = (Mesh(tp=2), Mesh(dp=2, tp=2))
+MOST = 700  # assignments of one problem, each with all that it can make again
+
+
+class Way(NamedTuple):
+    """A way to run a step."""
+
+    seconds: float
+    peak: int
+
+
+def small(seed: int) -> tuple[Posed, str]:
+    """Return a problem of few assignments, from a random model of up to 8 ops."""
+    model = RandomModel(seed, 8)
+    slow = machine(flops_per_s=1e7, bytes_per_s=1e6)
+    posed = planner(
+        model,
+        model.inputs(),
+        mesh=MESHES[seed % 2],
+        hardware=slow if seed % 3 else machine(),
+    ).posed
+    free = solve(posed.problem, 60)
+    optimizer = random.Random(seed).choice(["sgd", "adamw"])
+    return thinned(posed, free.choices, MOST, seed), optimizer
+
+
+def all_ways(posed: Posed, optimizer: str) -> list[Way]:
+    runs = [Run(posed, choices, optimizer) for choices in possible(posed.problem)]
+    return [
+        Way(run.seconds + run.again_seconds(again), run.peak(again))
+        for run in runs
+        for again in run.ways()
+    ]
+
+
+def limits(ways: list[Way]) -> list[int]:
+    """Return the least that any way holds, and more, less than the fastest does."""
+    fastest = min(ways).peak
+    below = sorted({way.peak for way in ways if way.peak < fastest})
+    return below[:: max(1, len(below) // 2)]
+
+
+def check(seed: int) -> None:
+    posed, optimizer = small(seed)
+    ways = all_ways(posed, optimizer)
+    for limit in limits(ways):
+        best = min(way.seconds for way in ways if way.peak <= limit)
+        fold = Fold.none(posed.problem)
+        search = JointSearch(posed, fold, optimizer, limit, everything(fold))
+        found = search.run((), None, Clock.of(60))
+        assert found.found is not None
+        assert found.found.keeping.peak_bytes <= limit
+        assert found.found.seconds == pytest.approx(best, rel=1e-9)
+        assert best * (1 - 1e-6) <= found.bound_s <= best * (1 + 1e-9)
+        free = solve(posed.problem, 60)
+        limited = LimitedSearch(posed, free, optimizer, Clock.of(60)).run(limit)
+        assert limited.is_optimal
+        assert limited.seconds == pytest.approx(best, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_as_fast_as_the_fastest_of_all_that_fits(seed: int) -> None:
+    check(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [range(n, n + 20) for n in range(12, 212, 20)])
+def test_as_fast_as_the_fastest_on_many(seeds: range) -> None:
+    for seed in seeds:
+        check(seed)
+
+
+@pytest.mark.parametrize("seed", range(0, 40, 4))
+def test_what_is_held_is_counted_as_by_a_run(seed: int) -> None:
+    posed, optimizer = small(seed)
+    every = possible(posed.problem)
+    for choices in every[:: max(1, len(every) // 10)]:
+        run, held = (
+            Run(posed, choices, optimizer),
+            find_holdings(posed, choices, optimizer),
+        )
+        for again in run.ways():
+            keeping = keep(held, {key_of(posed, maker) for maker in again})
+            assert keeping.peak_bytes == run.peak(again)
+            assert keeping.seconds == pytest.approx(run.again_seconds(again))
+
+
+def test_where_nothing_fits_it_is_shown() -> None:
+    posed, optimizer = small(2)
+    least = min(way.peak for way in all_ways(posed, optimizer))
+    fold = Fold.none(posed.problem)
+    search = JointSearch(posed, fold, optimizer, least - 1, everything(fold))
+    found = search.run((), None, Clock.of(60))
+    assert found.found is None
+    assert found.bound_s == inf
+
+
+def test_without_time_the_known_stays() -> None:
+    posed, optimizer = small(3)
+    fold = Fold.none(posed.problem)
+    search = JointSearch(posed, fold, optimizer, 1 << 40, everything(fold))
+    best = search.run((), None, Clock.of(60)).found
+    assert best is not None
+    again = JointSearch(posed, fold, optimizer, 1 << 40, everything(fold))
+    assert again.run((), best, Clock.of(0)).found == best
