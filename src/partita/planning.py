@@ -200,17 +200,12 @@ class _Search:
         planner = self.planner
         steps = len(steps_of(planner.mesh))
         self.ways = ["axis by axis"] if steps > 1 else []
-        solved: list[Solution] = []
-
-        def choose(posed: Posed) -> Sequence[int]:
-            if allowed is not None and posed.problem.mesh == planner.mesh:
-                solved.append(self._within(posed, allowed))
-            else:
-                solved.append(self._free(posed, steps))
-            return solved[-1].choices
-
-        posed, choices = planner.choose(choose)
-        last = solved[-1]
+        if self.fastest is None:
+            planner.choose(lambda posed: self._free(posed, steps).choices)
+        assert self.fastest is not None
+        posed, last = self.fastest
+        if allowed is not None:  # of many axes, the last is decided anew
+            last = self._within(posed, last, allowed)
         asked = planner.options.recompute
         is_compared = not ("axis by axis" in self.ways or asked)
         status = f"{last.status}, {ALIKE}" if ALIKE in self.ways else last.status
@@ -220,7 +215,7 @@ class _Search:
             last.gap if is_compared else None,
             time.perf_counter() - self.started,
         )
-        return planner.decide(Found(choices, result, self.again, asked), posed)
+        return planner.decide(Found(last.choices, result, self.again, asked), posed)
 
     def _free(self, posed: Posed, steps: int) -> Solution:
         """Return the fastest assignment; with a limit, half of the time is for that."""
@@ -232,11 +227,9 @@ class _Search:
         self.fastest = posed, found
         return found
 
-    def _within(self, posed: Posed, allowed: int) -> Solution:
-        if self.limited is None or self.limited.posed is not posed:
-            known, free = self.fastest or (None, None)
-            if free is None or known is not posed:
-                free = self._free(posed, 1)
+    def _within(self, posed: Posed, free: Solution, allowed: int) -> Solution:
+        """Return the fastest assignment found that is counted as so many bytes."""
+        if self.limited is None:
             optimizer = self.planner.options.optimizer
             self.limited = LimitedSearch(posed, free, optimizer, self.clock)
         found = self.limited.run(allowed)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from tests.models.zoo import ZOO
+from torch import nn
 
 from partita.compiler.capture.capture import capture
 from partita.compiler.errors import NoSolution
@@ -17,6 +19,7 @@ from partita.compiler.search.parts import Clock
 from partita.compiler.search.solver import solve
 from partita.options import Options
 from partita.planning import Planner
+from partita.planning import plan as make_plan
 from partita.verification import Verifier
 
 
@@ -117,3 +120,47 @@ def test_the_seconds_of_the_search_are_those_of_the_plan(name: str) -> None:
     decided = planner.decide(Found(found.choices, result, found.keeping.again))
     assert decided.predicted.seconds == pytest.approx(found.seconds, rel=1e-9)
     assert set(decided.recompute) <= found.keeping.again
+
+
+class Two(nn.Module):
+    """Two square layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.relu(self.first(x))).square().mean()
+
+
+def test_a_mesh_that_holds_too_much_leaves_the_others() -> None:
+    model, x = Two(), torch.randn(4, 4)
+    options = Options(memory=600, time_limit=5)
+    with pytest.raises(NoSolution, match="limit is 600 B"):
+        make_plan(model, x, mesh=Mesh(dp=16), options=options)
+    plan = make_plan(model, x, devices=16, options=options)
+    assert plan.mesh.ndim == 2
+    assert plan.mesh.size == 16
+    assert plan.predicted.bytes <= 600
+
+
+def test_what_is_asked_to_be_made_again_is_compared_with_nothing() -> None:
+    model, args, kwargs = ZOO["mlp"]()
+    captured = capture(model, args, kwargs)
+    options = Options(recompute=("gelu/*",))
+    plan = Planner(captured, "mlp", Mesh(tp=2), options).search()
+    assert plan.recompute
+    assert plan.search.status == "not compared with all"
+    assert plan.search.gap is None
+
+
+def test_three_axes_keep_to_a_limit() -> None:
+    model, args, kwargs = ZOO["mlp"]()
+    captured, cube = capture(model, args, kwargs), Mesh(dp=2, cp=2, tp=2)
+    pins = {name: "(B, B, B)" for name, p in model.named_parameters() if p.ndim == 1}
+    free = Planner(captured, "mlp", cube, Options(pins=pins)).search()
+    limit = int(0.9 * free.predicted.bytes)
+    options = Options(pins=pins, memory=limit, time_limit=10)
+    plan = Planner(captured, "mlp", cube, options).search()
+    assert plan.predicted.bytes <= limit
+    assert plan.search.status == "not compared with all"

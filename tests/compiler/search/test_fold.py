@@ -7,7 +7,12 @@ import random
 import pytest
 import torch
 from tests.compiler.search.hand_made import machine, planner
-from tests.compiler.search.random_problems import problem, random_problem
+from tests.compiler.search.random_problems import (
+    choice,
+    node,
+    problem,
+    random_problem,
+)
 from torch import Tensor, nn
 
 from partita.compiler.ir.mesh import Mesh
@@ -88,3 +93,16 @@ def test_without_classes_every_node_is_by_itself(seed: int) -> None:
 
 def test_nothing_folds_to_nothing() -> None:
     assert Fold.of(problem()).members == ()
+
+
+def test_the_seconds_of_unlike_members_are_added() -> None:
+    nodes = [
+        node("a", (), choice("", "B", 1.0), choice("", "S(0)", 5.0)),
+        node("b", (), choice("", "B", 2.0), choice("", "S(0)", 1.0)),
+        node("c", (), choice("", "B", 2.0), choice("", "S(0)", 1.0)),
+    ]
+    fold = Fold(problem(*nodes), (0, 0, 0))
+    assert build_model(fold).costs[0].tolist() == [5.0, 7.0]
+    found = solve(fold.problem, 10, fold=fold)
+    assert (found.choices, found.seconds) == ((0, 0, 0), 5.0)
+    assert solve(fold.problem, 10).seconds == 3.0

@@ -126,3 +126,11 @@ def test_where_nothing_fits_the_least_is_said() -> None:
     found = choose_keeping(held, 1, Clock.of(60))
     check_claims(held, found)
     assert found.peak_bytes == min(simulated_peak(held, a) for a in subsets(held))
+
+
+def test_without_time_all_is_kept() -> None:
+    held = chain(30)
+    found = choose_keeping(held, 40, Clock.of(0))
+    check_claims(held, found)
+    assert not found.again
+    assert found.peak_bytes > 40
