@@ -68,10 +68,10 @@ def test_folding_costs_nothing(name: str, layers: int) -> None:
 def test_within_a_limit_what_folds_is_bounded_by_what_does_not(name: str) -> None:
     whole = posed(name, 4)
     free = solve(whole.problem, 60)
-    found = LimitedSearch(whole, free, "adamw", Clock.of(60))
+    found = LimitedSearch(whole, free, "adamw", Clock.of(30))
     limit = int(0.8 * found.run(1 << 40).keeping.peak_bytes)
     folded = found.run(limit)
-    apart = LimitedSearch(whole, free, "adamw", Clock.of(120))
+    apart = LimitedSearch(whole, free, "adamw", Clock.of(60))
     apart.fold = Fold.none(whole.problem)
     unfolded = apart.run(limit)
     assert folded.fits
