@@ -176,11 +176,22 @@ def _attributes(model: torch.nn.Module) -> Attributes:
 
 
 def _restore(before: Attributes) -> None:
-    """Take back what a call keeps in plain attributes: the trace's own tensors."""
+    """Take back tensors that a call keeps in plain attributes: they are the trace's.
+
+    Only these: that hooks are installed is noted in attributes as well, and they stay.
+    """
     for module, attributes in before:
-        for name in vars(module).keys() - attributes.keys():
-            del vars(module)[name]
-        vars(module).update(attributes)
+        for name, value in list(vars(module).items()):
+            if value is attributes.get(name) or not _holds_tensors(value):
+                continue
+            if name in attributes:
+                setattr(module, name, attributes[name])
+            else:
+                delattr(module, name)
+
+
+def _holds_tensors(value: Any) -> bool:
+    return any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(value))
 
 
 def _owned_buffers(

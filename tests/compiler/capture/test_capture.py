@@ -71,19 +71,29 @@ class Remembering(small.Scale):
 
     def __init__(self) -> None:
         super().__init__()
-        self.calls = 0
+        self.kept: list[Tensor] = []
 
     def forward(self, x: Tensor) -> Tensor:
+        if not hasattr(self, "is_hooked"):
+            self.register_forward_pre_hook(lambda _, given: (2 * given[0],))
+            self.is_hooked = True
         self.last = x * self.w
-        self.calls += 1
+        self.kept = [self.last]
         return self.last.sum()
 
 
 def test_what_a_call_keeps_in_attributes_is_not_of_the_trace() -> None:
     model = Remembering()
     capture(model, (torch.ones(8, 4),), {})
-    assert (model.calls, model.last) == (0, None)
+    assert (model.last, model.kept) == (None, [])
     copy.deepcopy(model)
+
+
+def test_hooks_that_a_first_call_installs_are_installed_once() -> None:
+    model = Remembering()
+    capture(model, (torch.ones(8, 4),), {})
+    model(torch.ones(8, 4))
+    assert float(model(torch.ones(8, 4)).detach()) == 64.0
 
 
 def test_submodules_keep_their_own_mode() -> None:
