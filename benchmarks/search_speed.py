@@ -124,7 +124,7 @@ class Timed:
             found = self._part(
                 "solve", lambda: solve(posed.problem, limit_s, fold=fold)
             )
-            result = SearchResult(found.solver, found.status, found.gap, found.wall_s)
+            result = SearchResult(found.solver, found.status, found.gap, 0.0)
             plan = self._part(
                 "decide", lambda: planner.decide(Found(found.choices, result), posed)
             )

@@ -137,5 +137,5 @@ def test_plan_under_a_limit(name: str) -> None:
     found = search.run(int(0.7 * whole))
     assert found.fits
     again = found.keeping.again
-    plan = check(planner, Found(found.solution.choices, RESULT, again), found.seconds)
+    plan = check(planner, Found(found.choices, RESULT, again), found.seconds)
     assert plan.collectives
