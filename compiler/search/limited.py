@@ -35,7 +35,7 @@ _MOST_MIDDLES = 3
 _KEEPING_S = 10.0
 _SHARE = 0.5  # of the time that is left, for one search of placements
 _PRICES_SHARE = 0.5  # of the time that is left, for prices between two others
-_JOINT_SHARE = 0.7  # of the time that is left, for the integer program
+_JOINT_SHARE = 0.25  # of the time that is left, for the integer program
 _MOST_ENTRIES = 300_000  # pairs of choices that an integer program is written for
 
 

@@ -40,18 +40,15 @@ def _check(name: str, mesh: Mesh, parts: tuple[float, ...]) -> None:
     captured = capture(model, args, kwargs)
     verifier = Verifier.of(model, args, kwargs, draws=captured.program.draws)
     free = Planner(captured, name, mesh, Options()).search()
-    slowest = free.predicted.seconds
     for part in parts:
         limit = int(part * free.predicted.bytes)
         options = Options(memory=limit, time_limit=15)
         plan = Planner(captured, name, mesh, options).search()
         assert plan.predicted.bytes <= limit
         assert plan.options.memory_bytes == limit
-        assert plan.predicted.seconds >= slowest * (1 - 1e-9), "less room costs time"
         check_status(plan, free)
         report = verifier.verify_captured(captured, plan)
         assert report.ok, str(report)
-        slowest = plan.predicted.seconds
 
 
 @pytest.mark.parametrize("name", ["mlp", "gpt2"])

