@@ -104,7 +104,8 @@ class _Chooser:
 
         def root(key: str) -> str:
             while joined[key] != key:
-                key = joined[key] = joined[joined[key]]
+                joined[key] = joined[joined[key]]
+                key = joined[key]
             return key
 
         for key in self.plan.order:

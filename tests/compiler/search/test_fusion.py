@@ -142,3 +142,12 @@ def test_options_write_groups_only_when_asked() -> None:
         plan = Planner(captured("mlp"), "mlp", Mesh(tp=2), options).search()
         assert bool(plan.fusion) is fuse
     assert Options().fuse is False
+
+
+def test_groups_that_pay_on_a_usual_machine_are_whole() -> None:
+    options = Options(fuse=True)
+    found = Planner(captured("llama"), "llama", Mesh(tp=2), options).search()
+    groups = {key: i for i, group in enumerate(found.fusion) for key in group}
+    assert groups
+    assert nx.is_directed_acyclic_graph(contracted(found, groups))
+    assert found.memory().peak_bytes > 0  # every call and boxing has its turn
