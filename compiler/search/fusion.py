@@ -16,11 +16,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from partita.compiler.cost.compute import memory_s
+from partita.compiler.cost.memory import timeline
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.layout import largest_shard_numel
 from partita.compiler.ir.program import Phase, Program, info
 from partita.compiler.ir.sbp import Placement
-from partita.compiler.plan.document import Document, Ref
+from partita.compiler.plan.document import Document, Predicted, Ref
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.uses import Use, find_uses, produced, type_of
 from partita.compiler.rules.calls import call_of, rule_and_factors
@@ -54,18 +55,21 @@ def is_elementwise(rule: Rule, call: Call) -> bool:
 
 
 def add_fusion(plan: Plan, program: Program, rules: RuleSet) -> Plan:
-    """Return ``plan`` with the groups that pay, and the time they save predicted."""
+    """Return ``plan`` with the groups that pay, the time and memory they save."""
     groups = choose_groups(plan, program, rules)
+    fused = replace(plan, fusion=tuple(group.keys for group in groups))
     saved_s = sum(group.saved_s for group in groups)
-    parts = dict(plan.predicted.seconds_by_part)
-    parts["compute"] -= saved_s
-    predicted = replace(
-        plan.predicted,
-        seconds=plan.predicted.seconds - saved_s,
-        seconds_by_part=parts,
+    seconds = dict(plan.predicted.seconds_by_part)
+    seconds["compute"] -= saved_s
+    memory = timeline(fused)
+    held = memory.by_category(memory.peak)
+    predicted = Predicted(
+        plan.predicted.seconds - saved_s,
+        memory.peak_bytes,
+        seconds,
+        {str(category): num_bytes for category, num_bytes in held.items()},
     )
-    fusion = tuple(group.keys for group in groups)
-    return replace(plan, fusion=fusion, predicted=predicted)
+    return replace(fused, predicted=predicted)
 
 
 def choose_groups(

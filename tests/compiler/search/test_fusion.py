@@ -150,4 +150,6 @@ def test_groups_that_pay_on_a_usual_machine_are_whole() -> None:
     groups = {key: i for i, group in enumerate(found.fusion) for key in group}
     assert groups
     assert nx.is_directed_acyclic_graph(contracted(found, groups))
-    assert found.memory().peak_bytes > 0  # every call and boxing has its turn
+    assert found.predicted.bytes == found.memory().peak_bytes
+    parts = found.predicted.bytes_by_part.values()
+    assert sum(parts) == found.predicted.bytes
