@@ -105,7 +105,7 @@ def slow(*values: object) -> Any:
     [
         ("mlp", TP),
         ("mlp", GRID),
-        ("gpt2", TP),
+        slow("gpt2", TP),
         *(slow(name, GRID) for name in ("gpt2", "llama", "bert", "vit")),
     ],
 )

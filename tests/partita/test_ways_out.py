@@ -48,6 +48,7 @@ def test_one_pin_to_blame_is_left_out() -> None:
     assert "what conflicts" not in text
 
 
+@pytest.mark.slow
 def test_a_limit_that_no_plan_keeps_to_is_told_with_what_would_do() -> None:
     model, args, _ = zoo.mlp()
     text = refusal(memory="40KiB", pins={"up.bias": "(B,)"})
@@ -58,6 +59,7 @@ def test_a_limit_that_no_plan_keeps_to_is_told_with_what_would_do() -> None:
     assert "or on 4 ranks (tp=4), " in text
 
 
+@pytest.mark.slow
 def test_a_batch_too_large_is_told_with_one_that_fits_and_in_parts() -> None:
     model, _, _ = zoo.mlp()
 
