@@ -47,6 +47,7 @@ def test_what_fits_in_one_piece_stays_so() -> None:
     assert planned(memory=free.predicted.bytes).microbatches == 1
 
 
+@pytest.mark.slow
 def test_a_limit_that_one_piece_cannot_keep_to_is_kept_in_parts() -> None:
     limit = "200KiB"
     with pytest.raises(pt.PartitaError, match="the limit is 200 KiB"):

@@ -22,10 +22,11 @@ WHOLE = {name: "(B,)" for name in ("up.weight", "up.bias", "down.weight", "down.
 def refusal(**options: Any) -> str:
     model, args, _ = zoo.mlp()
     with pytest.raises(NoSolution) as caught:
-        plan(model, *args, mesh=TP2, options=Options(time_limit=20, **options))
+        plan(model, *args, mesh=TP2, options=Options(time_limit=60, **options))
     return str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_limit_that_two_pins_break_is_told_with_both() -> None:
     model, args, _ = zoo.mlp()
     text = refusal(memory="60KiB", pins=WHOLE)
@@ -66,7 +67,7 @@ def test_a_batch_too_large_is_told_with_one_that_fits_and_in_parts() -> None:
     def example(batch: int) -> tuple[torch.Tensor, ...]:
         return torch.randn(batch, 32), torch.randn(batch, 32)
 
-    options = Options(memory="60KiB", microbatches=1, time_limit=20)
+    options = Options(memory="60KiB", microbatches=1, time_limit=60)
     with pytest.raises(NoSolution) as caught:
         plan(model, *example(256), mesh=TP2, options=options)
     (batch,) = re.findall(r"or for a batch of (\d+), ", str(caught.value))
