@@ -20,7 +20,7 @@ Source    microbatches as accumulation over time: GPipe, arXiv:1811.06965, secti
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -47,10 +47,9 @@ from partita.compiler.ir.program import (
     value_of,
 )
 from partita.compiler.ir.sbp import Placement, Sharding, Split
-from partita.compiler.ir.signature import Signature, compose
+from partita.compiler.ir.signature import AxisSignature, Signature, compose
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.rules.rule import RuleSet
-from partita.compiler.search.in_time import choose_in_time
 from partita.passes.localize import copy_localized
 
 aten = torch.ops.aten
@@ -58,24 +57,24 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class SplitInTime:
-    """Cut the batch into ``count`` microbatches, by the table ``rules``."""
+    """Cut the batch into ``count`` microbatches.
+
+    ``chosen`` says by key what a node does on their axis (compiler/search/in_time.py),
+    ``rules`` which of its arguments are sizes.
+    """
 
     count: int
+    chosen: Mapping[str, AxisSignature]
     rules: RuleSet
     name: ClassVar[str] = "split-in-time"
     requires: ClassVar = (well_formed,)
     ensures: ClassVar = (well_formed,)
 
     def run(self, program: Program) -> Program:
-        """Return what one microbatch computes; ``in_time`` says how they join.
-
-        Raises:
-            BadOptions: when the model needs the whole batch, or that is not divisible.
-        """
-        if self.count == 1:
-            return program
+        """Return what one microbatch computes; ``in_time`` says how they join."""
         program = program.copy()
-        for node, own in choose_in_time(program, self.rules, self.count).items():
+        for node in program.nodes():
+            own = self.chosen[info(node).key]
             update_info(node, signature=compose((own,)))
         return _shrink(_Slicer(program, self.count).run(), self.rules, self.count)
 

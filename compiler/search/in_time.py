@@ -12,7 +12,7 @@ model that needs more is refused: a batch norm, a penalty that is no sum over th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from torch import fx
@@ -42,11 +42,11 @@ from partita.compiler.rules.signatures import axis_options, fits
 
 _WHOLE, _SUM = Broadcast(), Partial()
 
-Signatures = Mapping[fx.Node, AxisSignature]
 
-
-def choose_in_time(program: Program, rules: RuleSet, count: int) -> Signatures:
-    """Return what each placeholder and call does on an axis of ``count`` microbatches.
+def choose_in_time(
+    program: Program, rules: RuleSet, count: int
+) -> dict[str, AxisSignature]:
+    """Return, by key, what placeholders and calls do on an axis of ``count`` parts.
 
     Args:
         program: of the whole batch.
@@ -57,7 +57,8 @@ def choose_in_time(program: Program, rules: RuleSet, count: int) -> Signatures:
         BadOptions: naming the op that needs the whole batch, or inputs that cannot be
             cut into so many equal parts.
     """
-    return _Chooser(program, RuleSet.of(rules.rows), count).choose()
+    chosen = _Chooser(program, RuleSet.of(rules.rows), count).choose()
+    return {info(node).key: signature for node, signature in chosen.items()}
 
 
 class _Stuck(Exception):
@@ -82,7 +83,7 @@ class _Chooser:
         default_factory=dict[tuple[Call, Signature], tuple[AxisSignature, ...]]
     )
 
-    def choose(self) -> Signatures:
+    def choose(self) -> dict[fx.Node, AxisSignature]:
         self._check_inputs()
         self.of_inputs = self._of_inputs()
         while True:

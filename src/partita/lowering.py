@@ -27,6 +27,7 @@ from partita.compiler.plan.uses import type_of
 from partita.compiler.rules.calls import call_of
 from partita.compiler.rules.rule import Call, Rule, RuleSet
 from partita.compiler.rules.table import default_rules
+from partita.compiler.search.in_time import choose_in_time
 from partita.passes.base import run_sequence
 from partita.passes.bring_parameters import bring_parameters
 from partita.passes.complete_gradients import complete_gradients, without_completing
@@ -65,8 +66,11 @@ def in_microbatches(captured: Captured, count: int, rules: RuleSet) -> Captured:
     Raises:
         BadOptions: when the model cannot be cut so; the message says where.
     """
-    program = run_sequence(captured.program, (SplitInTime(count, rules),))
-    return replace(captured, program=program)
+    if count == 1:
+        return captured
+    chosen = choose_in_time(captured.program, rules, count)
+    split = SplitInTime(count, chosen, rules)
+    return replace(captured, program=run_sequence(captured.program, (split,)))
 
 
 def loss_of(plan: Plan, given: LossFunction | None) -> LossFunction | None:

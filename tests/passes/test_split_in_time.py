@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,10 +12,10 @@ from torch import nn
 import partita as pt
 from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.capture.inputs import name_leaves
-from partita.compiler.errors import BadOptions
 from partita.compiler.ir.program import InputKind, OutputKind, Program, info, op_name
 from partita.compiler.ir.sbp import Partial, Split
 from partita.compiler.rules.table import default_rules
+from partita.compiler.search.in_time import choose_in_time
 from partita.passes.base import run_sequence
 from partita.passes.split_in_time import SplitInTime
 from partita.runtime.microbatches import joined
@@ -29,27 +28,8 @@ def captured(built: Built) -> Captured:
 
 
 def split(program: Program, count: int) -> Program:
-    return run_sequence(program, (SplitInTime(count, default_rules),))
-
-
-class OfLayer(nn.Module):
-    """A layer, and a loss that a function makes of its output."""
-
-    def __init__(self, loss: Callable[[torch.Tensor, nn.Linear], torch.Tensor]) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.layer = nn.Linear(4, 4)
-        self.loss = loss
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the loss of ``x`` ``[batch, 4]``."""
-        return self.loss(self.layer(x), self.layer)
-
-
-def refusal(model: nn.Module, *args: torch.Tensor, count: int = 2) -> str:
-    with pytest.raises(BadOptions) as error:
-        split(captured((model, args, {})).program, count)
-    return str(error.value)
+    chosen = choose_in_time(program, default_rules, count)
+    return run_sequence(program, (SplitInTime(count, chosen, default_rules),))
 
 
 def types_of(program: Program) -> dict[str, str]:
@@ -88,11 +68,6 @@ def test_what_counts_the_tokens_sees_all_of_them() -> None:
     joins = dict(zip(part.outputs, part.in_time.joins, strict=True))
     (logits,) = [j for r, j in joins.items() if r.kind is OutputKind.OUTPUT]
     assert logits == Split(0)
-
-
-def test_one_microbatch_is_the_batch() -> None:
-    whole = captured(with_dropout("mlp")).program
-    assert split(whole, 1) is whole
 
 
 def _values(built: Built, program: Program) -> dict[Any, torch.Tensor]:
@@ -136,46 +111,6 @@ def test_parts_make_up_the_whole_dropout_on(name: str, count: int) -> None:
     for position, wanted in enumerate(_run(whole, values)):
         found = joined([r[position] for r in runs], part.in_time.joins[position])
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-6)
-
-
-def test_a_batch_norm_is_refused() -> None:
-    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
-
-    class Scored(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.body = model
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.body(x).square().sum()
-
-    text = refusal(Scored(), torch.randn(8, 4))
-    assert "'body.1/_native_batch_norm_legit_functional/0'" in text
-    assert "test_split_in_time.py" in text
-    assert "needs the whole batch: 'body.0/addmm/0'" in text
-
-
-def test_a_root_of_a_mean_is_refused() -> None:
-    model = OfLayer(lambda y, _: y.square().mean().sqrt())
-    text = refusal(model, torch.randn(8, 4))
-    assert "'sqrt/0'" in text
-    assert "needs the whole batch" in text
-    assert "adds up over the microbatches" in text
-
-
-def test_a_penalty_of_the_parameters_is_refused() -> None:
-    model = OfLayer(lambda y, layer: y.square().mean() + layer.weight.square().sum())
-    assert "'add.Tensor/0'" in refusal(model, torch.randn(8, 4))
-
-
-@pytest.mark.parametrize("count", [3, 16])
-def test_parts_that_are_not_equal_are_refused(count: int) -> None:
-    model = OfLayer(lambda y, _: y.square().mean())
-    assert refusal(model, torch.randn(8, 4), count=count) == (
-        f"microbatches is {count}, which cuts dim 0 of no input into so many equal "
-        "parts: x is f32[8, 4]; want a number that divides the batch, dim 0 of the "
-        "inputs"
-    )
 
 
 class Masked(nn.Module):

@@ -1,0 +1,93 @@
+"""What is computed in parts of the batch and what whole, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from tests.models.dropout import with_dropout
+from torch import nn
+
+from partita.compiler.capture.capture import capture
+from partita.compiler.errors import BadOptions
+from partita.compiler.ir.sbp import Broadcast, Partial, Split
+from partita.compiler.rules.table import default_rules
+from partita.compiler.search.in_time import choose_in_time
+
+
+class OfLayer(nn.Module):
+    """A layer, and a loss that a function makes of its output."""
+
+    def __init__(self, loss: Callable[[torch.Tensor, nn.Linear], torch.Tensor]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(4, 4)
+        self.loss = loss
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the loss of ``x`` ``[batch, 4]``."""
+        return self.loss(self.layer(x), self.layer)
+
+
+def refusal(model: nn.Module, *args: torch.Tensor, count: int = 2) -> str:
+    with pytest.raises(BadOptions) as error:
+        choose_in_time(capture(model, args, {}).program, default_rules, count)
+    return str(error.value)
+
+
+def test_parameters_are_whole_inputs_in_parts_and_gradients_add_up() -> None:
+    program = capture(*with_dropout("mlp")).program
+    chosen = choose_in_time(program, default_rules, 2)
+    assert chosen["parameter:up.weight"].results == (Broadcast(),)
+    assert chosen["input:x"].results == (Split(0),)
+    assert chosen["up/addmm/0"].results == (Split(0),)
+    gradients = {key for key in chosen if key.startswith("up/") and "~grad/mm" in key}
+    assert {chosen[key].results for key in gradients} == {(Partial(),)}
+
+
+def test_what_counts_the_tokens_is_whole() -> None:
+    program = capture(*with_dropout("gpt2")).program
+    chosen = choose_in_time(program, default_rules, 2)
+    assert chosen["input:labels"].results == (Broadcast(),)
+    assert chosen["input:input_ids"].results == (Split(0),)
+
+
+def test_a_batch_norm_is_refused() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+
+    class Scored(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = model
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.body(x).square().sum()
+
+    text = refusal(Scored(), torch.randn(8, 4))
+    assert "'body.1/_native_batch_norm_legit_functional/0'" in text
+    assert "test_in_time.py" in text
+    assert "needs the whole batch: 'body.0/addmm/0'" in text
+
+
+def test_a_root_of_a_mean_is_refused() -> None:
+    model = OfLayer(lambda y, _: y.square().mean().sqrt())
+    text = refusal(model, torch.randn(8, 4))
+    assert "'sqrt/0'" in text
+    assert "needs the whole batch" in text
+    assert "adds up over the microbatches" in text
+
+
+def test_a_penalty_of_the_parameters_is_refused() -> None:
+    model = OfLayer(lambda y, layer: y.square().mean() + layer.weight.square().sum())
+    assert "'add.Tensor/0'" in refusal(model, torch.randn(8, 4))
+
+
+@pytest.mark.parametrize("count", [3, 16])
+def test_parts_that_are_not_equal_are_refused(count: int) -> None:
+    model = OfLayer(lambda y, _: y.square().mean())
+    assert refusal(model, torch.randn(8, 4), count=count) == (
+        f"microbatches is {count}, which cuts dim 0 of no input into so many equal "
+        "parts: x is f32[8, 4]; want a number that divides the batch, dim 0 of the "
+        "inputs"
+    )
