@@ -27,7 +27,7 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.units import format_bytes
 from partita.options import Options
-from partita.planning import Planner
+from partita.planner import Planner
 
 _ROUNDING = 1e-9  # of sums in another order
 TARGETS = (

@@ -31,7 +31,7 @@ from partita.compiler.search.decide import Found
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.solver import solve
 from partita.options import Options
-from partita.planning import Planner
+from partita.planner import Planner
 
 Built = tuple[nn.Module, dict[str, Any]]
 _PARTS = ("pose", "fold", "solve", "decide")

@@ -1,246 +1,34 @@
-"""``plan``: capture a model, search its placements, write down what was decided."""
+"""``plan``: capture a model, search its placements, write down what was decided.
+
+Which mesh, where a number of devices is given, and into how many microbatches the batch
+is cut are decided here; a ``Planner`` decides everything else.
+"""
 
 from __future__ import annotations
 
 import logging
-import random
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
 from typing import Any, cast
 
 import torch
 
-from partita.collection import collection_paused
 from partita.compiler.capture.capture import Captured, capture, capture_spec
 from partita.compiler.capture.inputs import InputSpec
 from partita.compiler.errors import BadMesh, BadOptions, NoSolution
-from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.mesh import Mesh
-from partita.compiler.plan.document import LossKind, PlanOptions, SearchResult
 from partita.compiler.plan.plan import Plan
-from partita.compiler.plan.units import format_bytes, format_seconds, parse_bytes
-from partita.compiler.search.by_axes import Choose, choose_by_axes, steps_of
-from partita.compiler.search.candidates import Candidates
-from partita.compiler.search.chosen import read_choices
-from partita.compiler.search.decide import Found, decide
-from partita.compiler.search.draw import draw_again, draw_choices, draw_held
-from partita.compiler.search.fold import Fold
-from partita.compiler.search.fusion import add_fusion
-from partita.compiler.search.limited import LimitedSearch
+from partita.compiler.plan.units import format_bytes, format_seconds
 from partita.compiler.search.parts import Clock
-from partita.compiler.search.pose import Posed, pose
-from partita.compiler.search.solver import Solution, solve
 from partita.lowering import in_microbatches
 from partita.options import Options
-from partita.passes.expand_ops import ExpandOps
-from partita.passes.recompute import Recompute
+from partita.planner import Planner, Search
 from partita.rules_for import rules_for
-from partita.version import __version__
 from partita.ways_out import Refused
 
-ALIKE = "equal blocks alike"
-"""Says in a plan that it is compared with those alone whose equal blocks are alike."""
-
-WITHIN = "within the memory limit"
-"""Says in a plan that it is the fastest found among those that the limit allows."""
-
-_MOST_FITTINGS = 6
 _LEAST_S = 0.1  # for one mesh, once the time is over
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Planner:
-    """One captured model on one mesh; makes plans of it, searched or drawn.
-
-    ``plan`` uses it once; tests and tools that want several plans of one model on one
-    mesh keep it, since capturing and posing take longer than deciding.
-    """
-
-    captured: Captured
-    class_name: str
-    mesh: Mesh
-    options: Options
-
-    @classmethod
-    def of(
-        cls,
-        model: torch.nn.Module,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        mesh: Mesh,
-        options: Options,
-    ) -> Planner:
-        """Capture ``model``, to be planned on ``mesh``; see ``plan``."""
-        captured = capture(model, args, kwargs, loss=options.loss, train=options.train)
-        if isinstance(options.microbatches, int):
-            captured = in_microbatches(captured, options.microbatches, options.rules)
-        return cls(captured, type(model).__name__, mesh, options)
-
-    @cached_property
-    def posed(self) -> Posed:
-        """The search problem on all axes at once."""
-        options, program = self.options, self.captured.program.with_mesh(self.mesh)
-        hardware = load_hardware(options.hardware)
-        candidates = Candidates(program, options.rules, self.mesh, hardware)
-        return pose(candidates, options.pins, options.optimizer)
-
-    def search(self) -> Plan:
-        """Return the fastest plan that the search finds in its time.
-
-        Raises:
-            NoSolution: when no plan was found that keeps to ``Options(memory=)``.
-        """
-        return _Search(self, Clock.of(self.options.time_limit)).run()
-
-    @cached_property
-    def limit(self) -> int | None:
-        """The bytes that one rank may use."""
-        memory = self.options.memory
-        return None if memory is None else parse_bytes(memory)
-
-    def random(self, seed: int) -> Plan:
-        """Return a plan of choices drawn at random among all that are legal.
-
-        It states no alternatives: next to what was drawn they say nothing.
-        """
-        rng = random.Random(seed)
-        posed, choices = self.choose(partial(draw_choices, rng))
-        result = SearchResult("random", "drawn", None, 0.0)
-        chosen = read_choices(self.captured.program, posed, choices)
-        again, held = draw_again(rng, chosen), draw_held(rng, posed)
-        found = Found(choices, result, again, held=held, most_alternatives=0)
-        return self.decide(found, posed)
-
-    def choose(self, choose: Choose) -> tuple[Posed, Sequence[int]]:
-        """Return a posed problem of the mesh and a choice per node of it.
-
-        ``choose`` picks the choices of a posed problem; it is asked once per step.
-        """
-        if len(steps_of(self.mesh)) == 1:
-            return self.posed, choose(self.posed)
-        options = self.options
-        return choose_by_axes(
-            self.captured.program,
-            options.rules,
-            self.mesh,
-            load_hardware(options.hardware),
-            options.pins,
-            options.optimizer,
-            choose,
-        )
-
-    def decide(self, found: Found, posed: Posed | None = None) -> Plan:
-        """Return the plan of one assignment; ``posed`` is the problem it is of."""
-        options = self.options
-        plan = decide(
-            self.captured,
-            posed or self.posed,
-            found,
-            version=__version__,
-            class_name=self.class_name,
-            options=PlanOptions(
-                loss=LossKind.CALLABLE if options.loss else LossKind.OUTPUT,
-                train=options.train,
-                optimizer=options.optimizer,
-                memory_bytes=self.limit,
-                pins={name: str(pin) for name, pin in options.pins.items()},
-            ),
-        )
-        if options.fuse:
-            program = ExpandOps(plan, options.rules).run(self.captured.program)
-            program = Recompute(plan).run(program)
-            plan = add_fusion(plan, program, options.rules)
-        return replace(plan, loss_function=options.loss)
-
-
-@dataclass
-class _Search:
-    """One search of a planner, under its memory limit if there is one."""
-
-    planner: Planner
-    clock: Clock
-    ways: list[str] = field(default_factory=list[str])
-    fastest: tuple[Posed, Solution] | None = None
-    limited: LimitedSearch | None = None
-    again: frozenset[str] = frozenset()
-    fits: bool = True
-    bound_s: float | None = None
-    started: float = field(default_factory=time.perf_counter)
-
-    @collection_paused()
-    def run(self) -> Plan:
-        """Return the fastest plan found that keeps to the limit; see ``search``."""
-        limit = self.planner.limit
-        plan = self._plan(None)
-        if limit is None or plan.predicted.bytes <= limit:
-            return plan
-        allowed = limit
-        least = plan.predicted.bytes
-        for _ in range(_MOST_FITTINGS):
-            plan = self._plan(allowed)
-            if plan.predicted.bytes <= limit:
-                return plan
-            least = min(least, plan.predicted.bytes)
-            if not self.fits:
-                break
-            # The search counts a little less than the plan does.
-            allowed -= max(plan.predicted.bytes - limit, limit // 100)
-        raise NoSolution(
-            f"memory: the limit is {format_bytes(limit)} on a rank, and no plan was "
-            f"found that needs less than {format_bytes(least)}",
-            least,
-        )
-
-    def _plan(self, allowed: int | None) -> Plan:
-        """Return the fastest plan that the search counts ``allowed`` bytes for."""
-        planner = self.planner
-        steps = len(steps_of(planner.mesh))
-        self.ways = ["axis by axis"] if steps > 1 else []
-        if self.fastest is None:
-            planner.choose(lambda posed: self._free(posed, steps).choices)
-        assert self.fastest is not None
-        posed, last = self.fastest
-        if allowed is not None:  # of many axes, the last is decided anew
-            last = self._within(posed, last, allowed)
-        asked = planner.options.recompute
-        is_compared = not ("axis by axis" in self.ways or asked)
-        status = f"{last.status}, {ALIKE}" if ALIKE in self.ways else last.status
-        result = SearchResult(
-            ", ".join([last.solver, *self.ways]),
-            status if is_compared else "not compared with all",
-            last.gap if is_compared else None,
-            time.perf_counter() - self.started,
-        )
-        return planner.decide(Found(last.choices, result, self.again, asked), posed)
-
-    def _free(self, posed: Posed, steps: int) -> Solution:
-        """Return the fastest assignment; with a limit, half of the time is for that."""
-        share = steps if self.planner.limit is None else 2 * steps
-        fold = Fold.of(posed.problem)
-        if fold.has_classes and ALIKE not in self.ways:
-            self.ways.append(ALIKE)
-        found = solve(posed.problem, max(self.clock.left_s, 0.01) / share, fold=fold)
-        self.fastest = posed, found
-        return found
-
-    def _within(self, posed: Posed, free: Solution, allowed: int) -> Solution:
-        """Return the fastest assignment found that is counted as so many bytes."""
-        if self.limited is None:
-            optimizer = self.planner.options.optimizer
-            self.limited = LimitedSearch(posed, free, optimizer, self.clock)
-        found = self.limited.run(allowed)
-        self.again, self.fits = found.keeping.again, found.fits
-        if found.choices != self.limited.free.choices or found.keeping.again:
-            self.ways.append(WITHIN)
-        if self.limited.fold.has_classes and ALIKE not in self.ways:
-            self.ways.append(ALIKE)
-        if self.bound_s is None:  # of the limit itself; less is allowed from now on
-            self.bound_s = found.bound_s
-        return found.solution(self.bound_s)
 
 
 def plan(
@@ -370,7 +158,7 @@ def _fastest(batch: _Batch, mesh: Mesh, clock: Clock) -> Plan:
             break
         left_s = max(clock.left_s, _LEAST_S)
         is_last = asked != "auto" or batch.options.memory is None
-        search = _Search(planner, Clock.of(left_s if is_last else left_s / 2))
+        search = Search(planner, Clock.of(left_s if is_last else left_s / 2))
         try:
             plans.append(search.run())
         except NoSolution as refusal:

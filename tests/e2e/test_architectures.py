@@ -16,7 +16,7 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.reported import ReportKind
 from partita.options import Options
-from partita.planning import Planner
+from partita.planner import Planner
 from partita.verification import Verifier
 
 MESHES = (Mesh(tp=2), Mesh(dp=2, tp=2), Mesh(dp=2, cp=2, tp=2))

@@ -36,7 +36,7 @@ from partita.compiler.plan.plan import Plan
 from partita.compiler.rules.table import default_rules
 from partita.lowering import Lowered
 from partita.options import Options
-from partita.planning import Planner
+from partita.planner import Planner
 from partita.runtime.batch import BatchSpec
 from partita.runtime.groups import Groups, bind
 from partita.runtime.program import ParallelProgram

@@ -21,7 +21,7 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.plan import Plan
 from partita.options import Options
-from partita.planning import Planner
+from partita.planner import Planner
 from partita.verification import Verifier
 
 MESHES = (Mesh(tp=2), Mesh(tp=4), Mesh(dp=2, tp=2))

@@ -27,7 +27,7 @@ from partita.compiler.search.parts import Clock
 from partita.compiler.search.solver import solve
 from partita.lowering import Lowered, lowerings_of
 from partita.options import Options
-from partita.planning import Planner
+from partita.planner import Planner
 
 # Quick links and slow arithmetic, so that even tiny models are split.
 MACHINE = machine(

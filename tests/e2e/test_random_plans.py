@@ -16,7 +16,7 @@ from tests.models.more_models import MORE
 from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.ir.mesh import Mesh
 from partita.options import Options
-from partita.planning import Planner
+from partita.planner import Planner
 from partita.verification import DOUBLE_TOLERANCE, Verifier
 
 MESHES = (Mesh(tp=2), Mesh(dp=2, tp=2), Mesh(dp=2, cp=2, tp=2))

@@ -16,7 +16,7 @@ from partita.compiler.rules.rule import Call, Rule, RuleSet
 from partita.compiler.rules.table import default_rules
 from partita.passes import lower_boxings
 from partita.passes.local_tensors import Local
-from partita.planning import Planner
+from partita.planner import Planner
 from partita.report import Report
 from partita.verification import Verifier
 

@@ -22,7 +22,8 @@ from partita.compiler.plan.plan import Plan
 from partita.compiler.rules.table import default_rules
 from partita.lowering import Lowered, capture_for, lowerings_of
 from partita.options import Options
-from partita.planning import Planner, plan
+from partita.planner import Planner
+from partita.planning import plan
 from partita.verification import verify
 
 TP = Mesh(tp=2)

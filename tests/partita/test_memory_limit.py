@@ -18,7 +18,7 @@ from partita.compiler.search.limited import LimitedSearch
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.solver import solve
 from partita.options import Options
-from partita.planning import Planner
+from partita.planner import Planner
 from partita.planning import plan as make_plan
 from partita.verification import Verifier
 

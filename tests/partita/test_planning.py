@@ -7,14 +7,12 @@ from typing import Any
 import pytest
 import torch
 from tests.compiler.capture import small_models as small
-from tests.compiler.search.hand_made import machine
 from tests.models import zoo
 from torch import Tensor, nn
 
 from partita import Mesh, Options, Plan, plan, verify
 from partita.compiler.errors import BadMesh, BadOptions, CaptureFailed, NoSolution
 from partita.compiler.plan.document import LossKind
-from partita.planning import Planner
 
 
 def test_mesh_may_be_text_or_a_number_of_devices() -> None:
@@ -102,25 +100,6 @@ def test_what_cannot_be_planned_is_refused(
     with pytest.raises(error) as caught:
         plan(nn.Linear(4, 4), small.batch(), mesh=Mesh(tp=2), options=options)
     assert message in str(caught.value)
-
-
-def test_time_limit_is_kept_and_told() -> None:
-    model, args, _ = zoo.mlp()
-    options = Options(time_limit=30.0, hardware=machine())
-    found = Planner.of(model, args, {}, Mesh(dp=2, tp=2), options).search()
-    assert found.search.seconds < 30.0
-    assert found.search.status == "optimal"
-    assert found.search.gap is not None
-    assert found.search.gap <= 1e-7
-
-
-def test_random_plans_differ_by_seed() -> None:
-    model, args, _ = zoo.mlp()
-    planner = Planner.of(model, args, {}, Mesh(tp=2), Options())
-    assert planner.random(1).nodes == planner.random(1).nodes
-    assert planner.random(1).nodes != planner.random(2).nodes
-    assert planner.random(1).search.solver == "random"
-    assert not any(node.alternatives for node in planner.random(1).nodes.values())
 
 
 def test_a_mesh_of_another_type_is_refused() -> None:

@@ -8,7 +8,7 @@ from tests.models import zoo
 from torch import Tensor, nn
 
 import partita as pt
-from partita.planning import Planner
+from partita.planner import Planner
 from partita.verification import Verifier, verify
 
 GRID, TP = pt.Mesh(dp=2, tp=2), pt.Mesh(tp=2)

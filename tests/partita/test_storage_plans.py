@@ -17,7 +17,7 @@ from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.plan import Plan
 from partita.options import Options
-from partita.planning import Planner
+from partita.planner import Planner
 from partita.verification import Verifier
 
 BLOCKS = {"gpt2": "transformer.h.*", "llama": "model.layers.*", "bert": "*.layer.*"}

@@ -24,7 +24,7 @@ from partita.compiler.rules.table import default_rules
 from partita.lowering import Lowered
 from partita.options import Options
 from partita.passes.recompute import Recompute
-from partita.planning import Planner
+from partita.planner import Planner
 
 BLOCKS = {"gpt2": "transformer.h.*", "llama": "model.layers.*", "bert": "*.layer.*"}
 

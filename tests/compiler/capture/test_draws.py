@@ -16,7 +16,7 @@ from partita.compiler.capture.draws import LayoutFreeDraws
 from partita.compiler.capture.random_numbers import seed_value
 from partita.compiler.errors import CaptureFailed
 from partita.compiler.ir.program import InputKind
-from partita.planning import Planner
+from partita.planner import Planner
 from partita.verification import Verifier
 
 

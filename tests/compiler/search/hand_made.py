@@ -20,7 +20,7 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.search.problem import Problem, made_placement
 from partita.options import Options
-from partita.planning import Planner
+from partita.planner import Planner
 
 
 def machine(

@@ -21,7 +21,7 @@ from partita.compiler.search.alternatives import Alternatives, Around
 from partita.compiler.search.problem import Problem, cost_of, made_placement
 from partita.compiler.search.solver import solve
 from partita.options import Options
-from partita.planning import Planner
+from partita.planner import Planner
 
 HARDWARE = machine(launch_s=1e-9, alpha_s=1e-8, bytes_per_s=1e9)
 

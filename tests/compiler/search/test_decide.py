@@ -27,7 +27,7 @@ from partita.compiler.rules.table import default_rules
 from partita.compiler.search.problem import cost_of
 from partita.compiler.search.solver import solve
 from partita.options import Options
-from partita.planning import Planner
+from partita.planner import Planner
 
 GRID, TP = Mesh(dp=2, tp=2), Mesh(tp=2)
 at = Placement.parse

@@ -17,7 +17,7 @@ from partita.compiler.search.parts import Clock
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.solver import solve
 from partita.options import Options
-from partita.planning import Planner
+from partita.planner import Planner
 
 _SIZES: dict[str, Any] = {
     "hidden_size": 64,

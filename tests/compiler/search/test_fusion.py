@@ -21,7 +21,7 @@ from partita.compiler.rules.table import default_rules
 from partita.compiler.search import fusion
 from partita.compiler.search.fusion import add_fusion, choose_groups, is_elementwise
 from partita.options import Options
-from partita.planning import Planner
+from partita.planner import Planner
 
 CASES = [("gpt2", "tp=3"), ("gpt2", "dp=2,tp=2"), ("llama", "tp=2")]
 
