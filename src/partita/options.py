@@ -44,8 +44,10 @@ class Options:
             (``"parameter:*"``); see ``compiler/search/again.py``.
         fuse: let small ops become one kernel where that is predicted to pay; the
             first step then compiles them.
-        time_limit: seconds that the solver may take, for each mesh and each number of
-            microbatches that are tried.
+        time_limit: seconds that the search may take, shared by all meshes and numbers
+            of microbatches that are tried. Capturing the model comes on top, and a
+            little more where the time is over before any plan was found; where none
+            is, finding what conflicts and what would help may take as long again.
         rules: the table of op rules.
 
     Raises:

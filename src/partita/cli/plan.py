@@ -41,7 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=PLACEMENT",
         help='fix placements, e.g. "w=(S(0), B)", "layers.*.mlp.*=on tp ~ 1ms"; repeat',
     )
-    parser.add_argument("--time-limit", type=float, help="seconds the search may take")
+    parser.add_argument(
+        "--time-limit",
+        type=float,
+        help="seconds the search may take, for all meshes that are tried together",
+    )
     parser.add_argument("-o", "--output", metavar="plan.json", help="save the plan")
     add_json(parser)
 
