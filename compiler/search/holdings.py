@@ -13,17 +13,13 @@ from torch import fx
 
 from partita.compiler.capture.torch_private import may_share_memory
 from partita.compiler.cost.lifetimes import held_bytes
-from partita.compiler.cost.optimizer_memory import moments_of, update_bytes
-from partita.compiler.ir.program import (
-    InputKind,
-    OutputKind,
-    Phase,
-    info,
-)
+from partita.compiler.cost.optimizer_memory import update_bytes
+from partita.compiler.ir.program import OutputKind, Phase, info
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.document import boxing_key
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import made_placement
+from partita.compiler.search.state import States
 
 
 @dataclass(slots=True)
@@ -106,24 +102,17 @@ class _Finder:
         self.made_at: dict[tuple[int, int], int] = {}
 
     def find(self) -> Holdings:
-        program = self.posed.candidates.program
-        roles = dict(program.placeholders())
-        trained = program.trained
-        moments = moments_of(self.optimizer)
+        states = States(self.posed, self.optimizer)
         state = time = num_forward = 0
         updated: list[int] = []
         for index, item in enumerate(self.posed.items):
             if not isinstance(item, fx.Node):
                 self._leave(index, time, item.kind is OutputKind.GRADIENT)
-            elif item in roles:
-                role = roles[item]
-                stored = self._made((index, 0))
-                state += self._bytes((index, 0), stored)
-                if role.kind is InputKind.PARAMETER and role.name in trained:
-                    held = self.posed.held(role.name, stored)
-                    num_bytes = self._bytes((index, 0), held.optimizer)
-                    state += num_bytes * (moments + (held.optimizer != stored))
-                    updated.append(num_bytes)
+            elif index in states.trained:
+                own = states.of(index, self._made((index, 0)))
+                state += own.num_bytes
+                if own.updated_bytes is not None:
+                    updated.append(own.updated_bytes)
                 self.of_value[index, 0] = self._new(
                     info(item).key, 0, -1, float("inf"), []
                 )

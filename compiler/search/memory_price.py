@@ -27,8 +27,7 @@ from torch import fx
 
 from partita.compiler.capture.torch_private import may_share_memory
 from partita.compiler.cost.lifetimes import held_bytes
-from partita.compiler.cost.optimizer_memory import moments_of
-from partita.compiler.ir.program import InputKind, OutputKind, Phase, info
+from partita.compiler.ir.program import OutputKind, Phase, info
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import (
     Choice,
@@ -37,6 +36,7 @@ from partita.compiler.search.problem import (
     SearchNode,
     made_placement,
 )
+from partita.compiler.search.state import States
 
 Tensor = tuple[int, int]  # a node and which of its results
 Use = tuple[int, int]  # a node and which of its operands
@@ -202,18 +202,14 @@ class MemoryPrice:
     ) -> tuple[SearchNode, ...]:
         known: dict[object, tuple[Choice, ...]] = {}
         nodes: list[SearchNode] = []
-        roles = dict(self.posed.candidates.program.placeholders())
-        trained = self.posed.candidates.program.trained
-        for index, item in enumerate(self.posed.items):
-            node = self.posed.problem.nodes[index]
-            role = roles.get(item) if isinstance(item, fx.Node) else None
-            if role is not None:
-                is_trained = role.kind is InputKind.PARAMETER and role.name in trained
-                pin = self.posed.pins.get(role.name) if is_trained else None
-                key = id(node.choices), node.result_types, is_trained, pin
+        states = States(self.posed, self.optimizer)
+        for index, node in enumerate(self.posed.problem.nodes):
+            if index in states.trained:
+                name = states.trained[index]
+                pin = None if name is None else self.posed.pins.get(name)
+                key = id(node.choices), node.result_types, name is None, pin
                 if key not in known:
-                    name = role.name if is_trained else None
-                    known[key] = self._stored(node, name, rate)
+                    known[key] = _stored(states, index, rate)
             else:
                 values = [(index, at) for at in range(len(node.result_types))]
                 own = tuple(held.get(value, 0.0) for value in values)
@@ -223,24 +219,6 @@ class MemoryPrice:
                     known[key] = self._charged(node, own, again)
             nodes.append(replace(node, choices=known[key]))
         return tuple(nodes)
-
-    def _stored(
-        self, node: SearchNode, trained: str | None, rate: float
-    ) -> tuple[Choice, ...]:
-        """Charge what enters, with what is held of it if it is trained."""
-        mesh = self.posed.problem.mesh
-        (type_,) = node.result_types
-        assert type_ is not None
-        found: list[Choice] = []
-        for choice in node.choices:
-            stored = made_placement(choice, 0)
-            num_bytes = held_bytes(type_, stored, mesh)
-            if trained is not None:
-                held = self.posed.held(trained, stored).optimizer
-                tensors = moments_of(self.optimizer) + (held != stored)
-                num_bytes += tensors * held_bytes(type_, held, mesh)
-            found.append(replace(choice, seconds=choice.seconds + rate * num_bytes))
-        return tuple(found)
 
     def _charged(
         self, node: SearchNode, rates: Sequence[float], again: bool
@@ -261,3 +239,12 @@ class MemoryPrice:
                 extra = min(extra, choice.seconds - choice.broken_s)
             found.append(replace(choice, seconds=choice.seconds + extra))
         return tuple(found)
+
+
+def _stored(states: States, index: int, rate: float) -> tuple[Choice, ...]:
+    """Charge what enters, with what is held of it if it is trained."""
+    found: list[Choice] = []
+    for choice in states.posed.problem.nodes[index].choices:
+        num_bytes = states.of(index, made_placement(choice, 0)).num_bytes
+        found.append(replace(choice, seconds=choice.seconds + rate * num_bytes))
+    return tuple(found)

@@ -12,17 +12,14 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from torch import fx
-
 from partita.compiler.cost.optimizer_memory import moments_of
-from partita.compiler.ir.program import InputKind, OutputKind
-from partita.compiler.ir.sbp import Placement
 from partita.compiler.search.linear import NO, YES, Linear, total
 from partita.compiler.search.made_again import MadeAgain
 from partita.compiler.search.memory_needs import MemoryNeeds
 from partita.compiler.search.placement_program import PlacementProgram, Tensor
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import made_placement
+from partita.compiler.search.state import State, States
 from partita.compiler.search.timed_uses import Maker, TimedUses
 
 
@@ -96,58 +93,29 @@ class MemoryRows:
     @cached_property
     def _state(self) -> Linear:
         """What is held all the time: parameters, what the optimizer has, buffers."""
-        moments = moments_of(self.optimizer)
-        parts: list[Linear] = []
-        for index, choice_bytes in self._held_for_updates.items():
-            for (_, choice, taken), held in zip(
-                self.timed.placed.choices_of(index), choice_bytes, strict=True
-            ):
-                stored = made_placement(choice, 0)
-                num_bytes = self.timed.num_bytes((index, 0), stored)
-                if held is not None:
-                    placement, size = held
-                    num_bytes += size * (moments + (placement != stored))
-                parts.append(taken * num_bytes)
-        return total(parts)
+        states = (state for own in self._entering for state in own)
+        return total(taken * state.num_bytes for taken, state in states)
 
     @cached_property
-    def _held_for_updates(
-        self,
-    ) -> dict[int, list[tuple[Placement, int] | None]]:
-        """Per node that enters and choice: how its optimizer holds it, if trained."""
-        program = self.timed.posed.candidates.program
-        trained = {r.name for r in program.outputs if r.kind is OutputKind.GRADIENT}
-        roles = dict(program.placeholders())
-        found: dict[int, list[tuple[Placement, int] | None]] = {}
-        for index, item in enumerate(self.timed.posed.items):
-            if not isinstance(item, fx.Node) or item not in roles:
-                continue
-            role = roles[item]
-            is_trained = role.kind is InputKind.PARAMETER and role.name in trained
-            own: list[tuple[Placement, int] | None] = []
-            for _, choice, _ in self.timed.placed.choices_of(index):
-                if not is_trained:
-                    own.append(None)
-                    continue
-                at = self.timed.posed.held(
-                    role.name, made_placement(choice, 0)
-                ).optimizer
-                own.append((at, self.timed.num_bytes((index, 0), at)))
-            found[index] = own
-        return found
+    def _entering(self) -> list[list[tuple[Linear, State]]]:
+        """Per node that enters: its state with each choice, and whether it is taken."""
+        states = States(self.timed.posed, self.optimizer)
+        return [
+            [
+                (taken, states.of(index, made_placement(choice, 0)))
+                for _, choice, taken in self.timed.placed.choices_of(index)
+            ]
+            for index in states.trained
+        ]
 
     @cached_property
     def _update(self) -> Linear:
         """What the optimizer's step takes: see ``optimizer_memory.py``."""
-        sizes: list[Linear] = []
-        for index, held in self._held_for_updates.items():
-            if held and held[0] is not None:
-                choices = self.timed.placed.choices_of(index)
-                parts = [
-                    taken * (one[1] if one is not None else 0)
-                    for (_, _, taken), one in zip(choices, held, strict=True)
-                ]
-                sizes.append(total(parts))
+        updated = (
+            [(t, s.updated_bytes) for t, s in own if s.updated_bytes is not None]
+            for own in self._entering
+        )
+        sizes = [total(taken * size for taken, size in own) for own in updated if own]
         if not sizes or not moments_of(self.optimizer):
             return NO
         device = self.timed.posed.candidates.hardware.device.kind
