@@ -21,7 +21,7 @@ from typing import NamedTuple
 import highspy
 import numpy as np
 
-from partita.compiler.search.highs import make_highs
+from partita.compiler.search.highs import Rows, make_highs, make_lp, run_highs
 from partita.compiler.search.model import NOBODY, Bools, Floats, Ints, Model, Star
 from partita.compiler.search.relaxation import Relaxation
 
@@ -101,22 +101,16 @@ class _Program:
         """Return the program; its first ``num_integer`` columns are integer."""
         rows, columns = np.concatenate(self._rows), np.concatenate(self._columns)
         order = np.lexsort((columns, rows))
-        lp = highspy.HighsLp()
-        lp.num_col_, lp.num_row_ = self.num_columns, self.num_rows
-        lp.col_cost_ = np.concatenate(self.costs) * scale
-        lp.col_lower_ = np.zeros(self.num_columns)
-        lp.col_upper_ = np.ones(self.num_columns)
-        lp.row_lower_ = np.concatenate(self._right)
-        lp.row_upper_ = np.concatenate(self._above)
-        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
         counts = np.bincount(rows, minlength=self.num_rows)
-        lp.a_matrix_.start_ = np.concatenate([[0], np.cumsum(counts)])
-        lp.a_matrix_.index_ = columns[order]
-        lp.a_matrix_.value_ = np.concatenate(self._values)[order]
-        kinds = [highspy.HighsVarType.kContinuous] * self.num_columns
-        kinds[:num_integer] = [highspy.HighsVarType.kInteger] * num_integer
-        lp.integrality_ = kinds
-        return lp
+        sorted_rows = Rows(
+            np.concatenate([[0], np.cumsum(counts)]),
+            columns[order],
+            np.concatenate(self._values)[order],
+            np.concatenate(self._right),
+            np.concatenate(self._above),
+        )
+        costs = np.concatenate(self.costs) * scale
+        return make_lp(costs, np.ones(len(costs)), range(num_integer), sorted_rows)
 
 
 def _add_star(
@@ -184,9 +178,11 @@ def solve_ilp(
     highs.setOptionValue("mip_abs_gap", 1e-9 * _OBJECTIVE)
     highs.passModel(program.to_highs(num_integer, scale))
     _warm_start(highs, x, start)
-    status = highs.run()
-    assert status != highspy.HighsStatus.kError, "HiGHS refused the program"
-    return _outcome(highs, x, scale, model.constant)
+    values, bound = run_highs(highs)
+    bound = model.constant + bound / scale
+    if values is None:
+        return Outcome(None, bound)
+    return Outcome({v: int(values[own].argmax()) for v, own in x.items()}, bound)
 
 
 def _warm_start(
@@ -198,20 +194,3 @@ def _warm_start(
     for variable, columns in x.items():
         value[columns[start[variable]]] = 1.0
     highs.setSolution(len(index), index, value)
-
-
-def _outcome(
-    highs: highspy.Highs, x: Mapping[int, Ints], scale: float, constant: float
-) -> Outcome:
-    status = highs.getModelStatus()
-    if status == highspy.HighsModelStatus.kInfeasible:
-        return Outcome(None, inf)
-    info = highs.getInfo()
-    bound = -inf
-    if np.isfinite(info.mip_dual_bound):
-        bound = constant + info.mip_dual_bound / scale
-    if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
-        return Outcome(None, bound)
-    values = np.array(highs.getSolution().col_value)
-    positions = {v: int(values[columns].argmax()) for v, columns in x.items()}
-    return Outcome(positions, bound)

@@ -19,7 +19,7 @@ import numpy as np
 
 from partita.compiler.plan.document import boxing_key
 from partita.compiler.search.fold import Fold
-from partita.compiler.search.highs import make_highs
+from partita.compiler.search.highs import make_highs, run_highs
 from partita.compiler.search.holdings import find_holdings
 from partita.compiler.search.keeping import Keeping, choose_keeping, keep
 from partita.compiler.search.linear import value_of
@@ -33,7 +33,6 @@ from partita.compiler.search.timed_uses import Maker
 
 _OBJECTIVE = 1e4  # what a known cost is scaled to: HiGHS has absolute tolerances
 _GAP = 1e-7
-_SAME = 1e-9
 _MOST_MOMENTS = 3  # whose rows are added at once
 _MOST_LIKELY = 4  # peaks of what is known, whose rows are there from the start
 
@@ -129,19 +128,9 @@ class JointSearch:
         highs.passModel(self.program.to_highs(scale))
         if known is not None:
             self._start(highs, known)
-        status = highs.run()
-        assert status != highspy.HighsStatus.kError, "HiGHS refused the program"
-        if highs.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
-            return JointOutcome(None, inf)
-        info = highs.getInfo()
-        bound = info.mip_dual_bound / scale
-        if (
-            info.primal_solution_status
-            != highspy.SolutionStatus.kSolutionStatusFeasible
-        ):
-            return JointOutcome(None, bound)
-        values = np.array(highs.getSolution().col_value)
-        return JointOutcome(self._read(values.tolist()), bound)
+        values, bound = run_highs(highs)
+        found = None if values is None else self._read(values.tolist())
+        return JointOutcome(found, bound / scale)
 
     def _read(self, values: Sequence[float]) -> Joint:
         choices = self.placed.choices(values)

@@ -29,7 +29,7 @@ import highspy
 import numpy as np
 import numpy.typing as npt
 
-from partita.compiler.search.highs import make_highs
+from partita.compiler.search.highs import make_highs, run_highs
 from partita.compiler.search.holdings import Holding, Holdings
 from partita.compiler.search.parts import Clock
 
@@ -293,12 +293,9 @@ class _Chooser:
             signs = [-1.0 if again else 1.0 for again in choice.again.values()]
             least = 1.0 - sum(choice.again.values())
             highs.addRow(least, inf, count, list(number.values()), signs)
-        ran = highs.run()
-        assert ran != highspy.HighsStatus.kError, "HiGHS refused the program"
-        status = highs.getInfo().primal_solution_status
-        if status != highspy.SolutionStatus.kSolutionStatusFeasible:
+        solution = run_highs(highs).values
+        if solution is None:
             return None
-        solution = np.array(highs.getSolution().col_value)
         return _Choice(
             {maker: bool(solution[i] > 0.5) for maker, i in number.items()},
             bool(solution[over] > 1e-6),

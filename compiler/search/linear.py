@@ -14,6 +14,8 @@ from math import inf
 import highspy
 import numpy as np
 
+from partita.compiler.search.highs import Rows, make_lp
+
 
 @dataclass(frozen=True, slots=True)
 class Linear:
@@ -81,11 +83,6 @@ class LinearProgram:
     def num_columns(self) -> int:
         """How many columns there are."""
         return len(self.costs)
-
-    @property
-    def num_entries(self) -> int:
-        """How many factors all rows have together."""
-        return len(self._columns)
 
     def column(self, cost: float = 0.0, above: float = 1.0) -> Linear:
         """Add a column."""
@@ -155,21 +152,15 @@ class LinearProgram:
 
     def to_highs(self, scale: float) -> highspy.HighsLp:
         """Return the program with its costs times ``scale``."""
-        lp = highspy.HighsLp()
-        lp.num_col_, lp.num_row_ = len(self.costs), len(self._least)
-        lp.col_cost_ = np.array(self.costs) * scale
-        lp.col_lower_ = np.zeros(len(self.costs))
-        lp.col_upper_ = np.array(self._above)
-        lp.row_lower_, lp.row_upper_ = np.array(self._least), np.array(self._most)
-        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        lp.a_matrix_.start_ = np.array(self._starts)
-        lp.a_matrix_.index_ = np.array(self._columns)
-        lp.a_matrix_.value_ = np.array(self._factors)
-        kinds = [highspy.HighsVarType.kContinuous] * len(self.costs)
-        for column in self.integers:
-            kinds[column] = highspy.HighsVarType.kInteger
-        lp.integrality_ = kinds
-        return lp
+        rows = Rows(
+            np.array(self._starts),
+            np.array(self._columns),
+            np.array(self._factors),
+            np.array(self._least),
+            np.array(self._most),
+        )
+        costs = np.array(self.costs) * scale
+        return make_lp(costs, np.array(self._above), self.integers, rows)
 
 
 def value_of(what: Linear, values: Sequence[float]) -> float:
