@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
-import transformers
 from tests.compiler.search.hand_made import machine
 from tests.e2e.emitted_price import emitted_price
-from tests.models.zoo import ZOO, Built
+from tests.models.zoo import ZOO, Built, gpt2
 
 from partita.compiler.capture.capture import capture
 from partita.compiler.cost.boxing import step_seconds
@@ -77,22 +75,6 @@ def planner_of(built: Built, mesh: Mesh, hardware: Hardware) -> Planner:
     return Planner(captured, name, mesh, Options(hardware=hardware))
 
 
-def gpt2_of(layers: int) -> Built:
-    config = transformers.GPT2Config(
-        n_layer=layers,
-        n_embd=32,
-        n_head=4,
-        vocab_size=64,
-        n_positions=16,
-        bos_token_id=0,
-        eos_token_id=0,
-        use_cache=False,
-    )
-    ids = torch.randint(0, 64, (4, 16))
-    model = transformers.GPT2LMHeadModel(config)
-    return model, (), {"input_ids": ids, "labels": ids}
-
-
 RESULT = SearchResult("", "", None, 0.0)
 
 
@@ -118,7 +100,7 @@ def test_fastest_plan(name: str, mesh: Mesh) -> None:
 
 @pytest.mark.parametrize("layers", [4, slow(8)])
 def test_layers_that_are_folded_are_counted_each(layers: int) -> None:
-    planner = planner_of(gpt2_of(layers), TP, MACHINE)
+    planner = planner_of(gpt2(layers), TP, MACHINE)
     problem = planner.posed.problem
     fold = Fold.of(problem)
     assert fold.has_classes

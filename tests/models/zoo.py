@@ -21,7 +21,6 @@ Built = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
 transformers.logging.set_verbosity_error()
 
 _SIZES: dict[str, Any] = {
-    "num_hidden_layers": 2,
     "hidden_size": HIDDEN,
     "num_attention_heads": 4,
     "vocab_size": VOCABULARY,
@@ -41,10 +40,10 @@ def _language_model(kind: type[nn.Module], config: Any) -> Built:
     return model, (), {"input_ids": ids, "labels": labels}
 
 
-def gpt2() -> Built:
+def gpt2(layers: int = 2) -> Built:
     """Return transformers' GPT-2: tied embeddings, one fused q|k|v matrix."""
     config = transformers.GPT2Config(
-        n_layer=2,
+        n_layer=layers,
         n_embd=HIDDEN,
         n_head=4,
         vocab_size=VOCABULARY,
@@ -58,18 +57,34 @@ def gpt2() -> Built:
     return _language_model(transformers.GPT2LMHeadModel, config)
 
 
-def llama() -> Built:
+def llama(layers: int = 2) -> Built:
     """Return Llama: grouped key heads, rotary positions, gated MLP."""
     config = transformers.LlamaConfig(
-        **_SIZES, intermediate_size=128, num_key_value_heads=2
+        **_SIZES,
+        num_hidden_layers=layers,
+        intermediate_size=128,
+        num_key_value_heads=2,
     )
     return _language_model(transformers.LlamaForCausalLM, config)
 
 
-def bert() -> Built:
+def qwen3(layers: int = 2) -> Built:
+    """Return Qwen3: like Llama, with norms of the queries and keys of a head."""
+    config = transformers.Qwen3Config(
+        **_SIZES,
+        num_hidden_layers=layers,
+        intermediate_size=128,
+        num_key_value_heads=2,
+        head_dim=HIDDEN // 4,
+    )
+    return _language_model(transformers.Qwen3ForCausalLM, config)
+
+
+def bert(layers: int = 2) -> Built:
     """Return BERT with its language-model head, tied."""
     config = transformers.BertConfig(
         **_SIZES,
+        num_hidden_layers=layers,
         intermediate_size=128,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
@@ -80,7 +95,11 @@ def bert() -> Built:
 def opt() -> Built:
     """Return OPT: positions from a cumulative sum over the mask."""
     config = transformers.OPTConfig(
-        **_SIZES, ffn_dim=128, word_embed_proj_dim=HIDDEN, dropout=0.0
+        **_SIZES,
+        num_hidden_layers=2,
+        ffn_dim=128,
+        word_embed_proj_dim=HIDDEN,
+        dropout=0.0,
     )
     return _language_model(transformers.OPTForCausalLM, config)
 

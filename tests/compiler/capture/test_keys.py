@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import transformers
 from tests.compiler.capture import small_models as small
 from tests.models import zoo
 from tests.models.captured import captured
@@ -56,25 +55,8 @@ def test_other_keys_stay_when_a_block_comes_between() -> None:
     assert {key: many[key] for key in few} == few
 
 
-def gpt2(num_layers: int) -> Program:
-    config = transformers.GPT2Config(
-        n_layer=num_layers,
-        n_embd=16,
-        n_head=2,
-        vocab_size=zoo.VOCABULARY,
-        n_positions=32,
-        resid_pdrop=0.0,
-        embd_pdrop=0.0,
-        attn_pdrop=0.0,
-        bos_token_id=0,
-        eos_token_id=0,
-    )
-    _, args, kwargs = zoo.gpt2()
-    return capture(transformers.GPT2LMHeadModel(config), args, kwargs).program
-
-
 def test_keys_of_gpt2_stay_when_a_layer_is_added() -> None:
-    one, two = gpt2(1), gpt2(2)
+    one, two = (capture(*zoo.gpt2(layers)).program for layers in (1, 2))
     described = [
         {
             info(node).key: (op_name(node), info(node).types, info(node).phase)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import pytest
-import torch
-import transformers
+from tests.models import zoo
 
 from partita.compiler.capture.capture import capture
 from partita.compiler.ir.mesh import Mesh
@@ -19,41 +18,24 @@ from partita.compiler.search.solver import solve
 from partita.options import Options
 from partita.planner import Planner
 
-_SIZES: dict[str, Any] = {
-    "hidden_size": 64,
-    "num_attention_heads": 4,
-    "intermediate_size": 128,
-    "vocab_size": 96,
-    "max_position_embeddings": 32,
-}
-_KINDS: dict[str, tuple[Any, Any]] = {
-    "gpt2": (transformers.GPT2LMHeadModel, transformers.GPT2Config),
-    "llama": (transformers.LlamaForCausalLM, transformers.LlamaConfig),
-    "qwen3": (transformers.Qwen3ForCausalLM, transformers.Qwen3Config),
-    "bert": (transformers.BertForMaskedLM, transformers.BertConfig),
-}
-_MORE: dict[str, dict[str, Any]] = {
-    "gpt2": {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0},
-    "llama": {"num_key_value_heads": 2},
-    "qwen3": {"num_key_value_heads": 2, "head_dim": 16},
-    "bert": {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+MODELS: dict[str, Callable[[int], zoo.Built]] = {
+    "gpt2": zoo.gpt2,
+    "llama": zoo.llama,
+    "qwen3": zoo.qwen3,
+    "bert": zoo.bert,
 }
 
 
 @cache
 def posed(name: str, layers: int) -> Posed:
-    kind, config = _KINDS[name]
-    special = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
-    sizes = {**_SIZES, **_MORE[name], **special, "num_hidden_layers": layers}
-    ids = torch.zeros(4, 16, dtype=torch.long)
-    inputs = {"input_ids": ids, "labels": ids}
-    captured = capture(kind(config(**sizes)), (), inputs)
+    model, args, kwargs = MODELS[name](layers)
+    captured = capture(model, args, kwargs)
     return Planner(captured, name, Mesh(tp=2), Options()).posed
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layers", [4, 8])
-@pytest.mark.parametrize("name", sorted(_KINDS))
+@pytest.mark.parametrize("name", sorted(MODELS))
 def test_folding_costs_nothing(name: str, layers: int) -> None:
     problem = posed(name, layers).problem
     fold = Fold.of(problem)
@@ -64,7 +46,7 @@ def test_folding_costs_nothing(name: str, layers: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(_KINDS))
+@pytest.mark.parametrize("name", sorted(MODELS))
 def test_within_a_limit_what_folds_is_bounded_by_what_does_not(name: str) -> None:
     whole = posed(name, 4)
     free = solve(whole.problem, 60)
