@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from math import inf
 from typing import NamedTuple
 
 import pytest
-from tests.compiler.search.all_ways import Run, key_of, possible, thinned
-from tests.compiler.search.hand_made import RandomModel, machine, planner
+from tests.compiler.search.all_ways import Run, key_of, possible
+from tests.compiler.search.small_problems import small
 
-from partita.compiler.ir.mesh import Mesh
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.holdings import find_holdings
 from partita.compiler.search.joint import JointSearch
@@ -21,30 +19,12 @@ from partita.compiler.search.pose import Posed
 from partita.compiler.search.solver import solve
 from partita.compiler.search.worthwhile import everything
 
-MESHES = (Mesh(tp=2), Mesh(dp=2, tp=2))
-MOST = 700  # assignments of one problem, each with all that it can make again
-
 
 class Way(NamedTuple):
     """A way to run a step."""
 
     seconds: float
     peak: int
-
-
-def small(seed: int) -> tuple[Posed, str]:
-    """Return a problem of few assignments, from a random model of up to 8 ops."""
-    model = RandomModel(seed, 8)
-    slow = machine(flops_per_s=1e7, bytes_per_s=1e6)
-    posed = planner(
-        model,
-        model.inputs(),
-        mesh=MESHES[seed % 2],
-        hardware=slow if seed % 3 else machine(),
-    ).posed
-    free = solve(posed.problem, 60)
-    optimizer = random.Random(seed).choice(["sgd", "adamw"])
-    return thinned(posed, free.choices, MOST, seed), optimizer
 
 
 def all_ways(posed: Posed, optimizer: str) -> list[Way]:

@@ -1,0 +1,69 @@
+"""A row of memory comes to what is held then, counted apart, at every moment."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection
+
+import pytest
+from tests.compiler.search.all_ways import Memory, Run, key_of, possible
+from tests.compiler.search.small_problems import small
+
+from partita.compiler.search.fold import Fold
+from partita.compiler.search.highs import make_highs, run_highs
+from partita.compiler.search.holdings import find_holdings
+from partita.compiler.search.keeping import keep
+from partita.compiler.search.linear import value_of
+from partita.compiler.search.memory_rows import MemoryRows
+from partita.compiler.search.placement_program import PlacementProgram
+from partita.compiler.search.pose import Posed
+from partita.compiler.search.timed_uses import Maker
+from partita.compiler.search.worthwhile import everything
+
+
+def maker_of(memory: Memory) -> Maker:
+    """Return what makes some memory, as the program names it."""
+    return memory[0] if len(memory) == 2 else memory
+
+
+def least_held(
+    posed: Posed,
+    optimizer: str,
+    moment: int,
+    choices: tuple[int, ...],
+    again: Collection[Maker],
+) -> float:
+    """Return the least that a row allows to be held by an assignment."""
+    fold = Fold.none(posed.problem)
+    placed = PlacementProgram(fold, everything(fold))
+    rows = MemoryRows(posed, placed, optimizer)
+    held = rows.held_at(moment)
+    for index, own in enumerate(choices):
+        for at, _, taken in placed.choices_of(index):
+            placed.program.require(taken, at == own, at == own)
+    assert rows.again.keys() >= set(again)
+    for maker, column in rows.again.items():
+        placed.program.require(column, maker in again, maker in again)
+    placed.program.costs[:] = [0.0] * placed.program.num_columns
+    placed.program.charge(held, 1.0)
+    highs = make_highs(10.0, 1, 0.0)
+    highs.passModel(placed.program.to_highs(1.0))
+    values = run_highs(highs).values
+    assert values is not None
+    return value_of(held, values.tolist())
+
+
+@pytest.mark.parametrize("seed", range(0, 24, 2))
+def test_a_row_comes_to_what_is_held_at_its_moment(seed: int) -> None:
+    posed, optimizer = small(seed)
+    rng = random.Random(seed)
+    every = possible(posed.problem)
+    for choices in rng.sample(every, min(3, len(every))):
+        run = Run(posed, choices, optimizer)
+        held = find_holdings(posed, choices, optimizer)
+        again = rng.choice(list(run.ways()))
+        live = keep(held, {key_of(posed, memory) for memory in again}).live
+        for moment in {rng.randrange(len(live)), len(live) - 1}:
+            makers = {maker_of(memory) for memory in again}
+            found = least_held(posed, optimizer, moment, choices, makers)
+            assert found == pytest.approx(live[moment])
