@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 from tests.compiler.search.all_ways import Run, possible
+from tests.compiler.search.random_problems import choice, node, problem
 from tests.compiler.search.small_problems import small
 
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.memory_price import MemoryPrice
 from partita.compiler.search.parts import Clock
+from partita.compiler.search.problem import Tie
 from partita.compiler.search.worthwhile import everything, worthwhile
 
 
@@ -48,6 +50,16 @@ def test_what_costs_too_much_is_left_out() -> None:
     assert bound == pytest.approx(best[0])
     every = sum(int(own.sum()) for own in everything(fold))
     assert sum(int(own.sum()) for own in worth) < every
+
+
+def test_what_nothing_goes_with_is_left_out() -> None:
+    """No output leaves as the second choice stores it."""
+    stored = node("w", (), choice("", "B", 1.0), choice("", "S(0)", 0.0))
+    leaves = node("gradient", ((0, 0),), choice("B", "", 0.0))
+    fold = Fold.none(problem(stored, leaves, ties=(Tie(0, 1),)))
+    worth, bound = worthwhile(fold, 9.0, 0.0, Clock.of(60))
+    assert [own.tolist() for own in worth] == [[True, False], [True]]
+    assert bound == pytest.approx(1.0)
 
 
 def test_everything_is_all_choices_of_every_class() -> None:
