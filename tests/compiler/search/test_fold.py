@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -18,7 +20,7 @@ from torch import Tensor, nn
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.search.build import build_model
 from partita.compiler.search.fold import Fold
-from partita.compiler.search.problem import cost_of, made_placement
+from partita.compiler.search.problem import Problem, SearchNode, cost_of, made_placement
 from partita.compiler.search.solver import solve
 
 
@@ -64,9 +66,18 @@ def test_more_layers_are_no_larger_problem(dropout: float) -> None:
     assert len(sizes) == 1
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_a_folded_assignment_costs_what_it_costs_unfolded(seed: int) -> None:
-    posed = planner(Tower(5), torch.randn(8, 8), mesh=Mesh(dp=2, tp=2)).posed.problem
+@cache
+def tower_in(microbatches: int) -> Problem:
+    mesh, x = Mesh(dp=2, tp=2), torch.randn(8, 8)
+    return planner(Tower(5), x, mesh=mesh, microbatches=microbatches).posed.problem
+
+
+@pytest.mark.parametrize("microbatches", [1, 2])
+@pytest.mark.parametrize("seed", range(10))
+def test_a_folded_assignment_costs_what_it_costs_unfolded(
+    seed: int, microbatches: int
+) -> None:
+    posed = tower_in(microbatches)
     fold = Fold.of(posed)
     model = build_model(fold)
     rng = random.Random(seed)
@@ -89,6 +100,24 @@ def test_without_classes_every_node_is_by_itself(seed: int) -> None:
     fold = Fold.none(posed)
     assert not fold.has_classes
     assert fold.unfold(range(len(posed.nodes))) == tuple(range(len(posed.nodes)))
+
+
+def test_what_leaves_once_is_not_like_what_leaves_in_every_part() -> None:
+    enters = node("x", (), choice("", "B", 1.0))
+    call, output = (choice("B", "B", 1.0),), (choice("B", "", 0.0),)
+    nodes = [enters]
+    for block in range(5):
+        made = replace(enters, key=f"{block}", operands=((len(nodes) - 1, 0),))
+        nodes.append(replace(made, choices=call, times=2))
+    for block in range(5):
+        leaves = SearchNode(f"once {block}", output, ((block + 1, 0),), ())
+        nodes += [leaves, replace(leaves, key=f"twice {block}", times=2)]
+    fold = Fold.of(problem(*nodes))
+    assert fold.has_classes
+    classes = {fold.class_of[i]: set[int]() for i in range(6, len(nodes))}
+    for index in range(6, len(nodes)):
+        classes[fold.class_of[index]].add(nodes[index].times)
+    assert sorted(map(sorted, classes.values())) == [[1], [2]]
 
 
 def test_nothing_folds_to_nothing() -> None:
