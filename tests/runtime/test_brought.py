@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -20,10 +21,16 @@ MESH = Mesh(tp=1)
 HELD, STORED = Placement.parse("S(0)"), Placement.parse("B")
 
 
-def doubling(name: str) -> LocalProgram:
+def twice(held: torch.Tensor) -> torch.Tensor:
+    return held * 2
+
+
+def doubling(
+    name: str, doubled: Callable[[torch.Tensor], torch.Tensor] = twice
+) -> LocalProgram:
     """Return a program that stands in for a gather: it returns twice its input."""
     graph = fx.Graph()
-    graph.output((graph.call_function(torch.mul, (graph.placeholder("held"), 2.0)),))
+    graph.output((graph.call_function(doubled, (graph.placeholder("held"),)),))
     type_ = TensorType((3,), torch.float32)
     return LocalProgram(
         fx.GraphModule(nn.Module(), graph),
@@ -100,6 +107,31 @@ def test_what_was_released_is_brought_again() -> None:
     made.release()
     assert copy("a") is not first
     assert copy("a").tolist() == [2, 2, 2]
+
+
+def test_a_released_copy_is_gone() -> None:
+    made, _, copy = brought()
+    released = weakref.ref(copy("a"))
+    made.release()
+    assert released() is None
+
+
+def test_an_old_copy_is_gone_before_the_new_one_is_made() -> None:
+    old: list[weakref.ref[torch.Tensor]] = []
+
+    def doubled(held: torch.Tensor) -> torch.Tensor:
+        assert all(copy() is None for copy in old)
+        return held * 2
+
+    made = Brought([doubling("a", doubled)], bind(MESH, "cpu"))
+    parameter = nn.Parameter(torch.ones(3))
+    state = {(InputKind.PARAMETER, "a"): parameter}
+    for _ in range(2):
+        copy = made.feeds(state)[InputKind.PARAMETER, "a"]
+        assert isinstance(copy, torch.Tensor)
+        old.append(weakref.ref(copy))
+        del copy
+        by_loading(parameter)
 
 
 def test_what_is_brought_says_where_it_is_held() -> None:
