@@ -9,6 +9,8 @@ import torch
 from torch import nn
 
 import partita as pt
+from partita.compiler.cost.collectives import CollectiveKind, axis_seconds
+from partita.compiler.hardware.profile import Hardware
 from partita.compiler.plan.explain_formula import call_formula, step_formula
 from partita.compiler.plan.plan import Plan
 
@@ -22,7 +24,7 @@ def searched(request: pytest.FixtureRequest) -> Plan:
     options = pt.Options(
         loss=lambda logits: logits.softmax(-1).square().mean(),
         hardware=request.param,
-        pins={"0.weight": "(B, S(0))", "2.weight": "(B, S(1))"},
+        pins={"0.weight": "(B, S(0))", "2.weight": "(S(1), S(1)) use=(B, B)"},
     )
     return pt.plan(model, x, mesh=pt.Mesh(dp=2, tp=2), options=options)
 
@@ -66,6 +68,28 @@ def test_a_price_that_is_none_of_ours_has_no_formula(searched: Plan) -> None:
     other = replace(searched.nodes[key], seconds=1.0)
     plan = replace(searched, nodes={**searched.nodes, key: other})
     assert call_formula(plan, key) is None
+
+
+def test_a_later_step_begins_where_the_one_before_ends(searched: Plan) -> None:
+    boxings = [b for b in searched.boxings if b.producer == "parameter:2.weight"]
+    (boxing,) = [b for b in boxings if len(b.lowering) > 1]
+    hardware = Hardware.from_dict(searched.hardware)
+    for number, step in enumerate(boxing.lowering):
+        formula = step_formula(searched, boxing, number)
+        assert formula is not None
+        axis, kind = searched.mesh.axis(step.axis), CollectiveKind(step.kind)
+        want = axis_seconds(kind, step.bytes, searched.mesh, axis, hardware)
+        assert formula.evaluate_at({}) == pytest.approx(want, rel=1e-9)
+
+
+def test_a_step_that_takes_less_than_its_collective_has_no_formula(
+    searched: Plan,
+) -> None:
+    boxing = max(searched.boxings, key=lambda boxing: boxing.bytes)
+    first, *others = boxing.lowering
+    other = replace(first, seconds=first.seconds / 100)
+    assert step_formula(searched, boxing, 0) is not None
+    assert step_formula(searched, replace(boxing, lowering=(other, *others)), 0) is None
 
 
 def test_explain_prints_them(searched: Plan) -> None:
