@@ -89,6 +89,12 @@ def test_a_link_carries_one_thing_after_another() -> None:
     assert [event.start_s for event in found.compute[1][:3]] == [6.0, 11.0, 16.0]
 
 
+def test_what_stays_on_its_rank_is_carried_by_no_link() -> None:
+    found = run("interleaved", 1, 2, (1.0, 1.0, 1.0, 5.0), virtual=2)
+    assert found.transfers == ()
+    assert found.bubble == pytest.approx(0.0)
+
+
 def test_busy_and_idle_time_make_the_step() -> None:
     found = run("1f1b", 3, 4)
     assert found.busy_s == (12.0, 12.0, 12.0)
