@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from partita.compiler.ir.sbp import Placement
+from partita.compiler.search.call_times import Tensor, Use
 from partita.compiler.search.linear import NO, YES, Linear, total
 from partita.compiler.search.memory_needs import MemoryNeeds
-from partita.compiler.search.placement_program import Tensor, Use
 from partita.compiler.search.timed_uses import Maker, TimedUses
 
 

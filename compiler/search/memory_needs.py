@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from partita.compiler.ir.sbp import Placement
+from partita.compiler.search.call_times import Tensor, Use
 from partita.compiler.search.linear import NO, YES, Linear, total
-from partita.compiler.search.placement_program import Pair, Tensor, Use
+from partita.compiler.search.placement_program import Pair
 from partita.compiler.search.timed_uses import Copy, Maker, TimedUses
 
 

@@ -23,11 +23,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from torch import fx
-
-from partita.compiler.capture.torch_private import may_share_memory
 from partita.compiler.cost.lifetimes import held_bytes
-from partita.compiler.ir.program import OutputKind, Phase, info
+from partita.compiler.search.call_times import CallTimes, Tensor, Use
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import (
     Choice,
@@ -37,9 +34,6 @@ from partita.compiler.search.problem import (
     made_placement,
 )
 from partita.compiler.search.state import States
-
-Tensor = tuple[int, int]  # a node and which of its results
-Use = tuple[int, int]  # a node and which of its operands
 
 
 @dataclass(frozen=True)
@@ -79,7 +73,7 @@ class MemoryPrice:
         for value in self._roots():
             for moment in self.moments:
                 path = self._path(value, moment)
-                if path is not None and self._made_at(value) <= moment:
+                if path is not None and self._times.time(value) <= moment:
                     held[value] += part
                     for use in path:
                         uses[use] += part
@@ -91,7 +85,7 @@ class MemoryPrice:
             {value: rate for value, rate in copies.items() if rate},
             {value: self._charged_for(value, held) for value in self._users},
             uses,
-            tuple(self._in_backward(index) for index in range(len(nodes))),
+            tuple(not self._times.is_forward(index) for index in range(len(nodes))),
         )
         return replace(self.posed.problem, nodes=nodes, held=prices)
 
@@ -107,13 +101,8 @@ class MemoryPrice:
         )
 
     @cached_property
-    def _calls(self) -> dict[int, int]:
-        """When each node that is a call runs."""
-        found: dict[int, int] = {}
-        for index, item in enumerate(self.posed.items):
-            if isinstance(item, fx.Node) and item.op == "call_function":
-                found[index] = len(found)
-        return found
+    def _times(self) -> CallTimes:
+        return CallTimes(self.posed)
 
     @cached_property
     def _users(self) -> dict[Tensor, list[Use]]:
@@ -126,47 +115,28 @@ class MemoryPrice:
                     found.setdefault(value, []).append((index, position))
         return found
 
-    def _in_backward(self, index: int) -> bool:
-        item = self.posed.items[index]
-        if isinstance(item, fx.Node):
-            return info(item).phase is not Phase.FORWARD
-        return item.kind is OutputKind.GRADIENT
-
-    def _is_view(self, index: int) -> bool:
-        item = self.posed.items[index]
-        has_source = bool(self.posed.problem.nodes[index].operands)
-        return (
-            isinstance(item, fx.Node) and has_source and may_share_memory(item.target)
-        )
-
-    def _made_at(self, value: Tensor) -> int:
-        return self._calls.get(value[0], -1)
-
-    def _values(self, index: int) -> list[Tensor]:
-        types = self.posed.problem.nodes[index].result_types
-        return [(index, at) for at, type_ in enumerate(types) if type_ is not None]
-
     def _roots(self) -> list[Tensor]:
         """Return the tensors that calls make and that are no views."""
-        made = (index for index in self._calls if not self._is_view(index))
-        return [value for index in made for value in self._values(index)]
+        times = self._times
+        made = (index for index, call in times.calls.items() if not call.is_view)
+        return [value for index in made for value in times.values(index)]
 
     def _path(self, value: Tensor, moment: int) -> list[Use] | None:
         """Return uses on the way to one at a moment or later that may box to less.
 
         ``None`` where nothing uses the tensor that late, nor a view of it.
         """
-        if self._made_at(value) == moment:
+        if self._times.time(value) == moment:
             return []
-        users = self._users.get(value, [])
-        late = [u for u in users if self._calls.get(u[0], moment) >= moment]
+        calls, users = self._times.calls, self._users.get(value, [])
+        late = [u for u in users if u[0] not in calls or calls[u[0]].time >= moment]
         if late:
             # Who alone may box it does so then, and needs it until then.
-            is_first = len(late) == len(users) and late[0][0] in self._calls
+            is_first = len(late) == len(users) and late[0][0] in calls
             return [] if is_first else [late[0]]
         for use in users:
-            if use[1] == 0 and self._is_view(use[0]):
-                for seen in self._values(use[0]):
+            if self._times.is_view(use):
+                for seen in self._times.values(use[0]):
                     path = self._path(seen, moment)
                     if path is not None:
                         return [use, *path]
@@ -174,18 +144,18 @@ class MemoryPrice:
 
     def _num_between(self, value: Tensor) -> int:
         """Return at how many moments all of forward is done with it, not backward."""
-        users = [index for index, _ in self._users[value] if index in self._calls]
-        times = {False: list[int](), True: list[int]()}
-        for index in users:
-            times[self._in_backward(index)].append(self._calls[index])
-        if not times[False] or not times[True]:
+        calls = self._times.calls
+        users = [calls[index] for index, _ in self._users[value] if index in calls]
+        early = [call.time for call in users if call.is_forward]
+        late = [call.time for call in users if not call.is_forward]
+        if not early or not late:
             return 0
-        return sum(max(times[False]) <= m <= min(times[True]) for m in self.moments)
+        return sum(max(early) <= m <= min(late) for m in self.moments)
 
     def _charged_for(self, value: Tensor, held: dict[Tensor, float]) -> float:
         """Return what a tensor is charged for, in parts of its own size."""
-        sizes = [self._num_bytes(value)]
-        while self._is_view(value[0]):
+        sizes, calls = [self._num_bytes(value)], self._times.calls
+        while value[0] in calls and calls[value[0]].is_view:
             value = self.posed.problem.nodes[value[0]].operands[0]
             sizes.append(self._num_bytes(value))
         return max(sizes) / max(sizes[0], 1) if held.get(value) else 0.0
@@ -213,7 +183,7 @@ class MemoryPrice:
             else:
                 values = [(index, at) for at in range(len(node.result_types))]
                 own = tuple(held.get(value, 0.0) for value in values)
-                again = may_make_again and not self._in_backward(index)
+                again = may_make_again and self._times.is_forward(index)
                 key = id(node.choices), node.result_types, own, again
                 if key not in known:
                     known[key] = self._charged(node, own, again)

@@ -13,10 +13,11 @@ from __future__ import annotations
 from functools import cached_property
 
 from partita.compiler.cost.optimizer_memory import moments_of
+from partita.compiler.search.call_times import Tensor
 from partita.compiler.search.linear import NO, YES, Linear, total
 from partita.compiler.search.made_again import MadeAgain
 from partita.compiler.search.memory_needs import MemoryNeeds
-from partita.compiler.search.placement_program import PlacementProgram, Tensor
+from partita.compiler.search.placement_program import PlacementProgram
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import made_placement
 from partita.compiler.search.state import State, States

@@ -19,13 +19,12 @@ from math import inf
 from typing import NamedTuple
 
 from partita.compiler.ir.sbp import Placement
+from partita.compiler.search.call_times import Tensor, Use
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.linear import NO, Linear, LinearProgram, total
 from partita.compiler.search.model import Bools
 from partita.compiler.search.problem import Choice, made_placement
 
-Tensor = tuple[int, int]  # a node and which of its results
-Use = tuple[int, int]  # a node and which of its operands
 Places = dict[Placement, Linear]
 
 
