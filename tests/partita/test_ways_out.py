@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -230,6 +231,14 @@ def test_nothing_is_tried_once_the_time_is_over() -> None:
         lambda _: True, seconds=0.0, tried=tried, memory=1000, pins=PINS, microbatches=2
     )
     assert (text, tried) == ("refused", [])
+
+
+def test_what_is_not_known_in_time_is_not_said() -> None:
+    def allows(asked: Request) -> bool:
+        time.sleep(0.02)
+        return not asked.pins >= BOTH
+
+    assert explained(allows, seconds=0.03, pins=PINS) == "refused"
 
 
 def test_what_is_tried_has_the_time_that_is_left() -> None:

@@ -42,4 +42,5 @@ def test_few_sets_are_asked_about() -> None:
         return {100, 200} <= set(some)
 
     assert smallest_conflict(range(256), is_refused) == [100, 200]
-    assert len(asked) < 40
+    assert len(asked) <= 32  # 2 k log2(n / k) + 2 k
+    assert len(set(map(tuple, asked))) == len(asked), "a set was asked about twice"
