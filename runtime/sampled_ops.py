@@ -57,7 +57,6 @@ def sampled_ops(rows: int, columns: int, device: torch.device) -> Iterator[Sampl
         yield _sampled(op.default, y, x)
     yield _sampled(aten.pow.Tensor_Scalar, x, 3.0)
     yield _sampled(aten.div.Tensor, x, y)
-    yield _sampled(aten.mean.dim, x, [-1], True)
     yield _sampled(aten.sum.dim_IntList, x, [0], True)
     yield _sampled(aten._softmax.default, x, -1, False)
     yield _sampled(aten._softmax_backward_data.default, x, y, -1, torch.float32)
