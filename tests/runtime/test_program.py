@@ -1,6 +1,7 @@
 """Training on two real ranks equals training the whole model in one process."""
 
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from local_programs import BATCH, OUT, WIDTH, Mlp, batch, local_mlp
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.tensor import DTensor
+from torch.nn.utils import get_total_norm
 
 from partita.compiler.errors import BadBatch, BadMesh, BadOptions
 from partita.compiler.ir.mesh import Mesh
@@ -22,6 +24,7 @@ from partita.runtime.program import ParallelProgram
 pytestmark = pytest.mark.dist
 
 NUM_STEPS, MAX_NORM = 3, 0.5
+NORMS = (1.0, 3.0, inf)
 # mesh, hidden units, segments of their split
 CASES = {
     "data": ("dp=2,tp=1", 10, ""),
@@ -140,7 +143,9 @@ def look_at(case: str) -> dict[str, Any]:
     program.loss_scale = 8.0
     program.step(x, target, 2)
     state = program.state_dict()
+    unlimited = 1e9
     return {
+        "norms": [program.clip_grad_norm_(unlimited, n).item() for n in NORMS],
         "shapes": {name: tuple(p.shape) for name, p in parameters.items()},
         "frozen": [n for n, p in parameters.items() if not p.requires_grad],
         "messages": messages,
@@ -257,6 +262,18 @@ def test_a_wrong_call_is_one_clear_line(ranks: list[dict[Any, Any]]) -> None:
         "optimizer: group 0 has a parameter of shape [4] that is not the program's; "
         "give it program.parameters()",
     ]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_element_counts_once_in_any_norm(
+    ranks: list[dict[Any, Any]], case: str
+) -> None:
+    model = make_model(case)
+    model(*batch()).backward()
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    want = [8 * get_total_norm(gradients, norm).item() for norm in NORMS]
+    for rank in ranks:
+        assert rank[case, "look"]["norms"] == pytest.approx(want)
 
 
 @pytest.mark.parametrize("case", CASES)

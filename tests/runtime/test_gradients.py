@@ -1,0 +1,74 @@
+"""Gradients on shards: whose memory they are in; norms that cannot be.
+
+What a norm comes to over ranks is tested by test_program.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from partita.compiler.errors import BadOptions
+from partita.compiler.ir.mesh import Mesh
+from partita.runtime.gradients import accumulate, clip_grad_norm, owned
+from partita.runtime.groups import bind
+
+
+def test_the_first_gradient_is_taken_and_others_are_added_to_it() -> None:
+    parameter, first = nn.Parameter(torch.zeros(2)), torch.tensor([1.0, 2.0])
+    accumulate(parameter, first)
+    assert parameter.grad is first
+    accumulate(parameter, torch.tensor([10.0, 20.0]))
+    assert parameter.grad is first
+    assert first.tolist() == [11.0, 22.0]
+
+
+def test_a_gradient_with_memory_of_its_own_stays_as_it_is() -> None:
+    parameter, gradient, taken = nn.Parameter(torch.zeros(2, 3)), torch.ones(2, 3), {0}
+    assert owned(gradient, parameter, taken) is gradient
+    assert taken == {0, gradient.untyped_storage().data_ptr()}
+
+
+def rows_of_more() -> torch.Tensor:
+    return torch.arange(12.0).reshape(4, 3)[1:3]
+
+
+def lying_otherwise() -> torch.Tensor:
+    return torch.arange(6.0).reshape(3, 2).t()
+
+
+def one_number() -> torch.Tensor:
+    return torch.ones(1, 1).expand(2, 3)
+
+
+@pytest.mark.parametrize("make", [rows_of_more, lying_otherwise, one_number])
+def test_a_gradient_in_memory_of_another_form_is_copied(make: Any) -> None:
+    parameter, taken = nn.Parameter(torch.zeros(2, 3)), set[int]()
+    gradient = make()
+    found = owned(gradient, parameter, taken)
+    assert torch.equal(found, gradient)
+    assert found.stride() == parameter.stride()
+    assert found.untyped_storage().nbytes() == 6 * 4
+    assert taken == {found.untyped_storage().data_ptr()}
+
+
+def test_one_tensor_becomes_two_gradients_only_as_a_copy() -> None:
+    parameter, gradient, taken = nn.Parameter(torch.zeros(3)), torch.ones(3), set[int]()
+    first = owned(gradient, parameter, taken)
+    second = owned(gradient, parameter, taken)
+    assert first is gradient
+    assert second.data_ptr() != first.data_ptr()
+    assert len(taken) == 2
+
+
+def test_a_norm_below_one_is_refused() -> None:
+    with pytest.raises(BadOptions) as caught:
+        clip_grad_norm([], bind(Mesh(tp=1), "cpu"), 1.0, 0.5)
+    assert str(caught.value) == "norm_type is 0.5; want 1 or more, or infinity"
+
+
+def test_without_gradients_the_norm_is_nothing() -> None:
+    assert clip_grad_norm([], bind(Mesh(tp=1), "cpu"), 1.0).item() == 0.0

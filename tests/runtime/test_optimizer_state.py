@@ -1,0 +1,110 @@
+"""An optimizer's state by names of the model: what is refused, what is written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from partita.compiler.errors import BadOptions
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.sbp import Placement
+from partita.runtime.groups import Groups, bind
+from partita.runtime.optimizer_state import (
+    load_optimizer_state_dict,
+    optimizer_state_dict,
+)
+from partita.runtime.state import Held
+
+
+def made(
+    *names: str, steps: int = 1
+) -> tuple[torch.optim.Optimizer, list[Held], Groups]:
+    """Return an optimizer of some parameters after steps of a gradient of ones."""
+    groups = bind(Mesh(tp=1), "cpu")
+    held = [
+        Held(
+            (n,), (n,), (2, 3), Placement.parse("S(0)"), nn.Parameter(torch.ones(2, 3))
+        )
+        for n in names
+    ]
+    parameters = [entry.shard for entry in held]
+    optimizer = torch.optim.AdamW(parameters, lr=0.1)
+    for _ in range(steps):
+        for parameter in parameters:
+            parameter.grad = torch.ones(2, 3)
+        optimizer.step()
+    return optimizer, held, groups
+
+
+def test_what_was_saved_is_loaded_by_name() -> None:
+    saved = optimizer_state_dict(*made("a", "b", steps=3))
+    assert saved["state"].keys() == {"a", "b"}
+    assert saved["param_groups"][0]["params"] == ["a", "b"]
+    optimizer, held, groups = made("a", "b", steps=1)
+    saved["param_groups"][0]["lr"] = 0.7
+    load_optimizer_state_dict(optimizer, held, groups, saved)
+    assert optimizer.param_groups[0]["lr"] == 0.7
+    assert optimizer.param_groups[0]["params"] == [entry.shard for entry in held]
+    again = optimizer_state_dict(optimizer, held, groups)
+    for name in ("a", "b"):
+        for key, value in saved["state"][name].items():
+            assert torch.equal(again["state"][name][key], value), (name, key)
+
+
+def test_whole_tensors_are_loaded_into_memory_of_their_own() -> None:
+    optimizer, held, groups = made("a")
+    saved = optimizer_state_dict(optimizer, held, groups)
+    moment, step = torch.full((2, 3), 5.0), torch.tensor(9.0)
+    saved["state"]["a"] |= {"exp_avg": moment, "step": step}
+    load_optimizer_state_dict(optimizer, held, groups, saved)
+    state = optimizer.state[held[0].shard]
+    moment += 1
+    step += 1
+    assert state["exp_avg"].tolist() == [[5.0] * 3] * 2
+    assert state["step"].item() == 9.0
+
+
+def without_a_group(saved: dict[str, Any]) -> None:
+    saved["param_groups"][0]["params"] = ["b"]
+
+
+def of_another(saved: dict[str, Any]) -> None:
+    saved["state"]["c"] = saved["state"]["a"]
+
+
+def of_another_shape(saved: dict[str, Any]) -> None:
+    saved["state"]["a"]["exp_avg"] = torch.ones(3, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (without_a_group, "optimizer state: its groups hold other parameters"),
+        (of_another, "optimizer state: no parameter 'c' is optimized"),
+        (
+            of_another_shape,
+            "optimizer state 'exp_avg' of 'a' has shape [3, 3]; want [2, 3]",
+        ),
+    ],
+)
+def test_state_of_something_else_is_refused(change: Any, message: str) -> None:
+    optimizer, held, groups = made("a")
+    saved = optimizer_state_dict(optimizer, held, groups)
+    change(saved)
+    with pytest.raises(BadOptions) as caught:
+        load_optimizer_state_dict(optimizer, held, groups, saved)
+    assert str(caught.value) == message
+
+
+def test_an_optimizer_that_is_not_elementwise_is_refused() -> None:
+    optimizer, held, groups = made("a")
+    optimizer.state[held[0].shard]["row"] = torch.ones(2)
+    with pytest.raises(BadOptions) as caught:
+        optimizer_state_dict(optimizer, held, groups)
+    assert str(caught.value) == (
+        "optimizer state 'row' of 'a' has shape [2], the rank's shard [2, 3]: only "
+        "elementwise optimizers work on shards"
+    )
