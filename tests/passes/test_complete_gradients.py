@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
+import pytest
+import torch
 from tests.models import zoo
 from tests.models.storage_pins import storage_pins
+from torch import nn
 
+from partita.compiler.errors import InvariantViolation
 from partita.compiler.ir.boxing import is_box
 from partita.compiler.ir.mesh import Mesh
-from partita.compiler.ir.program import InputKind, OutputKind, Program, info
+from partita.compiler.ir.program import (
+    InputKind,
+    OutputKind,
+    Program,
+    Value,
+    info,
+    placement_of,
+    set_info,
+)
+from partita.compiler.ir.signature import Signature
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.uses import completes
 from partita.compiler.rules.table import default_rules
@@ -57,6 +71,47 @@ def test_reductions_of_gradients_and_the_loss_stand_apart() -> None:
         assert role.kind is InputKind.ACCUMULATED
         assert role.name == str(apart.outputs[0])
         assert all(out.kind.adds_up for out in apart.outputs)
+
+
+class Summed(nn.Module):
+    """Two parameters with one gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Parameter(torch.ones(4, 4))
+        self.second = nn.Parameter(torch.ones(4, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x @ (self.first + self.second)).square().sum()
+
+
+def test_one_sum_may_leave_as_several_gradients() -> None:
+    names = ("first", "second")
+    pins = {"x": "S(0)", "first": "B", "second": "B"}
+    options = Options(pins=pins, microbatches=2, hardware="cpu-gloo-free")
+    model, x = Summed(), torch.ones(8, 4)
+    found = plan(model, x, mesh=Mesh(dp=2), options=options)
+    program = run_sequence(
+        capture_for(model, found).program, sequence(found, default_rules)
+    )
+    programs = list(complete_gradients(program, found))
+    (apart,) = [p for p in programs if p.outputs[0].kind is OutputKind.GRADIENT]
+    assert tuple(role.name for role in apart.outputs) == names
+    assert apart.inputs[0].name == "gradient:first"
+
+
+def test_a_program_that_used_what_is_set_apart_is_refused() -> None:
+    program, found = boxed(2)
+    program = program.copy()
+    late = {boxing.key for boxing in found.boxings if completes(boxing)}
+    node = next(n for n in program.calls() if info(n).key in late)
+    with program.graph.inserting_after(node):
+        user = program.graph.call_function(torch.ops.aten.neg.default, (node,))
+    whole = placement_of(Value(node, 0))
+    fact = replace(info(node), key="used", signature=Signature((whole,), (whole,)))
+    set_info(user, fact)
+    with pytest.raises(InvariantViolation, match="used"):
+        without_completing(program, found)
 
 
 def test_gradients_leave_a_microbatch_as_they_are_made() -> None:

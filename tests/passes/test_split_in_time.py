@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -50,6 +51,7 @@ def test_inputs_are_cut_and_gradients_add_up() -> None:
     assert list(after) == list(before)
     assert part.in_time.count == 2
     assert set(part.in_time.joins) == {Partial()}
+    assert all(info(node).signature is None for node in part.nodes())
 
 
 def test_a_mean_is_divided_by_all_of_the_batch() -> None:
@@ -132,6 +134,32 @@ def test_an_input_without_a_batch_is_whole() -> None:
     types = types_of(part)
     assert types["input:x"] == "f32[2, 4, 4]"
     assert types["input:mask"] == "f32[4, 4]"
+
+
+class Weighted(nn.Module):
+    """Weighs what it makes of a batch, by weights that depend on all of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(4, 4)
+
+    def forward(
+        self, x: torch.Tensor, w: torch.Tensor, v: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the loss of ``x`` ``[batch, 4]``, with weights ``[batch]``."""
+        weights = w / w.sum() + v / v.sum()
+        return (self.layer(x).square().mean(1) * weights).sum()
+
+
+def test_slices_of_one_size_share_their_rows() -> None:
+    inputs = torch.randn(8, 4), torch.rand(8), torch.rand(8)
+    part = split(captured((Weighted(), inputs, {})).program, 2)
+    types = types_of(part)
+    assert types["input:w#0~micro.0"] == types["input:v#0~micro.0"] == "f32[4]"
+    ops = Counter(op_name(node) for node in part.calls())
+    assert ops["aten.index_select.default"] == 2
+    assert ops["aten.arange.default"] == 1
 
 
 class Counting(nn.Module):
