@@ -17,6 +17,8 @@ Ints = npt.NDArray[np.int64]
 LEAST_COUNT = 4
 """Fewer blocks than this are no repetition worth knowing."""
 
+_STRETCH, _FACTOR = 8, 1_000_003  # labels that are compared at once, as one number
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -52,9 +54,27 @@ def find_runs(labels: Ints) -> list[Run]:
 
 def _longest(labels: Ints) -> Run | None:
     """Return the run that covers most; of those, the one of the shortest period."""
+    below = len(labels) + 1
+    while below > LEAST_COUNT:
+        least = max(below // 2, LEAST_COUNT)
+        found = _covering(labels, least, below)
+        if found is not None:
+            return found
+        below = least
+    return None
+
+
+def _covering(labels: Ints, least: int, below: int) -> Run | None:
+    """Return the run that covers most, if that is ``least`` or more.
+
+    Args:
+        labels: the sequence.
+        least: how many labels a run must cover.
+        below: so many or more are covered by no run.
+    """
     best: Run | None = None
-    covered = 0
-    for period in range(1, len(labels) // LEAST_COUNT + 1):
+    covered = least - 1
+    for period in _periods(labels, least, below):
         differ = np.flatnonzero(labels[period:] != labels[:-period])
         edges = np.concatenate([[-1], differ, [len(labels) - period]])
         lengths = np.diff(edges) - 1
@@ -65,6 +85,25 @@ def _longest(labels: Ints) -> Run | None:
             best = Run(int(edges[at]) + 1, period, count)
             covered = count * period
     return best
+
+
+def _periods(labels: Ints, least: int, below: int) -> list[int]:
+    """Return the periods of all runs that cover ``least`` labels, and maybe others.
+
+    Of such a run three quarters equal, one by one, what comes a period later. In so
+    many there is a stretch that begins at one of the places looked at here.
+    """
+    equal = -(-(LEAST_COUNT - 1) * least // LEAST_COUNT)
+    stretch = min(_STRETCH, -(-equal // 2))
+    codes = labels[: len(labels) - stretch + 1]
+    for shift in range(1, stretch):  # what overflows is a number, too
+        codes = codes * _FACTOR + labels[shift : len(labels) - stretch + 1 + shift]
+    places = np.arange(0, len(codes), equal - stretch + 1)
+    periods = np.arange(1, (below - 1) // LEAST_COUNT + 1)
+    later = places[:, None] + periods
+    is_equal = codes[np.minimum(later, len(codes) - 1)] == codes[places, None]
+    is_equal &= later < len(codes)
+    return [int(period) for period in periods[is_equal.any(axis=0)]]
 
 
 def alike(

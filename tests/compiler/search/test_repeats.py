@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from partita.compiler.search.repeats import Run, alike, find_runs
+from partita.compiler.search.repeats import LEAST_COUNT, Run, alike, find_runs
+
+_BLOCKS = st.lists(
+    st.tuples(st.text("abc", min_size=1, max_size=5), st.integers(1, 5)), max_size=5
+)
 
 
 @pytest.mark.parametrize(
@@ -22,6 +28,23 @@ from partita.compiler.search.repeats import Run, alike, find_runs
 )
 def test_runs_of_a_text(text: str, runs: list[Run]) -> None:
     assert find_runs(np.array([ord(letter) for letter in text])) == runs
+
+
+@given(_BLOCKS)
+def test_no_run_covers_more_than_the_longest(blocks: list[tuple[str, int]]) -> None:
+    text = "".join(block * count for block, count in blocks)
+    most = max(
+        (
+            end - start - (end - start) % period
+            for period in range(1, len(text) // LEAST_COUNT + 1)
+            for start in range(len(text))
+            for end in range(start + LEAST_COUNT * period, len(text) + 1)
+            if text[start + period : end] == text[start : end - period]
+        ),
+        default=0,
+    )
+    runs = find_runs(np.array([ord(letter) for letter in text], dtype=np.int64))
+    assert max((run.end - run.start for run in runs), default=0) == most
 
 
 def test_weights_and_gradients_follow_the_place_of_their_block() -> None:
