@@ -28,6 +28,8 @@ from partita.compiler.ir.signature import Signature
 from partita.compiler.ir.tensor_type import TensorType
 
 _META = "partita"
+_PLAIN = int, float, str, type(None)  # most arguments: looked at first
+_SEQUENCES = tuple, list
 
 
 class Phase(StrEnum):
@@ -244,7 +246,9 @@ def _collect(values: Sequence[object], found: list[fx.Node]) -> None:
     for value in values:
         if isinstance(value, fx.Node):
             found.append(value)
-        elif isinstance(value, tuple | list):
+        elif isinstance(value, _PLAIN):
+            continue
+        elif isinstance(value, _SEQUENCES):
             _collect(cast("Sequence[object]", value), found)
         elif isinstance(value, dict):
             _collect(tuple(cast("dict[str, object]", value).values()), found)

@@ -2,37 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import cast
 
 from torch import fx
 
 from partita.compiler.errors import BadRule
-from partita.compiler.ir.program import info, op_name, operands, type_of, value_of
+from partita.compiler.ir.program import info, op_name, type_of, value_of
+from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.rules.factors import Factors, read
 from partita.compiler.rules.rule import Call, Rule, RuleSet
+
+_SEQUENCES = list, tuple
 
 UNKNOWN = Rule("unknown", "?")
 """Stands in for an op that the table lacks: every tensor ``B`` on every axis."""
 
 
-def _frozen(value: object) -> object:
-    """Return an argument as a hashable value, tensors replaced by their types."""
-    if isinstance(value, fx.Node):
-        return type_of(value_of(value))
-    if isinstance(value, list | tuple):
-        return tuple(_frozen(item) for item in cast("list[object]", value))
-    return value
+def calls_of(nodes: Iterable[fx.Node]) -> dict[fx.Node, Call]:
+    """Return the calls that nodes make; those that are equal are one object."""
+    known: dict[object, Call] = {}
+    found: dict[fx.Node, Call] = {}
+    for node in nodes:
+        operands: list[TensorType] = []
+        args = _frozen(node.args, operands)
+        names = tuple(node.kwargs)
+        kwargs = _frozen(node.kwargs.values(), operands) if names else ()
+        results = info(node).types
+        key = node.target, args, names, kwargs, results
+        call = known.get(key)
+        if call is None:
+            pairs = tuple(zip(names, kwargs, strict=True))
+            call = Call(op_name(node), args, pairs, tuple(operands), results)
+            known[key] = call
+        found[node] = call
+    return found
 
 
 def call_of(node: fx.Node) -> Call:
     """Return the call that ``node`` makes."""
-    return Call(
-        op=op_name(node),
-        args=tuple(_frozen(arg) for arg in node.args),
-        kwargs=tuple((name, _frozen(arg)) for name, arg in node.kwargs.items()),
-        operands=tuple(type_of(value) for value in operands(node)),
-        results=info(node).types,
-    )
+    return calls_of([node])[node]
+
+
+def _frozen(values: Iterable[object], operands: list[TensorType]) -> tuple[object, ...]:
+    """Return arguments as hashable values, tensors replaced by their types; note those.
+
+    >>> operands = []
+    >>> _frozen([1, [2, None]], operands), operands
+    ((1, (2, None)), [])
+    """
+    found: list[object] = []
+    for value in values:
+        if isinstance(value, fx.Node):
+            value = type_of(value_of(value))
+            operands.append(value)
+        elif isinstance(value, _SEQUENCES):
+            value = _frozen(cast("list[object]", value), operands)
+        found.append(value)
+    return tuple(found)
 
 
 def rule_and_factors(rules: RuleSet, call: Call) -> tuple[Rule, Factors]:

@@ -6,7 +6,7 @@ than one layer of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -25,7 +25,7 @@ from partita.compiler.ir.program import Program, Value, info, operands
 from partita.compiler.ir.sbp import Broadcast, Placement, Sharding, Split
 from partita.compiler.ir.signature import AxisSignature, Signature
 from partita.compiler.ir.tensor_type import TensorType
-from partita.compiler.rules.calls import call_of, rule_and_factors
+from partita.compiler.rules.calls import call_of, calls_of, rule_and_factors
 from partita.compiler.rules.expansion import Expansion
 from partita.compiler.rules.factors import Factors
 from partita.compiler.rules.rule import Call, Rule, RuleSet
@@ -74,11 +74,17 @@ def bytes_of(call: Call, signature: Signature, mesh: Mesh) -> int:
 _RANDOM, _STREAM = "partita.random.default", 3
 
 
-def _unnumbered(call: Call) -> Call:
-    """Return a call without the number of its draw: layers may differ in it alone."""
-    if call.op != _RANDOM:
-        return call
-    return replace(call, args=(*call.args[:_STREAM], 0, *call.args[_STREAM + 1 :]))
+def _alike(calls: Mapping[fx.Node, Call]) -> dict[fx.Node, Call]:
+    """Return the calls, those that differ in the number of their draw as one object."""
+    known: dict[Call, Call] = {}
+    found: dict[fx.Node, Call] = {}
+    for node, call in calls.items():
+        if call.op == _RANDOM:
+            args = *call.args[:_STREAM], 0, *call.args[_STREAM + 1 :]
+            call = replace(call, args=args)
+            call = known.setdefault(call, call)
+        found[node] = call
+    return found
 
 
 @dataclass(frozen=True)
@@ -114,18 +120,20 @@ class Candidates:
         self.rules = rules
         self.mesh = mesh
         self.hardware = hardware
-        self.calls = {node: _unnumbered(call_of(node)) for node in program.calls()}
+        self.calls = _alike(calls_of(program.calls()))
         self.read: dict[fx.Node, tuple[Rule, Factors]] = {}
         self._label: dict[fx.Node, int] = {}
-        memo: dict[Call, tuple[int, tuple[Rule, Factors]]] = {}
+        memo: dict[int, tuple[int, tuple[Rule, Factors]]] = {}
         for node, call in self.calls.items():
-            known = memo.get(call)
+            known = memo.get(id(call))
             if known is None:
-                known = memo[call] = len(memo), rule_and_factors(rules, call)
+                known = memo[id(call)] = len(memo), rule_and_factors(rules, call)
             self._label[node], self.read[node] = known
         self._segments_key: dict[fx.Node, object] = {}
         self._priced: dict[object, tuple[Priced, ...]] = {}
         self._expansions: dict[Call, Expansion | None] = {}
+        self._of_first: dict[fx.Node, tuple[Priced, ...]] = {}
+        self._stored: dict[object, tuple[Placement, ...]] = {}
 
     @cached_property
     def _stand_in(self) -> dict[fx.Node, fx.Node]:
@@ -180,6 +188,13 @@ class Candidates:
     def of_call(self, node: fx.Node) -> tuple[Priced, ...]:
         """Return what a call may take, all-``B`` first, each signature once."""
         first = self._stand_in[node]
+        if self.within.axes:
+            return self._of_call(node, first)
+        if first not in self._of_first:
+            self._of_first[first] = self._of_call(node, first)
+        return self._of_first[first]
+
+    def _of_call(self, node: fx.Node, first: fx.Node) -> tuple[Priced, ...]:
         segments = self._segmentations.of_factor.get(first, {})
         if first not in self._segments_key:
             self._segments_key[first] = tuple(sorted(segments.items()))
@@ -297,12 +312,20 @@ class Candidates:
             type_: the logical type.
             segments: per dim, the segmentations worth trying besides none.
         """
+        known = type_, tuple(segments.items())
+        found = self._stored.get(known)
+        if found is None:
+            found = self._stored[known] = tuple(self._storages(type_, segments))
+        return found
+
+    def _storages(
+        self, type_: TensorType, segments: Mapping[int, frozenset[Segments]]
+    ) -> Iterator[Placement]:
         options: list[Sharding] = [Broadcast()]
         for dim, size in enumerate(type_.shape):
             if size > 1:
                 options.append(Split(dim))
                 options += [Split(dim, s) for s in sorted(segments.get(dim, ()))]
-        found: list[Placement] = []
         per_axis = [options if size > 1 else options[:1] for size in self.mesh.sizes]
         for shardings in product(*per_axis):
             try:
@@ -310,8 +333,7 @@ class Candidates:
             except BadPlacement:
                 continue
             if placement.is_broadcast or self._every_rank_has_some(type_, placement):
-                found.append(placement)
-        return tuple(found)
+                yield placement
 
     def _every_rank_has_some(self, type_: TensorType, placement: Placement) -> bool:
         last = tuple(size - 1 for size in self.mesh.sizes)

@@ -43,7 +43,7 @@ class Pinned:
         self._read = candidates.read
         self._roles = dict(self._program.placeholders())
         self._charged: dict[tuple[int, float], Choice] = {}
-        nodes = list(self._program.nodes())
+        nodes = list(self._program.nodes()) if texts else []
         things = [_named(node, self._roles.get(node)) for node in nodes]
         found = {nodes[at]: named for at, named in find_pins(texts, things).items()}
         for node, named in found.items():

@@ -103,6 +103,8 @@ class _Poser:
         self._known: dict[tuple[Choice, ...], tuple[Choice, ...]] = {}
         self._adding: dict[tuple[int, tuple[int, ...]], tuple[Choice, ...]] = {}
         self._same_choices: dict[tuple[int, ...], tuple[Choice, ...]] = {}
+        self._entering: dict[object, tuple[Choice, ...]] = {}
+        self._leaving: dict[tuple[Placement, ...], tuple[Choice, ...]] = {}
         self.roles = dict(self.program.placeholders())
         self.stored = {role.name: node for node, role in self.roles.items()}
         self._added = self._added_up()
@@ -111,20 +113,22 @@ class _Poser:
     def pose(self) -> Posed:
         nodes = list(self.program.nodes())
         at = {node: index for index, node in enumerate(nodes)}
-        calls = {n: self._of_call(n) for n in nodes if n.op == "call_function"}
-        wants = self._wants(calls)
-        choices: dict[Item, tuple[Choice, ...]] = {**calls}
+        used = {node: operands(node) for node in nodes}
+        choices: dict[Item, tuple[Choice, ...]] = {
+            node: self._of_call(node) for node in nodes if node.op == "call_function"
+        }
         for node, role in self.roles.items():
-            found = self._of_placeholder(node, role, wants.get(node, set()))
+            found = self._of_placeholder(node, role, choices)
             choices[node] = self._known.setdefault(found, found)
+        times = self.program.in_time.count
         items: list[Item] = list(nodes)
         search_nodes = [
             SearchNode(
                 info(node).key,
                 choices[node],
-                tuple((at[v.node], v.index) for v in operands(node)),
+                tuple([(at[source], index) for source, index in used[node]]),
                 info(node).types,
-                self.program.in_time.count,
+                times,
             )
             for node in nodes
         ]
@@ -145,14 +149,13 @@ class _Poser:
             name = f"{role.kind}:{role.name}"
             offered = [p for p in placements if p is not None]
             placements = self.candidates.within.of_leaf(name, offered)
-            found = tuple(Choice(Signature((p,), ()), 0.0) for p in placements if p)
             search_nodes.append(
                 SearchNode(
                     name,
-                    self._known.setdefault(found, found),
+                    self._of_output(tuple(placements)),
                     ((at[value.node], value.index),),
                     (),
-                    1 if role.kind.adds_up else self.program.in_time.count,
+                    1 if role.kind.adds_up else times,
                 )
             )
             items.append(role)
@@ -225,20 +228,32 @@ class _Poser:
         """Return the one tuple of these very choices: equal nodes are told by it."""
         return self._same_choices.setdefault(tuple(map(id, choices)), choices)
 
+    def _of_output(self, placements: tuple[Placement, ...]) -> tuple[Choice, ...]:
+        """Return the choices of what leaves in one of these placements."""
+        found = self._leaving.get(placements)
+        if found is None:
+            found = tuple(Choice(Signature((p,), ()), 0.0) for p in placements)
+            found = self._leaving[placements] = self._known.setdefault(found, found)
+        return found
+
     def _wants(
-        self, calls: Mapping[fx.Node, tuple[Choice, ...]]
-    ) -> dict[fx.Node, set[Placement]]:
-        wants: dict[fx.Node, set[Placement]] = {}
-        for node, choices in calls.items():
-            for position, value in enumerate(operands(node)):
-                if value.node in self.roles:
-                    wants.setdefault(value.node, set()).update(
-                        choice.signature.operands[position] for choice in choices
-                    )
-        return wants
+        self, node: fx.Node, choices: Mapping[Item, tuple[Choice, ...]]
+    ) -> set[Placement]:
+        """Return the placements in which calls may want what enters."""
+        return {
+            choice.signature.operands[position]
+            for user in node.users
+            if user in choices
+            for position, value in enumerate(operands(user))
+            if value.node is node
+            for choice in choices[user]
+        }
 
     def _of_placeholder(
-        self, node: fx.Node, role: InputRole, wants: set[Placement]
+        self,
+        node: fx.Node,
+        role: InputRole,
+        calls: Mapping[Item, tuple[Choice, ...]],
     ) -> tuple[Choice, ...]:
         type_ = type_of(Value(node, 0))
         placements: list[Placement]
@@ -249,16 +264,20 @@ class _Poser:
             }
             placements = list(self.candidates.of_tensor(type_, segments))
         else:
+            wants = self._wants(node, calls)
             whole = Placement.broadcast(self.mesh.ndim)
             placements = [whole, *sorted({w for w in wants if _is_stored(w)}, key=str)]
             placements = list(dict.fromkeys(placements))
         placements = self.pinned.offered(node, placements)
         placements = self.candidates.within.of_leaf(info(node).key, placements)
         pin = self.pinned.pins.get(node)
-        choices = tuple(
-            Choice(Signature((), (p,)), self._held_seconds(role, pin, type_, p))
-            for p in placements
-        )
+        known = self._is_trained(role), pin, type_, tuple(placements)
+        choices = self._entering.get(known)
+        if choices is None:
+            choices = self._entering[known] = tuple(
+                Choice(Signature((), (p,)), self._held_seconds(role, pin, type_, p))
+                for p in placements
+            )
         return self.pinned.of_placeholder(node, choices)
 
     def _held_seconds(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from partita.compiler.ir.program import Program
-from partita.compiler.rules.calls import call_of
+from partita.compiler.rules.calls import calls_of
 from partita.compiler.rules.derive import derive
 from partita.compiler.rules.rule import Call, Rule, RuleSet
 from partita.compiler.rules.table import default_rules
@@ -24,7 +24,7 @@ def rules_for(program: Program, rules: RuleSet) -> RuleSet:
     Raises:
         BadRule: for a row that does not hold; the message shows where.
     """
-    calls = list(dict.fromkeys(call_of(node) for node in program.calls()))
+    calls = list(dict.fromkeys(calls_of(program.calls()).values()))
     if rules is not default_rules:
         prove_calls(rules, calls)
     found: dict[Call, Rule] = {}
