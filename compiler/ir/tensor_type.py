@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 import torch
@@ -40,6 +40,18 @@ class TensorType:
 
     shape: tuple[int, ...]
     dtype: torch.dtype
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Whatever is known of a call is known by its types: hashed far more than made.
+        object.__setattr__(self, "_hash", hash((self.shape, self.dtype)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[object, tuple[tuple[int, ...], torch.dtype]]:
+        # A dtype has another hash in each process.
+        return TensorType, (self.shape, self.dtype)
 
     def __str__(self) -> str:
         return f"{_SHORT[self.dtype]}{list(self.shape)}"
