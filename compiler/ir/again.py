@@ -62,7 +62,7 @@ def needed_again(program: Program, keys: Collection[str]) -> tuple[str, ...]:
     """
     found: set[fx.Node] = set()
     order: list[str] = []
-    for node in reversed(list(program.calls())):
+    for node in reversed(list(program.calls()) if keys else []):
         fact = info(node)
         if fact.key in keys and fact.phase is Phase.FORWARD:
             used_by = {user for leaf in _leaves(node) for user in leaf.users}

@@ -48,6 +48,8 @@ class Again:
 
     def nodes(self) -> set[str]:
         """Return the keys of the calls of the forward that are asked for."""
+        if not (self._nodes or self._entering or self._modules):
+            return set()
         calls = [n for n in self._program.calls() if info(n).phase is Phase.FORWARD]
         found = {
             info(node).key for node in calls if _matches(self._nodes, info(node).key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -83,15 +83,53 @@ class Alternatives:
     def __init__(self, problem: Problem, choices: Sequence[int]) -> None:
         self.problem = problem
         self.choices = list(choices)
-        self.wanted: dict[tuple[int, int], Counter[Want]] = {}
+        self.wanted: dict[tuple[int, int], dict[Want, int]] = {}
         for node, choice in zip(problem.nodes, choices, strict=True):
             wants = node.choices[choice].signature.operands
-            for value, want in zip(node.operands, wants, strict=True):
-                self.wanted.setdefault(value, Counter())[node.times, want] += 1
+            for value, placement in zip(node.operands, wants, strict=True):
+                counts = self.wanted.setdefault(value, {})
+                want = node.times, placement
+                counts[want] = counts.get(want, 0) + 1
         self.tied: dict[int, list[int]] = {}
         for tie in problem.ties:
             self.tied.setdefault(tie.first, []).append(tie.second)
         self.is_output = {tie.second for tie in problem.ties}
+        self._kinds: dict[object, int] = {}
+        self._kind_of: dict[tuple[int, int], int] = {}
+
+    def place(self, index: int) -> Hashable:
+        """Return what tells as quickly as can be that nodes have equal surroundings.
+
+        Nodes of equal places have; nodes of equal surroundings may have two places.
+        """
+        touched: list[tuple[int, int]] = []
+        taken: list[int] = []
+        for number in (index, *self.tied.get(index, ())):
+            node = self.problem.nodes[number]
+            taken += (id(node.choices), self.choices[number], node.times)
+            touched += node.operands
+            touched += [(number, result) for result in range(len(node.result_types))]
+        values = sorted(set(touched))
+        return (
+            tuple(taken),
+            tuple([self._kind(value) for value in values]),
+            tuple([values.index(value) for value in touched]),
+        )
+
+    def _kind(self, value: tuple[int, int]) -> int:
+        """Return a number for all tensors of one type, made and wanted alike."""
+        found = self._kind_of.get(value)
+        if found is None:
+            source, result = value
+            maker = self.problem.nodes[source]
+            kind = (
+                maker.result_types[result],
+                *(id(maker.choices), self.choices[source], result),
+                frozenset(self.wanted.get(value, {}).items()),
+            )
+            found = self._kinds.setdefault(kind, len(self._kinds))
+            self._kind_of[value] = found
+        return found
 
     def around(self, index: int) -> Around:
         """Return what the price of a node's alternatives depends on."""

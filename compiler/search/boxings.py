@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from partita.compiler.cost.boxing import cheapest_steps, step_seconds
@@ -79,6 +79,10 @@ def collective_totals(
     )
 
 
+_Way = tuple[TensorType, int, tuple[Placement, ...]]
+"""What is brought, how often in a step, from where to where: alike, lowered alike."""
+
+
 @dataclass(frozen=True)
 class _Boxings:
     chosen: Chosen
@@ -87,6 +91,9 @@ class _Boxings:
     asked: Again
     mesh: Mesh
     hardware: Hardware
+    known: dict[_Way, tuple[LoweringStep, ...]] = field(
+        default_factory=dict["_Way", tuple[LoweringStep, ...]]
+    )
 
     def all(self) -> tuple[Boxing, ...]:
         found: list[Boxing] = []
@@ -146,30 +153,32 @@ class _Boxings:
             + (f" and {len(users) - 1} more" if len(users) > 1 else ""),
         )
         times = times_in_step(made, self.chosen.program.in_time.count)
-        steps = self._steps(type_of(value), source, target, users)
-        lowering = tuple(self._lower(value, step, times) for step in steps)
+        way = type_of(value), times, self._stops(source, target, users)
+        lowering = self.known.get(way)
+        if lowering is None:
+            lowering = self.known[way] = tuple(self._lowering(*way))
         return replace(made, lowering=lowering)
 
-    def _steps(
-        self,
-        type_: TensorType,
-        source: Placement,
-        target: Placement,
-        users: tuple[str, ...],
-    ) -> Iterator[Step]:
-        """Yield the cheapest steps; a gradient's pass where it is to be complete."""
-        stops = [source, target]
+    def _stops(
+        self, source: Placement, target: Placement, users: tuple[str, ...]
+    ) -> tuple[Placement, ...]:
+        """Return where a tensor is brought; a gradient where it is to be complete."""
+        stops = source, target
         for user in users:
             kind, _, name = user.partition(":")
             if kind == OutputKind.GRADIENT and name in self.held:
-                stops = [source, self.held[name].gradient, target]
-        for start, stop in pairwise(stops):
-            yield from cheapest_steps(
-                type_, start, stop, self.mesh, self.hardware
-            ).steps
+                stops = source, self.held[name].gradient, target
+        return stops
 
-    def _lower(self, value: Value, step: Step, times: int) -> LoweringStep:
-        type_ = type_of(value)
+    def _lowering(
+        self, type_: TensorType, times: int, stops: tuple[Placement, ...]
+    ) -> Iterator[LoweringStep]:
+        for start, stop in pairwise(stops):
+            way = cheapest_steps(type_, start, stop, self.mesh, self.hardware)
+            for step in way.steps:
+                yield self._lower(type_, step, times)
+
+    def _lower(self, type_: TensorType, step: Step, times: int) -> LoweringStep:
         return LoweringStep(
             kind=str(step.kind),
             axis=self.mesh.names[step.axis],

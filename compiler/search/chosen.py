@@ -6,7 +6,7 @@ the op to be taken apart.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torch import fx
@@ -94,9 +94,9 @@ def read_choices(
 
     Every node is told so many others of its choices, the best ones, with their prices.
     """
-    prices = Alternatives(posed.problem, choices) if most_alternatives else None
-    alternatives: dict[Around, tuple[Alternative, ...]] = {}
+    told = _Told(posed, choices, most_alternatives)
     known: dict[int, Priced] = {}
+    flops_known: dict[int, float] = {}
     outputs: dict[OutputRole, Placement] = {}
     found: dict[str, ChosenNode] = {}
     expansions: dict[str, Expansion] = {}
@@ -107,15 +107,7 @@ def read_choices(
         if isinstance(item, OutputRole):
             outputs[item] = choice.signature.operands[0]
             continue
-        others: tuple[Alternative, ...] = ()
-        if prices is not None:
-            around = prices.around(index)
-            found_others = alternatives.get(around)
-            if found_others is None:
-                found_others = alternatives[around] = _alternatives(
-                    posed, prices, index, number, most_alternatives
-                )
-            others = found_others
+        others = told.of_node(index)
         if item.op != "call_function":
             found[node.key] = ChosenNode(
                 choice.signature,
@@ -124,7 +116,11 @@ def read_choices(
             )
             continue
         priced = _priced(known, posed, item, choice)
-        flops = program.in_time.count * flops_of(posed.candidates.read[item][1], {})
+        _, factors = posed.candidates.read[item]
+        flops = flops_known.get(id(factors))
+        if flops is None:
+            flops = program.in_time.count * flops_of(factors, {})
+            flops_known[id(factors)] = flops
         if not priced.parts:
             found[node.key] = ChosenNode(
                 choice.signature, priced.choice.seconds, flops, priced.ways, others
@@ -176,28 +172,51 @@ def _parts(
         yield part_key(key, info(part).key), chosen
 
 
-def _alternatives(
-    posed: Posed, prices: Alternatives, index: int, chosen: int, most: int
-) -> tuple[Alternative, ...]:
-    choices = posed.problem.nodes[index].choices
-    broken_s = choices[chosen].broken_s
-    found = sorted(
-        (delta - choices[other].broken_s + broken_s, other)
-        for other, delta in prices.of_node(index)
-        if other != chosen and delta < float("inf")
-    )
-    mesh, hardware = posed.problem.mesh, posed.candidates.hardware
+class _Told:
+    """What nodes are told of their other choices, the best ones, with their prices."""
 
-    def box_bytes(type_: TensorType, made: Placement, want: Placement) -> int:
-        return cheapest_steps(type_, made, want, mesh, hardware).bytes
+    def __init__(self, posed: Posed, choices: Sequence[int], most: int) -> None:
+        self.posed = posed
+        self.choices = choices
+        self.most = most
+        self._prices = Alternatives(posed.problem, choices) if most else None
+        self._of_places: dict[Hashable, tuple[Alternative, ...]] = {}
+        self._of_surroundings: dict[Around, tuple[Alternative, ...]] = {}
 
-    alternatives: list[Alternative] = []
-    for seconds, other in found[:most]:
-        parts = prices.parts_of(index, other, box_bytes)
-        signature = choices[other].signature
-        alternatives.append(
-            Alternative(
-                signature, seconds, parts.compute_s, parts.bytes, parts.held_bytes
-            )
+    def of_node(self, index: int) -> tuple[Alternative, ...]:
+        """Return the alternatives of a node; nodes of equal surroundings share them."""
+        if self._prices is None:
+            return ()
+        place = self._prices.place(index)
+        found = self._of_places.get(place)
+        if found is None:
+            around = self._prices.around(index)
+            found = self._of_surroundings.get(around)
+            if found is None:
+                found = self._of_surroundings[around] = self._find(self._prices, index)
+            self._of_places[place] = found
+        return found
+
+    def _find(self, prices: Alternatives, index: int) -> tuple[Alternative, ...]:
+        choices = self.posed.problem.nodes[index].choices
+        chosen = self.choices[index]
+        broken_s = choices[chosen].broken_s
+        found = sorted(
+            (delta - choices[other].broken_s + broken_s, other)
+            for other, delta in prices.of_node(index)
+            if other != chosen and delta < float("inf")
         )
-    return tuple(alternatives)
+        alternatives: list[Alternative] = []
+        for seconds, other in found[: self.most]:
+            parts = prices.parts_of(index, other, self._box_bytes)
+            signature = choices[other].signature
+            alternatives.append(
+                Alternative(
+                    signature, seconds, parts.compute_s, parts.bytes, parts.held_bytes
+                )
+            )
+        return tuple(alternatives)
+
+    def _box_bytes(self, type_: TensorType, made: Placement, want: Placement) -> int:
+        mesh, hardware = self.posed.problem.mesh, self.posed.candidates.hardware
+        return cheapest_steps(type_, made, want, mesh, hardware).bytes

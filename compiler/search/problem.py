@@ -145,7 +145,9 @@ def cost_of(problem: Problem, choices: Sequence[int]) -> float:
     wanted: dict[tuple[int, int, int], set[Placement]] = {}
     for node, choice in zip(problem.nodes, chosen, strict=True):
         for value, want in zip(node.operands, choice.signature.operands, strict=True):
-            wanted.setdefault((*value, node.times), set()).add(want)
+            source, result = value
+            if chosen[source].signature.results[result] != want:
+                wanted.setdefault((source, result, node.times), set()).add(want)
     total = sum(choice.seconds for choice in chosen)
     for key, wants in sorted(wanted.items(), key=lambda item: item[0]):
         source, result, times = key
@@ -153,6 +155,6 @@ def cost_of(problem: Problem, choices: Sequence[int]) -> float:
         type_ = problem.nodes[source].result_types[result]
         assert type_ is not None
         # Sorted, so that equal assignments have equal sums to the last bit.
-        prices = (problem.box_seconds(type_, made, w) for w in wants if w != made)
+        prices = (problem.box_seconds(type_, made, want) for want in wants)
         total += times * sum(sorted(prices))
     return total

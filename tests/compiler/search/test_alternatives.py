@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from math import inf
 
 import pytest
@@ -161,3 +161,18 @@ def test_nodes_of_equal_surroundings_have_equal_alternatives() -> None:
         key = problem.nodes[node].key
         assert known.setdefault(prices.around(node), found) == found, key
     assert len(known) < 0.9 * len(problem.nodes)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_nodes_of_equal_places_have_equal_surroundings(seed: int) -> None:
+    model, args, kwargs = zoo.gpt2()
+    options = Options(hardware=HARDWARE)
+    problem = Planner.of(model, args, kwargs, Mesh(tp=2), options).posed.problem
+    choices = legal_choices(problem, seed) if seed else solve(problem, 10.0).choices
+    prices = Alternatives(problem, choices)
+    known: dict[Hashable, Around] = {}
+    for node in range(len(problem.nodes)):
+        found = prices.around(node)
+        key = problem.nodes[node].key
+        assert known.setdefault(prices.place(node), found) == found, key
+    assert seed or len(known) < 0.9 * len(problem.nodes)
