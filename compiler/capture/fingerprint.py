@@ -16,6 +16,7 @@ from partita.compiler.ir.program import (
     value_of,
 )
 
+_SEQUENCES = list, tuple
 _PLACES = ("device", "pin_memory", "layout")
 
 
@@ -23,24 +24,24 @@ def print_constants(node: fx.Node) -> tuple[str, ...]:
     """Return a call's arguments that are no tensors, printed; devices left out."""
     found: list[str] = []
     for position, arg in enumerate(node.args):
-        if not _has_node(arg):
+        if not isinstance(arg, fx.Node) and not _has_node(arg):
             found.append(f"{position}={_text(arg)}")
-    for name, arg in sorted(node.kwargs.items()):
+    for name, arg in sorted(node.kwargs.items()) if node.kwargs else ():
         if name not in _PLACES and not _has_node(arg):
             found.append(f"{name}={_text(arg)}")
     return tuple(found)
 
 
 def _has_node(value: object) -> bool:
-    if isinstance(value, list | tuple):
-        return any(_has_node(item) for item in cast("list[object]", value))
+    if isinstance(value, _SEQUENCES):
+        return any([_has_node(item) for item in cast("list[object]", value)])
     return isinstance(value, fx.Node)
 
 
 def _text(value: object) -> str:
-    if isinstance(value, list | tuple):
+    if isinstance(value, _SEQUENCES):
         items = cast("list[object]", value)
-        return f"[{', '.join(_text(item) for item in items)}]"
+        return f"[{', '.join([_text(item) for item in items])}]"
     if isinstance(value, torch.device):
         return "device"
     return str(value)
@@ -48,10 +49,11 @@ def _text(value: object) -> str:
 
 def describe_node(node: fx.Node) -> str:
     """Return one line that says everything of a node but where it runs."""
-    uses = [f"{info(v.node).key}#{v.index}" for v in operands(node)]
-    types = ", ".join(str(t) for t in info(node).types)
+    fact = info(node)
+    uses = ", ".join([f"{info(v.node).key}#{v.index}" for v in operands(node)])
+    types = ", ".join(map(str, fact.types))
     constants = " ".join(print_constants(node))
-    return f"{info(node).key} = {op_name(node)}({', '.join(uses)}) {constants}: {types}"
+    return f"{fact.key} = {op_name(node)}({uses}) {constants}: {types}"
 
 
 def fingerprint(program: Program) -> str:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from partita.compiler.cost.boxing_memory import links
+from partita.compiler.cost.boxing_memory import Link, links
 from partita.compiler.cost.layouts import (
     Laid,
     Strides,
@@ -27,7 +27,7 @@ from partita.compiler.cost.layouts import (
     lay_out,
 )
 from partita.compiler.cost.optimizer_memory import moments_of, update_bytes
-from partita.compiler.cost.step import find_step
+from partita.compiler.cost.step import Step, find_step
 from partita.compiler.cost.timeline import Category, Held, Timeline
 from partita.compiler.cost.workspace import LocalCall, workspace_bytes
 from partita.compiler.ir.layout import has_cut_chunks, shard_shape
@@ -117,12 +117,14 @@ class _Recorder:
         self.coordinates = coordinates
         self.device = str(document.hardware["device"]["kind"])
         self.boxings = boxings_by_use(document)
+        self.boxed = {consumer for consumer, _, _ in self.boxings}
         self.inside = inside_groups(document)
         self.moments: list[str] = []
         self.is_forward: list[bool] = []
         self.storages: list[_Storage] = []
         self.tensors: dict[Ref | str, _Tensor] = {}
         self.known: dict[object, _Made] = {}  # calls of equal layers are alike
+        self.moved: dict[object, tuple[Link, ...]] = {}  # and so are their boxings
         self.updated: list[int] = []  # bytes of what the optimizer works on
         self.completing = completing(document)
         self.added: dict[Ref | str, _Tensor] = {}  # what microbatches add up to
@@ -155,8 +157,8 @@ class _Recorder:
 
     def _hold(self, key: str, num_bytes: int, category: Category) -> _Storage:
         """Return new memory."""
-        num_bytes = self._rounded(num_bytes)
-        storage = _Storage(key, num_bytes, self.now, self.now, category)
+        now, num_bytes = self.now, self._rounded(num_bytes)
+        storage = _Storage(key, num_bytes, now, now, category)
         self.storages.append(storage)
         return storage
 
@@ -166,13 +168,15 @@ class _Recorder:
 
     def _seen(self, consumer: str, ref: Ref, wanted: Placement) -> _Tensor:
         """Return a tensor as its consumer sees it."""
+        if consumer not in self.boxed:
+            return self.tensors[ref]
         boxing = self.boxings.get((consumer, ref, wanted))
         return self.tensors[ref if boxing is None else boxing.key]
 
     def _use(self, storage: _Storage) -> None:
         """Hold memory until now, since what runs now uses it."""
-        storage.last = self.now
-        if self.is_forward[storage.first] and not self.is_forward[self.now]:
+        now = storage.last = self.now
+        if self.is_forward[storage.first] and not self.is_forward[now]:
             storage.is_saved = True
 
     def _held(self, storage: _Storage) -> Held:
@@ -236,7 +240,8 @@ class _Recorder:
                 num_bytes = 0 if ref in self.inside else laid.num_bytes
                 storage = self._hold(str(ref), num_bytes, Category.TEMPORARIES)
             self.tensors[ref] = _Tensor(type_, laid.strides, storage)
-        self._hold(key, made.workspace_bytes, Category.WORKSPACE)
+        if made.workspace_bytes:
+            self._hold(key, made.workspace_bytes, Category.WORKSPACE)
 
     def _made(self, node: Node, given: tuple[tuple[TensorType, Strides], ...]) -> _Made:
         """Return what one rank's call makes of operands that lie so; alike, known."""
@@ -308,21 +313,34 @@ class _Recorder:
             assert step is not None, f"{boxing.key} has no step to {stated.after}"
             at, local = stated.after, self._local(type_, stated.after)
             storage = tensor.storage
-            for link in links(
+            for link in self._links(type_, step, tensor):
+                self._moment(f"{boxing.key}: {link.name} {stated.axis}", phase)
+                self._use(storage)
+                storage = self._hold(boxing.key, link.num_bytes, Category.BOXING)
+                if link.workspace_bytes:
+                    workspace = link.workspace_bytes
+                    self._hold(boxing.key, workspace, Category.WORKSPACE)
+            if storage is not tensor.storage or local != tensor.type:
+                tensor = _Tensor(local, in_order(local).strides, storage)
+        self.tensors[boxing.key] = tensor
+
+    def _links(
+        self, type_: TensorType, step: Step, tensor: _Tensor
+    ) -> tuple[Link, ...]:
+        """Return what one step of a boxing allocates."""
+        lies_in_order = is_in_order(tensor.type, tensor.strides)
+        key = type_, step, lies_in_order
+        found = self.moved.get(key)
+        if found is None:
+            found = self.moved[key] = links(
                 type_,
                 step,
                 self.mesh,
                 self.coordinates,
-                in_order=is_in_order(tensor.type, tensor.strides),
+                in_order=lies_in_order,
                 device=self.device,
-            ):
-                self._moment(f"{boxing.key}: {link.name} {stated.axis}", phase)
-                self._use(storage)
-                storage = self._hold(boxing.key, link.num_bytes, Category.BOXING)
-                self._hold(boxing.key, link.workspace_bytes, Category.WORKSPACE)
-            if storage is not tensor.storage or local != tensor.type:
-                tensor = _Tensor(local, in_order(local).strides, storage)
-        self.tensors[boxing.key] = tensor
+            )
+        return found
 
     def _leave(self) -> None:
         """Hand over what leaves the program; let the optimizer step."""

@@ -45,6 +45,8 @@ def completing(document: Document) -> tuple[Boxing, ...]:
 
 def inside_groups(document: Document) -> frozenset[Ref]:
     """Return the tensors that a fused group makes and nobody else uses."""
+    if not document.fusion:
+        return frozenset()
     group_of = {key: i for i, group in enumerate(document.fusion) for key in group}
     seen: set[Ref] = {boxing.ref for boxing in document.boxings}
     seen |= {output.value for output in document.outputs if output.value is not None}
@@ -59,9 +61,12 @@ def inside_groups(document: Document) -> frozenset[Ref]:
 
 def _items(document: Document) -> Iterator[Item]:
     boxings = boxings_by_use(document)
+    boxed = {consumer for consumer, _, _ in boxings}
     made = {boxing.key for boxing in completing(document)}
     before: dict[str, list[Boxing]] = {}
     for key in document.order:
+        if key not in boxed:
+            continue
         node = document.nodes[key]
         before[key] = []
         for ref, wanted in zip(node.operands, node.signature.operands, strict=True):
@@ -78,10 +83,11 @@ def _items(document: Document) -> Iterator[Item]:
                 # Each right behind the result that it is of, so the next in between.
                 behind.setdefault(boxing.producer, []).insert(0, boxing)
     for key in document.order:
-        yield from before[key]
+        yield from before.get(key, ())
         if document.nodes[key].role is None:
             yield key
-        yield from sorted(behind.get(key, ()), key=lambda boxing: boxing.index)
+        if key in behind:
+            yield from sorted(behind[key], key=lambda boxing: boxing.index)
 
 
 def _with_groups(document: Document, items: Sequence[Item]) -> list[Unit]:
