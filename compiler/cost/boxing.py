@@ -84,12 +84,19 @@ def cheapest_steps(
 
 def step_seconds(type: TensorType, step: Step, mesh: Mesh, hardware: Hardware) -> float:
     """Return the seconds of one step: its collective, and the copies around it."""
+    wire = step_wire_bytes(type, step, mesh)
+    return _seconds_of(type, step, wire, mesh, hardware)
+
+
+def _seconds_of(
+    type: TensorType, step: Step, wire: int, mesh: Mesh, hardware: Hardware
+) -> float:
+    """Return the seconds of one step that puts ``wire`` bytes on the wire."""
     num_copies, copied_bytes = _copies(type, step, mesh)
     device = hardware.device
     local_s = num_copies * device.launch_s + memory_s(copied_bytes, device)
     if step.collective is None:
         return local_s
-    wire = step_wire_bytes(type, step, mesh)
     return axis_seconds(step.collective, wire, mesh, step.axis, hardware) + local_s
 
 
@@ -204,9 +211,9 @@ class Edges:
         own = (s.shardings[step.axis] for s in (step.before, step.after))
         key = (step.kind, step.axis, *own, left)
         if key not in self._prices:
-            seconds = step_seconds(self.type, step, self.mesh, self.hardware)
-            num_bytes = step_wire_bytes(self.type, step, self.mesh)
-            self._prices[key] = seconds, num_bytes, 1
+            wire = step_wire_bytes(self.type, step, self.mesh)
+            seconds = _seconds_of(self.type, step, wire, self.mesh, self.hardware)
+            self._prices[key] = seconds, wire, 1
         return self._prices[key]
 
 
