@@ -68,7 +68,10 @@ class Planner:
         options: Options,
     ) -> Planner:
         """Capture ``model``, to be planned on ``mesh``; see ``plan``."""
-        captured = capture(model, args, kwargs, loss=options.loss, train=options.train)
+        with collection_paused():
+            captured = capture(
+                model, args, kwargs, loss=options.loss, train=options.train
+            )
         if isinstance(options.microbatches, int):
             captured = in_microbatches(captured, options.microbatches, options.rules)
         return cls(captured, type(model).__name__, mesh, options)

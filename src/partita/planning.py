@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import torch
 
+from partita.collection import collection_paused
 from partita.compiler.capture.capture import Captured, capture, capture_spec
 from partita.compiler.capture.inputs import InputSpec
 from partita.compiler.errors import BadMesh, BadOptions, NoSolution
@@ -70,7 +71,8 @@ def plan(
         )
     options = options or Options()
     started = time.perf_counter()
-    captured = capture(model, args, kwargs, loss=options.loss, train=options.train)
+    with collection_paused():
+        captured = capture(model, args, kwargs, loss=options.loss, train=options.train)
     num_calls = sum(1 for _ in captured.program.calls())
     spent = format_seconds(time.perf_counter() - started)
     _log.info("captured %d calls in %s", num_calls, spent)
