@@ -98,6 +98,7 @@ class Planner:
         memory = self.options.memory
         return None if memory is None else parse_bytes(memory)
 
+    @collection_paused()
     def random(self, seed: int) -> Plan:
         """Return a plan of choices drawn at random among all that are legal.
 

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import torch
 
+from partita.collection import collection_paused
 from partita.compiler.capture.capture import Captured
 from partita.compiler.capture.draws import LayoutFreeDraws
 from partita.compiler.capture.grouped import grouped_products
@@ -181,6 +182,7 @@ class Verifier:
         captured = capture_for(self.model, plan, spec, self.loss, rules)
         return self.verify_captured(captured, plan, rules)
 
+    @collection_paused()
     def verify_captured(
         self, captured: Captured, plan: Plan, rules: RuleSet = default_rules
     ) -> Report:
