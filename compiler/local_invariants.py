@@ -12,14 +12,13 @@ from typing import Any, cast
 
 import torch
 from torch import fx
-from torch.fx.node import map_arg
 
 from partita.compiler.capture.torch_private import fake_tensor_mode
 from partita.compiler.errors import InvariantViolation
 from partita.compiler.ir.layout import shard_shape
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.mesh import Mesh
-from partita.compiler.ir.on_device import on_device
+from partita.compiler.ir.on_device import arguments_on
 from partita.compiler.ir.program import InputKind, has_info, info, op_name
 from partita.compiler.ir.tensor_type import TensorType
 
@@ -71,23 +70,33 @@ class _Propagation:
     def __init__(self, program: LocalProgram, device: torch.device) -> None:
         self.program = program
         self.device = device
-        self.module = on_device(program.graph_module, device)
-        self.values: dict[fx.Node, Any] = {}
         self.issued: list[Issued] = []
 
     def run(self) -> tuple[Issued, ...]:
-        feeds = iter(self._feeds())
-        for node in self.module.graph.nodes:
+        self._check_outputs(self._results(self.program.graph_module, self._feeds()))
+        return tuple(self.issued)
+
+    def _results(self, module: fx.GraphModule, feeds: Sequence[Any]) -> tuple[Any, ...]:
+        """Return what leaves ``module``, the program's or that of a fused region."""
+        entering = iter(feeds)
+        values: dict[fx.Node, Any] = {}
+        for node in module.graph.nodes:
+            args, kwargs = arguments_on(node, self.device, values.__getitem__)
             match node.op:
                 case "placeholder":
-                    self.values[node] = next(feeds)
-                case "call_function" | "call_module":
-                    self.values[node] = self._call(node)
+                    values[node] = next(entering)
+                case "call_function":
+                    values[node] = self._call(node, args, kwargs)
+                case "call_module":
+                    region = module.get_submodule(str(node.target))
+                    assert isinstance(region, fx.GraphModule)
+                    values[node] = self._results(region, args)
+                    self._check_types(node, values[node])
                 case "output":
-                    self._check_outputs(node)
+                    return cast("tuple[Any, ...]", args[0])
                 case _:
                     raise InvariantViolation(f"{node.op} {node.name} has no place here")
-        return tuple(self.issued)
+        raise AssertionError("a graph has an output node")
 
     def _feeds(self) -> list[Any]:
         mesh, here = self.program.mesh, self.program.coordinates
@@ -108,14 +117,10 @@ class _Propagation:
                 found.append(torch.empty(shape, dtype=type_.dtype, device=self.device))
         return found
 
-    def _call(self, node: fx.Node) -> Any:
-        args, kwargs = cast(
-            "tuple[tuple[Any, ...], dict[str, Any]]",
-            map_arg((node.args, node.kwargs), self.values.__getitem__),
-        )
+    def _call(
+        self, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         target: Any = node.target
-        if node.op == "call_module":
-            target = self.module.get_submodule(target)
         try:
             made = target(*args, **kwargs)
         except Exception as error:
@@ -144,10 +149,10 @@ class _Propagation:
                         f"says {wanted}"
                     )
 
-    def _check_outputs(self, node: fx.Node) -> None:
+    def _check_outputs(self, values: tuple[Any, ...]) -> None:
         mesh, here = self.program.mesh, self.program.coordinates
         outputs = zip(
-            cast("tuple[fx.Node, ...]", node.args[0]),
+            values,
             self.program.outputs,
             self.program.output_types,
             self.program.output_placements,
@@ -156,7 +161,7 @@ class _Propagation:
         for value, role, type_, placement in outputs:
             if type_ is not None and placement is not None:
                 shape = shard_shape(type_.shape, placement, mesh, here)
-                found = tuple(self.values[value].shape)
+                found = tuple(value.shape)
                 if found != shape:
                     raise InvariantViolation(
                         f"{role.kind} {role.name} leaves as {list(found)}, its "

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, cast
+
 import torch
 from torch import fx
 from torch.fx.node import map_aggregate
@@ -22,14 +25,31 @@ def on_device(module: fx.GraphModule, device: torch.device) -> fx.GraphModule:
     return copy
 
 
+def arguments_on(
+    node: fx.Node, device: torch.device, value: Callable[[fx.Node], Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return what ``node`` is called with to make its tensors on ``device``.
+
+    ``value`` says what stands for an operand.
+    """
+
+    def moved(leaf: Any) -> Any:
+        if isinstance(leaf, fx.Node):
+            return value(leaf)
+        return device if isinstance(leaf, torch.device) else leaf
+
+    args, kwargs = cast(
+        "tuple[tuple[Any, ...], dict[str, Any]]",
+        map_aggregate((node.args, node.kwargs), moved),
+    )
+    if makes_tensors(node.target):
+        kwargs = {**kwargs, "device": device}
+    return args, kwargs
+
+
 def _moved(graph: fx.Graph, device: torch.device) -> fx.Graph:
     moved = fx.Graph()
     moved.output(moved.graph_copy(graph, val_map={}))
     for node in moved.nodes:
-        node.args, node.kwargs = map_aggregate(
-            (node.args, node.kwargs),
-            lambda leaf: device if isinstance(leaf, torch.device) else leaf,
-        )
-        if makes_tensors(node.target):
-            node.kwargs = {**node.kwargs, "device": device}
+        node.args, node.kwargs = arguments_on(node, device, lambda operand: operand)
     return moved
