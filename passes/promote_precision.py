@@ -71,11 +71,16 @@ def _promote_module(module: fx.GraphModule) -> fx.GraphModule:
     """Return ``module``, and the fused regions that it calls, in double precision."""
     graph = fx.Graph()
     values: dict[fx.Node, fx.Node] = {}
+
+    def promoted_leaf(leaf: Any) -> Any:
+        if isinstance(leaf, fx.Node):
+            return values[leaf]
+        return promote_dtype(leaf) if isinstance(leaf, torch.dtype) else leaf
+
     for node in module.graph.nodes:
-        copy = values[node] = graph.node_copy(node, values.__getitem__)
-        copy.meta = {}
-        copy.args = promote_arguments(copy.args)
-        copy.kwargs = promote_arguments(copy.kwargs)
+        args, kwargs = map_aggregate((node.args, node.kwargs), promoted_leaf)
+        copy = graph.create_node(node.op, node.target, args, kwargs, node.name)
+        values[node] = copy
         if has_info(node):
             types = tuple(_promote_type(t) for t in info(node).types)
             set_info(copy, replace(info(node), types=types))
