@@ -82,6 +82,16 @@ class _Ticket:
         return f"rank {self.rank} calls {self.call} at {_key(self.node)!r}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """What is done at one node: whether it meets other ranks, what is let go after."""
+
+    node: fx.Node
+    is_collective: bool
+    is_wait: bool
+    dead: tuple[fx.Node, ...]
+
+
 _Group = tuple[str, tuple[int, ...]]
 _Run = Generator[_Ticket, None, Outputs]
 
@@ -93,6 +103,12 @@ class _Lockstep:
     observe: Observer | None
     queues: dict[_Group, dict[int, deque[_Ticket]]] = field(
         default_factory=dict[_Group, dict[int, deque[_Ticket]]]
+    )
+    turns: dict[fx.Graph, tuple[_Turn, ...]] = field(
+        default_factory=dict[fx.Graph, tuple[_Turn, ...]]
+    )
+    members: dict[tuple[int, str], tuple[int, ...]] = field(
+        default_factory=dict[tuple[int, str], tuple[int, ...]]
     )
 
     def drive(self, runs: list[_Run]) -> list[Outputs]:
@@ -118,12 +134,12 @@ class _Lockstep:
     def interpret(self, rank: int, module: torch.nn.Module, values: list[Any]) -> _Run:
         """Run one rank's graph node by node; yield where it has to wait."""
         assert isinstance(module, fx.GraphModule)
-        graph = module.graph
-        _check_functional(graph)
-        last_users = _last_users(graph)
+        if module.graph not in self.turns:
+            self.turns[module.graph] = _turns(module.graph)
         env: dict[fx.Node, Any] = {}
         values.reverse()
-        for node in graph.nodes:
+        for turn in self.turns[module.graph]:
+            node = turn.node
             if node.op == "placeholder":
                 env[node] = values.pop()
             elif node.op == "get_attr":
@@ -134,8 +150,9 @@ class _Lockstep:
                 env[node] = yield from self.interpret(rank, region, given)
             elif node.op == "output":
                 return cast(Outputs, tuple(_evaluated(node, node.args[0], env)))
-            elif is_wait(node):
-                ticket = env[node.args[0]]
+            elif turn.is_wait:
+                (started,) = node.all_input_nodes
+                ticket = env[started]
                 if isinstance(ticket, _Ticket):
                     while ticket.result is None:
                         yield ticket
@@ -143,7 +160,7 @@ class _Lockstep:
                 else:
                     env[node] = ticket
                 del ticket
-            elif is_collective(node):
+            elif turn.is_collective:
                 assert not node.kwargs
                 call = read_call(node, _evaluated(node, node.args, env))
                 env[node] = self._post(rank, node, call)
@@ -151,13 +168,13 @@ class _Lockstep:
                 env[node] = self._call(rank, node, env)
             if self.observe is not None and not isinstance(env[node], _Ticket):
                 self.observe(rank, node, env[node])
-            for dead in last_users.get(node, ()):
+            for dead in turn.dead:
                 del env[dead]
         raise AssertionError("a graph has an output node")
 
     def _call(self, rank: int, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
         args = _evaluated(node, node.args, env)
-        kwargs = _evaluated(node, node.kwargs, env)
+        kwargs = _evaluated(node, node.kwargs, env) if node.kwargs else {}
         assert callable(node.target)
         try:
             return node.target(*args, **kwargs)
@@ -166,7 +183,10 @@ class _Lockstep:
             raise
 
     def _post(self, rank: int, node: fx.Node, call: Call) -> _Ticket:
-        members = self._members(rank, call.group)
+        asked = rank, call.group
+        if asked not in self.members:
+            self.members[asked] = self._members(rank, call.group)
+        members = self.members[asked]
         group = (call.group, members)
         queues = self.queues.setdefault(group, {member: deque() for member in members})
         ticket = _Ticket(rank, node, call)
@@ -247,6 +267,16 @@ def _evaluated(node: fx.Node, tree: Any, env: dict[fx.Node, Any]) -> Any:
         return value
 
     return map_arg(tree, look_up)
+
+
+def _turns(graph: fx.Graph) -> tuple[_Turn, ...]:
+    """Return what every rank that runs ``graph`` does at its nodes."""
+    _check_functional(graph)
+    last_users = _last_users(graph)
+    return tuple(
+        _Turn(node, is_collective(node), is_wait(node), tuple(last_users.get(node, ())))
+        for node in graph.nodes
+    )
 
 
 def _last_users(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
