@@ -21,6 +21,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby, pairwise
 from math import inf, prod
 
@@ -37,7 +38,7 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Broadcast, Partial, Reduction, Split
 from partita.compiler.ir.tensor_type import TensorType
 from partita.passes.local_tensors import Index, Local, TensorWriter, local
-from partita.passes.uneven_exchange import UnevenExchange
+from partita.passes.uneven_exchange import Messages, packed, unpacked
 
 aten = torch.ops.aten
 c10d = torch.ops._c10d_functional
@@ -66,6 +67,27 @@ def emit_steps(
     return node
 
 
+@lru_cache(maxsize=1 << 16)
+def lowering_key(
+    shape: tuple[int, ...], step: Step, mesh: Mesh, coords: tuple[int, ...]
+) -> object:
+    """Return what two ranks have equal where a step is lowered alike on both."""
+    if step.kind is StepKind.RELABEL:
+        return None
+    if is_uneven_exchange(shape, step, mesh):
+        return Messages(shape, step, mesh, coords).key
+    together = step.before.with_axis(step.axis, Broadcast())
+    runs = shard_runs(shape, together, mesh, coords)
+    cuts = tuple(
+        _cut(runs[sharding.dim], sharding, mesh.sizes[step.axis], coords[step.axis])
+        for sharding in (p.shardings[step.axis] for p in (step.before, step.after))
+        if isinstance(sharding, Split)
+    )
+    placements = step.before, together, step.after
+    shapes = tuple(shard_shape(shape, p, mesh, coords) for p in placements)
+    return shapes, tuple(cut.key for cut in cuts)
+
+
 @dataclass(frozen=True, slots=True)
 class _Cut:
     """How one axis cuts one dim of what its ranks hold together.
@@ -81,6 +103,11 @@ class _Cut:
     @property
     def is_even(self) -> bool:
         return all(size % self.num == 0 for _, size in self.groups)
+
+    @property
+    def key(self) -> object:
+        """What tells it from others; of even chunks all are held alike."""
+        return self.groups, None if self.is_even else self.index
 
     def padded(self, size: int) -> int:
         """Return the size of the largest chunk of a piece."""
@@ -203,14 +230,12 @@ class _StepLowering:
         return self._join(got.viewed(*parts.shape), old.dim, self._cut(old))
 
     def _exchange(self, x: Local, group: str) -> Local:
-        exchange = UnevenExchange(
-            self.write, self.shape, self.step, self.mesh, self.coords
-        )
-        sent, taken = exchange.num_sent, exchange.num_taken
+        messages = Messages(self.shape, self.step, self.mesh, self.coords)
+        sent, taken = messages.num_sent, messages.num_taken
         op = c10d.all_to_all_single.default
-        packed = exchange.packed(x)
-        got = self._collective(op, packed, sum(taken), taken, sent, group)
-        return exchange.unpacked(got)
+        flat = packed(self.write, messages, x)
+        got = self._collective(op, flat, sum(taken), taken, sent, group)
+        return unpacked(self.write, messages, got)
 
     # --- steps that do not --------------------------------------------------
 

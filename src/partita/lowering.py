@@ -12,13 +12,13 @@ from partita.compiler.capture.capture import Captured, capture_spec
 from partita.compiler.capture.fingerprint import fingerprint
 from partita.compiler.capture.inputs import InputSpec
 from partita.compiler.capture.scored_model import LossFunction
-from partita.compiler.cost.step import Step, find_step, is_uneven_exchange
+from partita.compiler.cost.step import Step, find_step
 from partita.compiler.errors import BadOptions, BadPlan
 from partita.compiler.ir.again import again_key
-from partita.compiler.ir.layout import has_cut_chunks, shard_shape
+from partita.compiler.ir.layout import shard_shape
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.program import Program, info
-from partita.compiler.ir.sbp import Placement, Reduction, Split
+from partita.compiler.ir.sbp import Placement, Reduction
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.document import Boxing, Document, LossKind
 from partita.compiler.plan.inputs import to_capture
@@ -33,8 +33,12 @@ from partita.passes.bring_parameters import bring_parameters
 from partita.passes.complete_gradients import complete_gradients, without_completing
 from partita.passes.fuse_small_ops import fuse_small_ops
 from partita.passes.localize import localize
+from partita.passes.lower_boxings import lowering_key
 from partita.passes.sequence import sequence
 from partita.passes.split_in_time import SplitInTime
+
+_Placed = tuple[tuple[int, ...], Placement]
+_Stepped = tuple[tuple[int, ...], Step]
 
 
 def capture_for(
@@ -193,53 +197,50 @@ class Lowered:
 
     def of_all(self) -> list[LocalProgram]:
         """Return what every rank runs; ranks with equal programs share one graph."""
-        apart = self._axes_apart()
-        known: dict[tuple[int, ...], LocalProgram] = {}
-        by_code: dict[object, LocalProgram] = {}
+        placed, stepped = self._placed(), self._stepped()
+        known: dict[object, LocalProgram] = {}
         found: list[LocalProgram] = []
         for coordinates in self.plan.mesh.all_coordinates():
-            kind = tuple(coordinates[axis] for axis in apart)
+            kind = self._kind(placed, stepped, coordinates)
             if kind not in known:
-                local = self.at(coordinates)
-                known[kind] = by_code.setdefault(_code(local), local)
+                known[kind] = self.at(coordinates)
             found.append(replace(known[kind], coordinates=coordinates))
         return found
 
-    def _axes_apart(self) -> tuple[int, ...]:
-        """Return the mesh axes along which ranks run different programs.
+    def _kind(
+        self,
+        placed: tuple[_Placed, ...],
+        stepped: tuple[_Stepped, ...],
+        coordinates: tuple[int, ...],
+    ) -> object:
+        """Return what ranks have equal that run one program.
 
-        They do where shards are uneven, where what is exchanged is, and where an axis
-        cuts the chunks of an earlier one at segments: these may differ by chunk.
+        It is the shapes of all that they hold, and how they lower each step: of shards
+        of one shape too, ranks may send and put together other pieces.
         """
         mesh = self.plan.mesh
-        placed = {
-            (type_.shape, placement)
-            for node in self.program.nodes()
-            for type_, placement in _results(node)
-        }
-        apart: set[int] = set()
-        for boxing in self.plan.boxings:
-            shape = type_of(self.plan, boxing.ref).shape
-            placed.add((shape, boxing.source))
-            for step in self.steps[boxing.key]:
-                placed.add((shape, step.after))
-                if is_uneven_exchange(shape, step, mesh):
-                    apart.add(step.axis)
-        for _, placement in placed:
-            if has_cut_chunks(placement):
-                shardings = enumerate(placement.shardings)
-                apart |= {axis for axis, s in shardings if isinstance(s, Split)}
-        ranks = mesh.all_coordinates()
-        for axis in set(range(mesh.ndim)) - apart:
-            firsts = [(*c[:axis], 0, *c[axis + 1 :]) for c in ranks]
-            if any(
-                shard_shape(shape, placement, mesh, rank)
-                != shard_shape(shape, placement, mesh, first)
-                for shape, placement in placed
-                for rank, first in zip(ranks, firsts, strict=True)
-            ):
-                apart.add(axis)
-        return tuple(sorted(apart))
+        shapes = tuple(shard_shape(*holding, mesh, coordinates) for holding in placed)
+        return shapes, tuple(lowering_key(*s, mesh, coordinates) for s in stepped)
+
+    def _placed(self) -> tuple[_Placed, ...]:
+        """Return the shapes and placements of all that the program computes, once."""
+        return tuple(
+            {
+                (type_.shape, placement): None
+                for node in self.program.nodes()
+                for type_, placement in _results(node)
+            }
+        )
+
+    def _stepped(self) -> tuple[_Stepped, ...]:
+        """Return the shapes and steps of all boxings, once."""
+        return tuple(
+            {
+                (type_of(self.plan, boxing.ref).shape, step): None
+                for boxing in self.plan.boxings
+                for step in self.steps[boxing.key]
+            }
+        )
 
 
 def _with_derived(rules: RuleSet, program: Program, plan: Document) -> RuleSet:
@@ -251,20 +252,6 @@ def _with_derived(rules: RuleSet, program: Program, plan: Document) -> RuleSet:
         rule = Rule(row.op, row.dims, row.linear, reduce)
         rows |= {calls[key]: rule for key in row.nodes if key in calls}
     return rules.with_derived(rows)
-
-
-def _code(local: LocalProgram) -> object:
-    """Return what equal programs have equal, fused regions that they call included.
-
-    It is what a program's Python code says, for a fraction of the time.
-    """
-    modules = local.graph_module.modules()
-    return tuple(
-        (node.op, node.target, node.name, str(node.args), str(node.kwargs))
-        for module in modules
-        if isinstance(module, fx.GraphModule)
-        for node in module.graph.nodes
-    )
 
 
 def _results(node: fx.Node) -> Iterator[tuple[TensorType, Placement]]:

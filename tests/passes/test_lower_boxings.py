@@ -15,6 +15,7 @@ from partita.compiler.ir.layout import shard_shape
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
+from partita.passes.lower_boxings import lowering_key
 
 
 def check(type: TensorType, steps: tuple[Step, ...], mesh: Mesh) -> None:
@@ -24,6 +25,12 @@ def check(type: TensorType, steps: tuple[Step, ...], mesh: Mesh) -> None:
     shards = lockstep.scatter(x, steps[0].before, mesh, generator)
     coordinates = mesh.all_coordinates()
     graphs = [lockstep.lowered(type, steps, mesh, coords) for coords in coordinates]
+    keys = [
+        [lowering_key(type.shape, step, mesh, coords) for step in steps]
+        for coords in coordinates
+    ]
+    for key, graph in zip(keys, graphs, strict=True):  # equal keys, equal graphs
+        assert str(graph) == str(graphs[keys.index(key)])
     results, calls = lockstep.run(graphs, shards, mesh)
     after = steps[-1].after
     for coords, result, called in zip(coordinates, results, calls, strict=True):
@@ -128,6 +135,16 @@ def test_ranks_with_even_shards_share_one_program(before: str, after: str) -> No
     step = step_of(str(type), before, after, 0, mesh)
     programs = {str(lockstep.lowered(type, (step,), mesh, (i,))) for i in range(4)}
     assert len(programs) == 1
+    assert len({lowering_key(type.shape, step, mesh, (i,)) for i in range(4)}) == 1
+
+
+def test_ranks_that_exchange_halves_alike_share_one_program() -> None:
+    # Each keeps half of its shard and swaps the other; where it lies differs not.
+    mesh, type = Mesh(tp=2), TensorType.parse("f64[24, 4]")
+    step = step_of(str(type), "S(0; 12|12)", "S(0)", 0, mesh)
+    programs = {str(lockstep.lowered(type, (step,), mesh, (i,))) for i in range(2)}
+    assert len(programs) == 1
+    assert len({lowering_key(type.shape, step, mesh, (i,)) for i in range(2)}) == 1
 
 
 def ops_of(type: str, before: str, after: str) -> list[str]:
