@@ -43,6 +43,19 @@ from partita.compiler.capture.torch_private import (
 from partita.compiler.errors import CaptureFailed
 from partita.compiler.ir.program import Program
 
+_FROM_OUTSIDE = (
+    "a tensor is used that is no input, parameter or buffer of the model; make it one, "
+    "e.g. pass a loss's target to the model"
+)
+_NOT_GIVEN = (
+    "the backward of an autograd.Function uses a tensor that the function was not "
+    "given, such as a parameter; make it an input, whose gradient backward returns"
+)
+_READ_OFF = (
+    "a number is read off a tensor's values, as .item() and .tolist() do; keep it a "
+    "tensor, and sizes independent of values"
+)
+
 
 @dataclass(frozen=True)
 class Captured:
@@ -134,15 +147,15 @@ def _explain(model: torch.nn.Module, error: BaseException) -> str:
     Partita; failures inside of a traced graph tell it in their text alone.
     """
     reason = str(error).strip().splitlines() or [type(error).__name__]
+    trace = traceback.extract_tb(error.__traceback__)
+    frames = [(frame.filename, str(frame.lineno)) for frame in trace]
     if "convert all Tensors to FakeTensors" in reason[0]:
-        reason[0] = (
-            "a tensor is used that is no input, parameter or buffer of the model; make "
-            "it one, e.g. pass a loss's target to the model"
-        )
-    frames = [
-        (frame.filename, str(frame.lineno))
-        for frame in traceback.extract_tb(error.__traceback__)
-    ]
+        backwards = [
+            f for f, e in zip(frames, trace, strict=True) if e.name == "backward"
+        ]
+        reason[0] = _NOT_GIVEN if user_frames(backwards) else _FROM_OUTSIDE
+    elif "aten._local_scalar_dense" in reason[0]:
+        reason[0] = _READ_OFF
     found = user_frames(frames) or user_frames(find_frames(str(error)))
     home = getattr(sys.modules.get(type(model).__module__), "__file__", None) or ""
     own = [frame for frame in found if _is_beside(Path(frame[0]), Path(home).parent)]

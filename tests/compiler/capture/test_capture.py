@@ -318,6 +318,47 @@ def test_message_names_the_users_line(kind: type[small.Scale], wrap: Any) -> Non
     assert "\n" not in message
 
 
+class Scaled(torch.autograd.Function):
+    """Is given a module, whose parameter its backward finds for itself."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, layer: nn.Linear) -> Tensor:
+        ctx.layer = layer
+        return layer(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return grads[0] @ ctx.layer.weight, None
+
+
+class Reversible(small.Scale):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return Scaled.apply(x * self.w, self.layer).sum()
+
+
+class Itemized(small.Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * self.w).sum() * x.amax().item()
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        (Reversible, "uses a tensor that the function was not given"),
+        (Itemized, "a number is read off a tensor's values"),
+    ],
+)
+def test_message_says_what_no_graph_can_show(
+    kind: type[small.Scale], told: str
+) -> None:
+    with pytest.raises(CaptureFailed, match=told):
+        capture(kind(), (small.batch(),), {})
+
+
 def test_failing_loss_function_is_named_by_its_line() -> None:
     def loss(outputs: Any) -> Tensor:
         return outputs.nothing
