@@ -21,6 +21,7 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.on_device import arguments_on
 from partita.compiler.ir.program import InputKind, has_info, info, op_name
 from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.shaped import Shaped, result_of, shaped
 
 _COLLECTIVES = "_c10d_functional."
 _WAIT = "_c10d_functional.wait_tensor.default"
@@ -114,7 +115,8 @@ class _Propagation:
                 assert type_ is not None
                 assert placement is not None
                 shape = shard_shape(type_.shape, placement, mesh, here)
-                found.append(torch.empty(shape, dtype=type_.dtype, device=self.device))
+                x = torch.empty(shape, dtype=type_.dtype, device=_META)
+                found.append(shaped(x))
         return found
 
     def _call(
@@ -122,14 +124,14 @@ class _Propagation:
     ) -> Any:
         target: Any = node.target
         try:
-            made = target(*args, **kwargs)
+            made = result_of(target, args, kwargs, self.device)
         except Exception as error:
             raise InvariantViolation(
                 f"{_where(node)}: {op_name(node)} does not take these shards: "
                 f"{str(error).splitlines()[0] if str(error) else type(error).__name__}"
             ) from error
         if op_name(node).startswith(_COLLECTIVES) and op_name(node) != _WAIT:
-            payload = TensorType(tuple(args[0].shape), args[0].dtype)
+            payload = TensorType(args[0].shape, args[0].dtype)
             constants = tuple(_frozen(arg) for arg in args[1:])
             self.issued.append(Issued(_key(node), op_name(node), payload, constants))
         self._check_types(node, made)
@@ -137,16 +139,16 @@ class _Propagation:
 
     def _check_types(self, node: fx.Node, made: Any) -> None:
         types = info(node).types if has_info(node) else ()
-        results = list(made) if isinstance(made, list | tuple) else [made]
         if not types:
             return
+        results: list[Any] = list(made) if type(made) is tuple else [made]
         for wanted, found in zip(types, results, strict=True):
-            if isinstance(found, torch.Tensor) and wanted is not None:
-                type_ = TensorType(tuple(found.shape), found.dtype)
-                if type_ != wanted:
+            if isinstance(found, Shaped) and wanted is not None:
+                if (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
                     raise InvariantViolation(
-                        f"{_where(node)}: {op_name(node)} makes {type_}, its placement "
-                        f"says {wanted}"
+                        f"{_where(node)}: {op_name(node)} makes "
+                        f"{TensorType(found.shape, found.dtype)}, its placement says "
+                        f"{wanted}"
                     )
 
     def _check_outputs(self, values: tuple[Any, ...]) -> None:
@@ -161,10 +163,9 @@ class _Propagation:
         for value, role, type_, placement in outputs:
             if type_ is not None and placement is not None:
                 shape = shard_shape(type_.shape, placement, mesh, here)
-                found = tuple(value.shape)
-                if found != shape:
+                if value.shape != shape:
                     raise InvariantViolation(
-                        f"{role.kind} {role.name} leaves as {list(found)}, its "
+                        f"{role.kind} {role.name} leaves as {list(value.shape)}, its "
                         f"placement says {list(shape)}"
                     )
 
