@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import lru_cache, reduce
 
 import torch
 from torch import fx
 
-from partita.compiler.ir.program import op_name
 from partita.compiler.ir.tensor_type import TensorType
 
 _REDUCTIONS = {
@@ -58,7 +57,12 @@ def is_collective(node: fx.Node) -> bool:
 
 def _name(node: fx.Node) -> str:
     """Return ``all_reduce`` and the like, "" for what is no functional collective."""
-    namespace, _, rest = op_name(node).partition(".")
+    return _name_of(node.target) if node.op == "call_function" else ""
+
+
+@lru_cache(maxsize=1 << 10)
+def _name_of(target: object) -> str:
+    namespace, _, rest = str(target).partition(".")
     return rest.removesuffix(".default") if namespace == "_c10d_functional" else ""
 
 

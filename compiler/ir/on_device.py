@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, cast
 
 import torch
@@ -42,9 +43,15 @@ def arguments_on(
         "tuple[tuple[Any, ...], dict[str, Any]]",
         map_aggregate((node.args, node.kwargs), moved),
     )
-    if makes_tensors(node.target):
+    if _makes_tensors(node.target):
         kwargs = {**kwargs, "device": device}
     return args, kwargs
+
+
+@lru_cache(maxsize=1 << 10)
+def _makes_tensors(target: object) -> bool:
+    """As ``makes_tensors``, which reads the schema of an op anew."""
+    return makes_tensors(target)
 
 
 def _moved(graph: fx.Graph, device: torch.device) -> fx.Graph:

@@ -230,9 +230,9 @@ class Verifier:
         errors = double.errors(self.double)
         own_errors = own.errors(self.own)
         distance = self.double.distance(self.own)
+        least = own_tolerance(ranks[0])
         allowed = {
-            name: max(own_tolerance(ranks[0]), 4.0 * distance.get(name, 0.0))
-            for name in own_errors
+            name: max(least, 4.0 * distance.get(name, 0.0)) for name in own_errors
         }
         largest = max(errors.values(), default=0.0)
         ok = largest <= DOUBLE_TOLERANCE
