@@ -82,8 +82,9 @@ def _promote_module(module: fx.GraphModule) -> fx.GraphModule:
         copy = graph.create_node(node.op, node.target, args, kwargs, node.name)
         values[node] = copy
         if has_info(node):
-            types = tuple(_promote_type(t) for t in info(node).types)
-            set_info(copy, replace(info(node), types=types))
+            fact = info(node)
+            types = tuple(_promote_type(t) for t in fact.types)
+            set_info(copy, fact if types == fact.types else replace(fact, types=types))
     promoted = uncompiled(module, graph)
     for name, region in module.named_children():
         assert isinstance(region, fx.GraphModule)
@@ -92,4 +93,6 @@ def _promote_module(module: fx.GraphModule) -> fx.GraphModule:
 
 
 def _promote_type(type_: TensorType | None) -> TensorType | None:
-    return type_ and TensorType(type_.shape, promote_dtype(type_.dtype))
+    if type_ is None or promote_dtype(type_.dtype) == type_.dtype:
+        return type_
+    return TensorType(type_.shape, promote_dtype(type_.dtype))
