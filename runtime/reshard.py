@@ -8,14 +8,13 @@ axis that holds copies, from the copy at the receiver's own coordinate.
 
 from __future__ import annotations
 
-from itertools import accumulate, product
-
 import torch
 import torch.distributed as dist
 
-from partita.compiler.ir.layout import Run, shard_runs, shard_shape
+from partita.compiler.ir.layout import shard_runs, shard_shape
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Broadcast, Partial, Placement, Reduction, Split
+from partita.compiler.ir.transfer import Region, common_regions
 from partita.runtime.groups import Groups
 
 _REDUCE = {
@@ -23,7 +22,6 @@ _REDUCE = {
     Reduction.MAX: dist.ReduceOp.MAX,
     Reduction.MIN: dist.ReduceOp.MIN,
 }
-Region = tuple[slice, ...]
 
 
 def plain(placement: Placement) -> Placement:
@@ -96,45 +94,15 @@ def regions(
     mesh: Mesh,
     sender: tuple[int, ...],
     receiver: tuple[int, ...],
-) -> tuple[list[Region], list[Region]]:
+) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
     """Return the blocks that go from ``sender`` to ``receiver``, in order.
 
     First where they lie in the shard of the one, then in that of the other.
     """
     for sharding, at, to in zip(source.shardings, sender, receiver, strict=True):
         if isinstance(sharding, Broadcast) and at != to:
-            return [], []
-    dims = [
-        _overlaps(old, new)
-        for old, new in zip(
-            shard_runs(shape, source, mesh, sender),
-            shard_runs(shape, target, mesh, receiver),
-            strict=True,
-        )
-    ]
-    blocks = list(product(*dims))
-    return [tuple(a for a, _ in b) for b in blocks], [
-        tuple(b for _, b in block) for block in blocks
-    ]
-
-
-def _overlaps(old: tuple[Run, ...], new: tuple[Run, ...]) -> list[tuple[slice, slice]]:
-    """Return the stretches that two lists of runs share, by position in each.
-
-    >>> _overlaps(((0, 4),), ((1, 2), (3, 6)))
-    [(slice(1, 2, None), slice(0, 1, None)), (slice(3, 4, None), slice(1, 2, None))]
-    """
-    found: list[tuple[slice, slice]] = []
-    for old_at, (old_start, old_stop) in _with_offsets(old):
-        for new_at, (new_start, new_stop) in _with_offsets(new):
-            start, stop = max(old_start, new_start), min(old_stop, new_stop)
-            if start < stop:
-                in_old, in_new = start - old_start + old_at, start - new_start + new_at
-                num = stop - start
-                found.append((slice(in_old, in_old + num), slice(in_new, in_new + num)))
-    return found
-
-
-def _with_offsets(runs: tuple[Run, ...]) -> list[tuple[int, Run]]:
-    starts = accumulate((stop - start for start, stop in runs), initial=0)
-    return list(zip(starts, runs, strict=False))
+            return (), ()
+    return common_regions(
+        shard_runs(shape, source, mesh, sender),
+        shard_runs(shape, target, mesh, receiver),
+    )
