@@ -16,6 +16,7 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Broadcast, Partial, Placement, Reduction, Split
 from partita.compiler.ir.transfer import Region, common_regions
 from partita.runtime.groups import Groups
+from partita.runtime.transfer import as_bytes, pack, unpack
 
 _REDUCE = {
     Reduction.SUM: dist.ReduceOp.SUM,
@@ -53,26 +54,17 @@ def reshard(
     incoming = [regions(shape, source, target, mesh, at, here)[1] for at in others]
     result = shard.new_empty(shard_shape(shape, target, mesh, here))
     sizes = [sum(result[region].numel() for region in part) for part in incoming]
-    pieces = [[shard[region].reshape(-1) for region in part] for part in outgoing]
-    sent = torch.cat([shard.new_empty(0), *(x for part in pieces for x in part)])
+    sent_sizes = [sum(shard[region].numel() for region in part) for part in outgoing]
+    sent = pack(shard, [region for part in outgoing for region in part])
     received = shard.new_empty(sum(sizes))
     dist.all_to_all_single(
-        _as_bytes(received),
-        _as_bytes(sent),
+        as_bytes(received),
+        as_bytes(sent),
         [size * shard.element_size() for size in sizes],
-        [sum(x.numel() for x in part) * shard.element_size() for part in pieces],
+        [size * shard.element_size() for size in sent_sizes],
     )
-    position = 0
-    for region in (region for part in incoming for region in part):
-        block = result[region]
-        block.copy_(received[position : position + block.numel()].view(block.shape))
-        position += block.numel()
+    unpack(received, [region for part in incoming for region in part], result)
     return result
-
-
-def _as_bytes(flat: torch.Tensor) -> torch.Tensor:
-    # Backends do not know every dtype, and all of them know bytes.
-    return flat.view(torch.uint8)
 
 
 def _reduce_partial(
