@@ -53,11 +53,15 @@ CUDA_BLOCK = 512
 
 _ENTERING = {
     InputKind.PARAMETER: Category.PARAMETERS,
+    InputKind.SHARED: Category.PARAMETERS,
     InputKind.INPUT: Category.INPUTS,
+    InputKind.RECEIVED_FORWARD: Category.TEMPORARIES,
+    InputKind.RECEIVED_BACKWARD: Category.TEMPORARIES,
 }
 
 _ADDED = {
     OutputKind.GRADIENT: Category.GRADIENTS,
+    OutputKind.SHARED_GRADIENT: Category.GRADIENTS,
     OutputKind.LOSS: Category.TEMPORARIES,
 }
 

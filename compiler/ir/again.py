@@ -50,8 +50,9 @@ def is_again(key: str) -> bool:
 
 def phase_of_output(kind: OutputKind) -> Phase:
     """Return when an output leaves: a gradient in the backward, the rest before it."""
-    is_gradient = kind is OutputKind.GRADIENT
-    return Phase.BACKWARD_WEIGHT if is_gradient else Phase.FORWARD
+    if kind is OutputKind.SENT_BACKWARD:
+        return Phase.BACKWARD_INPUT
+    return Phase.BACKWARD_WEIGHT if kind.is_gradient else Phase.FORWARD
 
 
 def needed_again(program: Program, keys: Collection[str]) -> tuple[str, ...]:

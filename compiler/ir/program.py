@@ -53,6 +53,20 @@ class InputKind(StrEnum):
     COORDINATE = "coordinate"
     MICROBATCH = "microbatch"
     ACCUMULATED = "accumulated"
+    RECEIVED_FORWARD = "received-forward"
+    RECEIVED_BACKWARD = "received-backward"
+    SHARED = "shared"
+    SAVED = "saved"
+
+    @property
+    def is_state(self) -> bool:
+        """Whether it stays from step to step, here."""
+        return self in (InputKind.PARAMETER, InputKind.BUFFER)
+
+    @property
+    def is_received(self) -> bool:
+        """Whether another stage makes it, for every microbatch."""
+        return self in (InputKind.RECEIVED_FORWARD, InputKind.RECEIVED_BACKWARD)
 
 
 class OutputKind(StrEnum):
@@ -62,11 +76,25 @@ class OutputKind(StrEnum):
     OUTPUT = "output"
     GRADIENT = "gradient"
     MUTATED_BUFFER = "mutated-buffer"
+    SENT_FORWARD = "sent-forward"
+    SENT_BACKWARD = "sent-backward"
+    SHARED_GRADIENT = "shared-gradient"
+    SAVED = "saved"
 
     @property
     def adds_up(self) -> bool:
         """Whether what the microbatches make of it is added before it leaves."""
-        return self in (OutputKind.LOSS, OutputKind.GRADIENT)
+        return self is OutputKind.LOSS or self.is_gradient
+
+    @property
+    def is_gradient(self) -> bool:
+        """Whether it is a gradient of a parameter, or a stage's part of one."""
+        return self in (OutputKind.GRADIENT, OutputKind.SHARED_GRADIENT)
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether another stage takes it, for every microbatch."""
+        return self in (OutputKind.SENT_FORWARD, OutputKind.SENT_BACKWARD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +104,10 @@ class InputRole:
     ``name`` is the model's own: ``h.0.attn.weight`` for a parameter or buffer,
     ``input_ids`` or ``args.0`` for an input (nested: ``batch.images.1``), the axis
     for a coordinate, which is an int; the time axis for the number of a microbatch,
-    which is a tensor; the printed output that accumulated values are of. ``aliases``
-    are the other names of a tied parameter.
+    which is a tensor; the printed output that accumulated values are of; the printed
+    tensor that another stage sends or the forward saves; the parameter or buffer that
+    is shared by a stage that has it. ``aliases`` are the other names of a tied
+    parameter.
     """
 
     kind: InputKind

@@ -10,7 +10,7 @@ from partita.compiler.ir.signature import Signature
 from partita.compiler.plan.document import Document, Node
 from partita.compiler.plan.units import format_seconds
 from partita.compiler.plan.uses import Use, find_uses
-from partita.compiler.search.pin_names import Named, find_pins
+from partita.compiler.search.pin_names import Named, find_pins, naming_any
 from partita.compiler.search.pins import Pin
 
 _PINNABLE = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.INPUT)
@@ -46,18 +46,28 @@ def find_asked(document: Document) -> dict[str, Asked]:
         return {}
     wholes = {key: item.signature for key, item in document.expanded.items()}
     signatures = {key: node.signature for key, node in document.nodes.items()} | wholes
-    things = [_named(document, key, document.nodes.get(key)) for key in signatures]
+    things = _things(document)
     uses: dict[str, list[Use]] = {}
     for use in find_uses(document):
         uses.setdefault(use.ref.key, []).append(use)
     found: dict[str, Asked] = {}
     for at, named in find_pins(document.options.pins, things).items():
         key, pin = things[at].key, named.pin
-        is_followed = _is_placed_so(document, signatures[key], pin) and all(
+        is_followed = _is_placed_so(document, key, signatures[key], pin) and all(
             use.wanted == pin.use for use in _used(document, uses, key, pin)
         )
         found[key] = Asked(key, named.name, pin, is_followed)
     return found
+
+
+def own_pins(document: Document) -> dict[str, str]:
+    """Return the pins that name something of ``document``, a stage of a whole plan."""
+    return naming_any(document.options.pins, _things(document))
+
+
+def _things(document: Document) -> list[Named]:
+    keys = [*document.nodes, *document.expanded]
+    return [_named(document, key, document.nodes.get(key)) for key in keys]
 
 
 def _named(document: Document, key: str, node: Node | None) -> Named:
@@ -70,9 +80,11 @@ def _named(document: Document, key: str, node: Node | None) -> Named:
     return Named(key, (name, *(held.aliases if held else ())))
 
 
-def _is_placed_so(document: Document, signature: Signature, pin: Pin) -> bool:
+def _is_placed_so(document: Document, key: str, signature: Signature, pin: Pin) -> bool:
     made = signature.results[0] if signature.results else None
-    return made is None or pin.allows(made, document.mesh)
+    whole = document.expanded.get(key)
+    stage = document.nodes[whole.nodes[0] if whole else key].stage
+    return made is None or pin.allows(made, document.stages[stage].mesh)
 
 
 def _used(

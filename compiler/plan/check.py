@@ -18,9 +18,11 @@ from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.signature import Signature
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.check_again import check_again
+from partita.compiler.plan.check_stages import check_stages
 from partita.compiler.plan.check_storage import check_storage
 from partita.compiler.plan.document import Boxing, Document, Node, Ref
 from partita.compiler.plan.inputs import check_inputs
+from partita.compiler.plan.stages import stage_document
 from partita.compiler.plan.uses import find_uses, produced, type_of
 
 
@@ -34,25 +36,49 @@ def check(document: Document, where: str) -> None:
         Hardware.from_dict(dict(document.hardware), "hardware")
         check_inputs(document.inputs)
         _check_stages(document)
-        _check_order(document)
-        for key, node in document.nodes.items():
-            _check_node(document, key, node)
-        _check_values(document)
-        _check_outputs(document)
-        for position, boxing in enumerate(document.boxings):
-            _check_boxing(document, f"boxings[{position}]", boxing)
-        check_again(document)
-        _check_arrivals(document)
-        check_storage(document)
         _check_groups(document)
+        _check_makers(document)
+        for stage in range(len(document.stages)):
+            _check_stage(stage_document(document, stage))
+        check_stages(document)
     except (BadPlan, BadPlacement, BadOptions) as error:
         raise BadPlan(f"{where}: {error}") from None
     except RecursionError:
         raise BadPlan(f"{where}: found too many nested brackets") from None
 
 
+def _check_stage(document: Document) -> None:
+    """Check what a plan says of one stage."""
+    _check_order(document)
+    for key, node in document.nodes.items():
+        _check_node(document, key, node)
+    _check_values(document)
+    _check_outputs(document)
+    for position, boxing in enumerate(document.boxings):
+        _check_boxing(document, f"boxings[{position}]", boxing)
+    check_again(document)
+    _check_arrivals(document)
+    check_storage(document)
+
+
+def _check_makers(document: Document) -> None:
+    """Check that what belongs to the stage of a node names one."""
+    _check_same_keys("order", document.order, document.nodes)
+    for index, output in enumerate(document.outputs):
+        if output.value is not None:
+            _check_ref(document, f"outputs[{index}].value", output.value)
+    for index, boxing in enumerate(document.boxings):
+        _check_ref(document, f"boxings[{index}].producer", boxing.ref)
+
+
 def _check_stages(document: Document) -> None:
     """Check that every node is in its stage, and that ranks fill each mesh."""
+    for key, node in document.nodes.items():
+        if node.stage >= len(document.stages):
+            last = len(document.stages) - 1
+            raise BadPlan(
+                f"nodes.{key}.stage: found {node.stage}, wanted at most {last}"
+            )
     for index, stage in enumerate(document.stages):
         path = f"stages[{index}]"
         found, wanted = len(set(stage.ranks)), stage.mesh.size
@@ -78,8 +104,7 @@ def _check_same_keys(
 
 
 def _check_order(document: Document) -> None:
-    """Check that the order names every node once, producers before their users."""
-    _check_same_keys("order", document.order, document.nodes)
+    """Check that the order has the makers of tensors before their users."""
     position = {key: index for index, key in enumerate(document.order)}
     for key, node in document.nodes.items():
         for index, ref in enumerate(node.operands):
@@ -98,11 +123,8 @@ def _check_ref(document: Document, path: str, ref: Ref) -> None:
 
 
 def _check_node(document: Document, key: str, node: Node) -> None:
-    """Check that its stage exists and its signatures fit its tensors."""
+    """Check that its signatures fit its tensors."""
     path = f"nodes.{key}"
-    if node.stage >= len(document.stages):
-        last = len(document.stages) - 1
-        raise BadPlan(f"{path}.stage: found {node.stage}, wanted at most {last}")
     if (node.role is not None) != (node.op == "placeholder"):
         raise BadPlan(f"{path}.role: wanted for a placeholder, and only there")
     mesh = document.stages[node.stage].mesh
@@ -215,7 +237,6 @@ def _check_outputs(document: Document) -> None:
         if output.value is None:
             _check_legal(f"{path}.placement", output.placement, None, document.mesh)
             continue
-        _check_ref(document, f"{path}.value", output.value)
         mesh = document.stages[document.nodes[output.value.key].stage].mesh
         kind = type_of(document, output.value)
         _check_legal(f"{path}.placement", output.placement, kind, mesh)
@@ -223,7 +244,6 @@ def _check_outputs(document: Document) -> None:
 
 def _check_boxing(document: Document, path: str, boxing: Boxing) -> None:
     """Check that its steps lead, axis by axis, from what is made to its end."""
-    _check_ref(document, f"{path}.producer", boxing.ref)
     made = boxing.source if boxing.enters else produced(document, boxing.ref)
     if boxing.source != made:
         raise BadPlan(

@@ -26,6 +26,12 @@ from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.alternative import Alternative
 from partita.compiler.plan.input_spec import InputSpec
 from partita.compiler.plan.reported import DerivedRow, Reported
+from partita.compiler.plan.stage_records import (
+    SEQUENTIAL,
+    Schedule,
+    Stage,
+    Transfer,
+)
 
 VERSION = 1
 """The version of the document's form; a change that old readers misread raises it."""
@@ -77,15 +83,6 @@ class ModelId:
 
     class_name: str = field(metadata=_key("class"))
     fingerprint: str
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """A pipeline stage: its mesh, its ranks in the mesh's order, its node keys."""
-
-    mesh: Mesh
-    ranks: tuple[int, ...]
-    nodes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,13 +273,6 @@ def boxing_key(producer: str, index: int, target: Placement) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
-    """The pipeline schedule; ``sequential`` where there is one stage."""
-
-    name: str = "sequential"
-
-
-@dataclass(frozen=True, slots=True)
 class Output:
     """A value that leaves the graph, and how; ``None`` where there is no such tensor.
 
@@ -344,6 +334,7 @@ class Document:
         expanded: the ops of the model whose parts stand among the nodes, by key.
         microbatches: into how many parts a step cuts the batch. Nodes, types and
             boxings are those of one part.
+        transfers: what goes from stage to stage.
         recompute: calls of the forward and boxings that are made again for backward,
             by key; ``nodes`` and ``boxings`` hold both, the second as ``again_key``.
         fusion: groups of node keys that become one kernel.
@@ -364,8 +355,9 @@ class Document:
     nodes: Mapping[str, Node]
     expanded: Mapping[str, Expanded] = field(default_factory=dict[str, Expanded])
     boxings: tuple[Boxing, ...]
-    schedule: Schedule = Schedule()
+    schedule: Schedule = SEQUENTIAL
     microbatches: int = 1
+    transfers: tuple[Transfer, ...] = ()
     recompute: tuple[str, ...] = ()
     fusion: tuple[tuple[str, ...], ...] = ()
     order: tuple[str, ...]
@@ -378,17 +370,26 @@ class Document:
 
     @property
     def split_fraction(self) -> float:
-        """The part of all flops that is split over every rank; 1.0 where none are."""
+        """The part of all flops that is split over every rank of their stage.
+
+        1.0 where there are none.
+        """
         total = sum(node.flops for node in self.nodes.values())
         split = sum(
-            node.flops for node in self.nodes.values() if node.ways == self.mesh.size
+            node.flops
+            for node in self.nodes.values()
+            if node.ways == self.stages[node.stage].mesh.size
         )
         return split / total if total else 1.0
 
     @property
     def replicated_fraction(self) -> float:
         """The part of the compute time of ops that some axis of the mesh repeats."""
-        times = [(n.seconds, n.ways) for n in self.nodes.values() if n.role is None]
-        total = sum(seconds for seconds, _ in times)
-        repeated = sum(s for s, ways in times if ways < self.mesh.size)
+        calls = [node for node in self.nodes.values() if node.role is None]
+        total = sum(node.seconds for node in calls)
+        repeated = sum(
+            node.seconds
+            for node in calls
+            if node.ways < self.stages[node.stage].mesh.size
+        )
         return repeated / total if total else 0.0

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from difflib import get_close_matches
 
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.again import again_key, is_again
 from partita.compiler.ir.program import InputKind
-from partita.compiler.plan.asked import find_asked
+from partita.compiler.plan.asked import find_asked, own_pins
 from partita.compiler.plan.document import Boxing, Document, Node
 from partita.compiler.plan.explain_boxing import explain_boxing
 from partita.compiler.plan.explain_costs import costs_table, print_signature
 from partita.compiler.plan.explain_formula import call_formula, print_formula
+from partita.compiler.plan.stages import stage_document, stage_of_calls
 from partita.compiler.plan.table import format_table
 from partita.compiler.plan.units import format_bytes, format_seconds, printable
 from partita.compiler.plan.uses import boxings_by_use, find_uses, produced
 
-_NAMELESS = (InputKind.COORDINATE, InputKind.MICROBATCH)
-"""What enters and nobody asks for: where a rank stands, and when."""
+_NAMELESS = (
+    InputKind.COORDINATE,
+    InputKind.MICROBATCH,
+    InputKind.RECEIVED_FORWARD,
+    InputKind.RECEIVED_BACKWARD,
+    InputKind.SHARED,
+)
+"""What enters and nobody asks for by name: what has its name in another stage too."""
 
 
 def explain(document: Document, name: str) -> str:
@@ -28,6 +36,11 @@ def explain(document: Document, name: str) -> str:
         BadOptions: for an unknown name, with those closest to it.
     """
     key = find_key(document, name)
+    if len(document.stages) > 1:
+        stage = stage_of_calls(document).get(key, 0)
+        own = stage_document(document, stage)
+        pins = replace(own.options, pins=own_pins(own))
+        document = replace(own, options=pins)
     boxing = next((b for b in document.boxings if b.key == name), None)
     if boxing is not None:
         return printable_lines(list(explain_boxing(document, boxing)))
@@ -40,6 +53,7 @@ def explain(document: Document, name: str) -> str:
     parts = [
         *_head(document, name, key, node),
         *_held(document, node.role.name if node.role else ""),
+        *_handed_over(document, key),
         *_again(document, key),
         *_reason(document, key, node),
         *_limit(document),
@@ -76,7 +90,7 @@ def _names(document: Document) -> dict[str, str]:
     held = {**document.parameters, **document.buffers}
     roles = {
         node.role.name: key
-        for key, node in document.nodes.items()
+        for key, node in reversed([*document.nodes.items()])  # the first has the name
         if node.role is not None and node.role.kind not in _NAMELESS
     }
     names = {name: roles.get(name, name) for name in held}
@@ -104,6 +118,26 @@ def _head(document: Document, name: str, key: str, node: Node) -> Iterator[str]:
         module = node.module or "the model itself"
         yield f"  from       {node.source or '?'} in {module}"
     yield f"  placement  {print_signature(node.signature)} on {document.mesh}"
+
+
+def _handed_over(document: Document, key: str) -> Iterator[str]:
+    """Say on which stage a node is, and what other stages get of it or give it."""
+    if len(document.stages) == 1:
+        return
+    node = document.nodes[key]
+    ranks = document.stages[node.stage].ranks
+    yield f"  stage      {node.stage}, ranks {', '.join(map(str, ranks))}"
+    name = node.role.name if node.role else key
+    for transfer in document.transfers:
+        is_own = transfer.name == name or transfer.name.startswith(f"{key}#")
+        if is_own and node.stage in (transfer.sender, transfer.receiver):
+            often = "each microbatch" if transfer.kind.is_of_microbatch else "each step"
+            price = format_bytes(transfer.bytes), format_seconds(transfer.seconds)
+            yield (
+                f"  handed     {transfer.kind}, stage {transfer.sender} to "
+                f"{transfer.receiver}, {transfer.source} -> {transfer.target}, "
+                f"{' and '.join(price)} {often}"
+            )
 
 
 def _held(document: Document, name: str) -> Iterator[str]:

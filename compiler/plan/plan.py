@@ -14,6 +14,7 @@ from partita.compiler.plan.check import check
 from partita.compiler.plan.document import Document
 from partita.compiler.plan.explain import explain
 from partita.compiler.plan.graph import build_graph
+from partita.compiler.plan.stages import stage_document
 from partita.compiler.plan.store import (
     check_form,
     decode_document,
@@ -97,8 +98,14 @@ class Plan(Document):
         return build_graph(self)
 
     def memory(self) -> Timeline:
-        """Return what the rank that needs most holds at each moment of a step."""
-        return timeline(self)
+        """Return what the rank that needs most holds at each moment of a step.
+
+        In a pipeline these are the moments of one microbatch in the stage that needs
+        most for it.
+        """
+        stages = range(len(self.stages))
+        found = (timeline(stage_document(self, number)) for number in stages)
+        return max(found, key=lambda held: held.peak_bytes)
 
     def __str__(self) -> str:
         return print_tables(self)

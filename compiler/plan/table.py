@@ -11,6 +11,7 @@ from typing import TypeVar
 from partita.compiler.ir.again import again_key
 from partita.compiler.plan.asked import find_asked
 from partita.compiler.plan.document import Boxing, Document, Parameter
+from partita.compiler.plan.stage_records import Transfer
 from partita.compiler.plan.units import (
     format_bytes,
     format_seconds,
@@ -31,6 +32,8 @@ def print_tables(document: Document, most_rows: int = _MOST_ROWS) -> str:
         _head(document),
         _parameters(document),
         _buffers(document),
+        _stages(document),
+        _transfers(document),
         _collectives(document),
         _boxings(document, most_rows),
         _reported(document),
@@ -154,6 +157,46 @@ def _buffers(document: Document) -> str:
     )
     rows = [(name, f"x{len(group)}", *rest) for (name, *rest), group in groups.items()]
     return format_table(("buffer", "", "type", "placement"), rows) if rows else ""
+
+
+def _stages(document: Document) -> str:
+    if len(document.stages) == 1:
+        return ""
+    live = document.schedule.most_live
+    rows: list[Row] = []
+    for number, stage in enumerate(document.stages):
+        nodes = (document.nodes[key] for key in stage.nodes)
+        calls = [node for node in nodes if node.role is None]
+        rows.append(
+            (
+                str(number),
+                f"{min(stage.ranks)}-{max(stage.ranks)}",
+                str(stage.mesh),
+                str(len(calls)),
+                format_seconds(sum(node.seconds for node in calls)),
+                str(live[number]),
+            )
+        )
+    head = ("stage", "ranks", "mesh", "calls", "time of its calls", "microbatches held")
+    return format_table(head, rows)
+
+
+def _transfers(document: Document) -> str:
+    def row(item: Transfer) -> Row:
+        change = f"{item.source} -> {item.target}"
+        return (f"{item.sender} -> {item.receiver}", str(item.kind), change)
+
+    rows = [
+        (
+            *cells,
+            f"x{len(group)}",
+            format_bytes(sum(item.bytes for item in group)),
+            format_seconds(sum(item.seconds for item in group)),
+        )
+        for cells, group in _grouped(document.transfers, row).items()
+    ]
+    head = ("stages", "handed over", "from -> to", "", "bytes", "time each time")
+    return format_table(head, rows) if rows else ""
 
 
 def _collectives(document: Document) -> str:

@@ -39,10 +39,10 @@ from partita.compiler.plan.document import (
     Ref,
     Role,
     SearchResult,
-    Stage,
 )
 from partita.compiler.plan.inputs import from_capture
 from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.stage_records import Stage
 from partita.compiler.search.again import Again
 from partita.compiler.search.boxings import boxings_of, collective_totals, made_twice
 from partita.compiler.search.chosen import Chosen, read_choices

@@ -133,6 +133,22 @@ def find_pins(pins: Mapping[str, str], things: Sequence[Named]) -> dict[int, Nam
     return found
 
 
+def naming_any(pins: Mapping[str, str], things: Sequence[Named]) -> dict[str, str]:
+    """Return the pins that name one of ``things``: of a stage, say.
+
+    Raises:
+        BadOptions: for a pin that does not parse.
+    """
+    known = {name for thing in things for name in (*thing.names, thing.key)}
+    parsed = [NamedPin(name, parse_pin(name, text)) for name, text in pins.items()]
+    return {
+        pin.name: pins[pin.name]
+        for pin in parsed
+        if pin.name in known
+        or any(pin.closeness(thing) is not None for thing in things)
+    }
+
+
 def _names_nothing(pin: NamedPin, things: Sequence[Named]) -> str:
     def close_to(names: Iterator[str]) -> list[str]:
         return get_close_matches(pin.name, sorted(set(names)), n=3)

@@ -12,6 +12,7 @@ from partita.compiler.errors import BadOptions, NoSolution
 from partita.compiler.ir.program import (
     InputKind,
     InputRole,
+    Program,
     Value,
     info,
     operands,
@@ -19,12 +20,23 @@ from partita.compiler.ir.program import (
 )
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.search.candidates import Candidates
-from partita.compiler.search.pin_names import Named, NamedPin, find_pins
+from partita.compiler.search.pin_names import Named, NamedPin, find_pins, naming_any
 from partita.compiler.search.pins import Pin, check_pin
 from partita.compiler.search.problem import Choice
 from partita.compiler.search.split_inputs import SplitInputs
 
 _PINNABLE = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.INPUT)
+
+
+def pins_of(program: Program, texts: Mapping[str, str]) -> dict[str, str]:
+    """Return the pins that name something of ``program``, a stage of a whole.
+
+    Raises:
+        BadOptions: for a pin that does not parse.
+    """
+    roles = dict(program.placeholders())
+    things = [_named(node, roles.get(node)) for node in program.nodes()]
+    return naming_any(texts, things)
 
 
 class Pinned:

@@ -33,11 +33,11 @@ from partita.compiler.plan.document import (
     Ref,
     Role,
     SearchResult,
-    Stage,
 )
 from partita.compiler.plan.input_spec import InputLeaf, InputSpec
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.reported import Reported
+from partita.compiler.plan.stage_records import Stage
 
 DOCUMENT = Path(__file__).with_name("two_layers.json")
 MESH = Mesh(dp=2, tp=2)

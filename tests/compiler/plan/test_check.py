@@ -61,7 +61,7 @@ MM = "nodes.up/mm/0"
         (
             ["nodes", "up/mm/0", "stage"],
             1,
-            "stages[0].nodes: has no such node: 'up/mm/0'",
+            "nodes.up/mm/0.stage: found 1, wanted at most 0",
         ),
         (
             ["nodes", UP, "role", "name"],

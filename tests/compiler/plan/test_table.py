@@ -1,7 +1,8 @@
 from dataclasses import replace
 
-from partita.compiler.plan.document import Predicted, SearchResult, Stage
+from partita.compiler.plan.document import Predicted, SearchResult
 from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.stage_records import Stage
 from partita.compiler.plan.table import format_table, print_tables
 
 SMALL = """\

@@ -1,0 +1,218 @@
+"""A plan of several stages: joined from plans of one stage each, and taken apart again.
+
+What a stage runs is planned as a program of its own. The whole plan holds the nodes of
+all stages; a stage's own plan is what of it has to do with its nodes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from partita.compiler.errors import BadPlan
+from partita.compiler.ir.program import InputKind, OutputKind
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.stages import sent_name, shared_gradient_name
+from partita.compiler.plan.document import CollectiveTotal, Document, Node
+from partita.compiler.plan.stage_records import Schedule as Stated
+from partita.compiler.plan.stage_records import Stage, Transfer, TransferKind
+from partita.compiler.schedules.schedule import Action, Schedule
+
+D = TypeVar("D", bound=Document)
+
+
+def stage_of_calls(document: Document) -> dict[str, int]:
+    """Return the stage of every call of the model, also of those taken apart."""
+    found = {key: node.stage for key, node in document.nodes.items()}
+    for key, whole in document.expanded.items():
+        found[key] = found[whole.nodes[0]]
+    return found
+
+
+def stage_document(document: D, stage: int) -> D:
+    """Return the plan of one stage: what of ``document`` has to do with its nodes."""
+    if len(document.stages) == 1:
+        return document
+    own = document.stages[stage]
+    nodes = {k: n for k, n in document.nodes.items() if n.stage == stage}
+    names = {(n.role.kind, n.role.name) for n in nodes.values() if n.role is not None}
+    return replace(
+        document,
+        mesh=own.mesh,
+        parameters={
+            name: parameter
+            for name, parameter in document.parameters.items()
+            if (InputKind.PARAMETER, name) in names
+        },
+        buffers={
+            name: buffer
+            for name, buffer in document.buffers.items()
+            if (InputKind.BUFFER, name) in names
+        },
+        nodes=nodes,
+        expanded={k: e for k, e in document.expanded.items() if e.nodes[0] in nodes},
+        boxings=tuple(b for b in document.boxings if b.producer in nodes),
+        recompute=tuple(k for k in document.recompute if _is_of(k, nodes)),
+        fusion=tuple(group for group in document.fusion if group[0] in nodes),
+        order=tuple(key for key in document.order if key in nodes),
+        outputs=tuple(
+            o for o in document.outputs if o.value is not None and o.value.key in nodes
+        ),
+        derived_rules=tuple(
+            replace(row, nodes=tuple(key for key in row.nodes if key in nodes))
+            for row in document.derived_rules
+            if any(key in nodes for key in row.nodes)
+        ),
+    )
+
+
+def _is_of(key: str, nodes: Mapping[str, object]) -> bool:
+    """Whether a node, or the boxing of a node's tensor, is of a stage."""
+    return key in nodes or key.rpartition("#")[0] in nodes
+
+
+def join_stages(parts: Sequence[D], stages: Sequence[Stage]) -> D:
+    """Return the plan of all stages, each of whose own plans is among ``parts``.
+
+    The first part gives what is said of the whole. Predictions are the caller's to make
+    and so are transfers, which this leaves out.
+    """
+    first = parts[0]
+    homes = _homes(parts)
+    totals = Counter[tuple[str, str]]()
+    sizes = Counter[tuple[str, str]]()
+    for part in parts:
+        for total in part.collectives:
+            totals[total.kind, total.axis] += total.count
+            sizes[total.kind, total.axis] += total.bytes
+    return replace(
+        first,
+        stages=tuple(
+            replace(stage, nodes=part.order)
+            for part, stage in zip(parts, stages, strict=True)
+        ),
+        parameters={
+            name: replace(parameter, homes=homes[name])
+            for part in parts
+            for name, parameter in part.parameters.items()
+        },
+        buffers={n: b for part in parts for n, b in part.buffers.items()},
+        nodes={key: node for part in parts for key, node in part.nodes.items()},
+        expanded={key: e for part in parts for key, e in part.expanded.items()},
+        boxings=tuple(b for part in parts for b in part.boxings),
+        recompute=tuple(key for part in parts for key in part.recompute),
+        fusion=tuple(group for part in parts for group in part.fusion),
+        order=tuple(key for part in parts for key in part.order),
+        outputs=tuple(output for part in parts for output in part.outputs),
+        collectives=tuple(
+            CollectiveTotal(kind, axis, count, sizes[kind, axis])
+            for (kind, axis), count in totals.items()
+        ),
+        reported=tuple(row for part in parts for row in part.reported),
+        derived_rules=tuple(row for part in parts for row in part.derived_rules),
+    )
+
+
+def _homes(parts: Sequence[Document]) -> dict[str, tuple[int, ...]]:
+    """Return the stages that have each parameter, the one that updates it first."""
+    found: dict[str, list[int]] = {}
+    for stage, part in enumerate(parts):
+        for node in part.nodes.values():
+            if node.role is not None and node.role.kind is InputKind.PARAMETER:
+                found.setdefault(node.role.name, []).insert(0, stage)
+            if node.role is not None and node.role.kind is InputKind.SHARED:
+                found.setdefault(node.role.name, []).append(stage)
+    return {name: tuple(stages) for name, stages in found.items()}
+
+
+def find_transfers(document: Document) -> tuple[Transfer, ...]:
+    """Return what goes from stage to stage, without bytes and seconds.
+
+    Raises:
+        BadPlan: for a tensor that enters a stage and that no other sends.
+    """
+    outputs = {(o.kind, o.name): o for o in document.outputs}
+    stored = {
+        node.role.name: node
+        for node in document.nodes.values()
+        if node.role is not None and node.role.kind.is_state
+    }
+    found: list[Transfer] = []
+    for key, node in document.nodes.items():
+        if node.role is None:
+            continue
+        kind, name = node.role.kind, node.role.name
+        if kind.is_received:
+            is_forward = kind is InputKind.RECEIVED_FORWARD
+            sent = OutputKind.SENT_FORWARD if is_forward else OutputKind.SENT_BACKWARD
+            output = outputs.get((sent, sent_name(name, node.stage)))
+            if output is None or output.value is None or output.placement is None:
+                raise BadPlan(f"nodes.{key}: no stage sends it; want a {sent} output")
+            way = TransferKind.FORWARD if is_forward else TransferKind.BACKWARD
+            sender = document.nodes[output.value.key].stage
+            source = output.placement
+        elif kind is InputKind.SHARED:
+            if name not in stored:
+                raise BadPlan(f"nodes.{key}: no stage has parameter or buffer {name!r}")
+            home = stored[name]
+            way, sender, source = TransferKind.STATE, home.stage, _made(home)
+        else:
+            continue
+        found.append(Transfer(way, name, sender, node.stage, source, _made(node)))
+    return (*found, *_gradients(document))
+
+
+def _made(node: Node) -> Placement:
+    (placement,) = node.signature.results
+    assert placement is not None
+    return placement
+
+
+def _gradients(document: Document) -> list[Transfer]:
+    """Return the parts of gradients that go home."""
+    wanted = {o.name: o for o in document.outputs if o.kind is OutputKind.GRADIENT}
+    parts = {o.name: o for o in document.outputs if o.kind.is_gradient}
+    found: list[Transfer] = []
+    for name, parameter in document.parameters.items():
+        for stage in parameter.homes[1:]:
+            part = parts.get(shared_gradient_name(name, stage))
+            if part is None:
+                continue
+            home = wanted[name]
+            assert part.placement is not None
+            assert home.placement is not None
+            found.append(
+                Transfer(
+                    TransferKind.GRADIENT,
+                    name,
+                    stage,
+                    parameter.homes[0],
+                    part.placement,
+                    home.placement,
+                )
+            )
+    return found
+
+
+def read_schedule(document: Document) -> Schedule:
+    """Return the schedule that the plan states.
+
+    Raises:
+        BadPlan: for a text in it that is no action.
+    """
+    stated = document.schedule
+    return Schedule(
+        stated.name,
+        document.microbatches,
+        stated.rank_of,
+        tuple(tuple(map(Action.parse, row.split())) for row in stated.rows),
+        stated.most_live,
+    )
+
+
+def write_schedule(schedule: Schedule) -> Stated:
+    """Return the schedule as a plan states it."""
+    rows = tuple(" ".join(map(str, row)) for row in schedule.rows)
+    return Stated(schedule.name, schedule.rank_of, rows, schedule.most_live)
