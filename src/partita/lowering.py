@@ -23,19 +23,28 @@ from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.document import Boxing, Document, LossKind
 from partita.compiler.plan.inputs import to_capture
 from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.stages import (
+    read_schedule,
+    stage_document,
+    stage_of_calls,
+)
 from partita.compiler.plan.uses import type_of
 from partita.compiler.rules.calls import call_of
 from partita.compiler.rules.rule import Call, Rule, RuleSet
 from partita.compiler.rules.table import default_rules
 from partita.compiler.search.in_time import choose_in_time
+from partita.passes.annotate_stages import AnnotateStages
 from partita.passes.base import run_sequence
 from partita.passes.bring_parameters import bring_parameters
 from partita.passes.complete_gradients import complete_gradients, without_completing
+from partita.passes.cut_stages import cut_stages
 from partita.passes.fuse_small_ops import fuse_small_ops
 from partita.passes.localize import localize
 from partita.passes.lower_boxings import lowering_key
 from partita.passes.sequence import sequence
+from partita.passes.share_gradients import ShareGradients
 from partita.passes.split_in_time import SplitInTime
+from partita.passes.split_phases import split_phases
 
 _Placed = tuple[tuple[int, ...], Placement]
 _Stepped = tuple[tuple[int, ...], Step]
@@ -149,9 +158,41 @@ def _steps(boxing: Boxing, plan: Document) -> Iterator[Step]:
         at = stated.after
 
 
+def lower(
+    captured: Captured, plan: Plan, rules: RuleSet = default_rules
+) -> tuple[Lowered, ...]:
+    """Carry out a plan on a captured program; return what it makes of each stage.
+
+    Raises:
+        BadPlan: when the plan contradicts itself, the program or the rules.
+    """
+    plan.validate()
+    if len(plan.stages) == 1:
+        return (Lowered.of(captured, plan, rules),)
+    programs = in_stages(captured.program, stage_of_calls(plan), len(plan.stages))
+    return tuple(
+        Lowered.of(
+            replace(captured, program=program), stage_document(plan, stage), rules
+        )
+        for stage, program in enumerate(programs)
+    )
+
+
+def in_stages(
+    program: Program, stage_of: Mapping[str, int], num_stages: int
+) -> tuple[Program, ...]:
+    """Return the programs of the stages that ``stage_of`` cuts a program into.
+
+    Raises:
+        BadPlan: for a call without a stage, or a cut that cannot be.
+    """
+    sequence = (AnnotateStages(stage_of), ShareGradients())
+    return cut_stages(run_sequence(program, sequence), num_stages)
+
+
 @dataclass(frozen=True)
 class Lowered:
-    """A plan carried out on the logical graph; yields the program of any rank.
+    """A stage's plan carried out on its logical graph; yields any rank's program.
 
     ``program`` is what every microbatch runs, ``completing`` what follows all of them.
     """
@@ -164,12 +205,11 @@ class Lowered:
 
     @classmethod
     def of(cls, captured: Captured, plan: Plan, rules: RuleSet) -> Lowered:
-        """Run the sequence of passes on a captured program.
+        """Run the sequence of passes on a captured program of one stage.
 
         Raises:
-            BadPlan: when the plan contradicts itself, the program or the rules.
+            BadPlan: when the plan contradicts the program or the rules.
         """
-        plan.validate()
         rules = _with_derived(rules, captured.program, plan)
         program = run_sequence(captured.program, sequence(plan, rules))
         completing = tuple(complete_gradients(program, plan))
@@ -180,6 +220,15 @@ class Lowered:
         """Return what the rank at ``coordinates`` runs."""
         local = localize(self.program, coordinates, self.rules, self.steps)
         return fuse_small_ops(local, self.plan.fusion)
+
+    def parted(self, local: LocalProgram) -> tuple[LocalProgram, ...]:
+        """Return the forward and the backward of what a rank runs.
+
+        The backward is in two where the schedule has it so.
+        """
+        (stage,) = {node.stage for node in self.plan.nodes.values()}
+        is_cut = stage in read_schedule(self.plan).cut
+        return split_phases(local, 3 if is_cut else 2)
 
     def bringing_at(self, coordinates: tuple[int, ...]) -> tuple[LocalProgram, ...]:
         """Return what brings parameters there from their optimizers, one for each."""
