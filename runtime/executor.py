@@ -34,10 +34,15 @@ class Executable:
             return cast(Outputs, tuple(self.local.graph_module.forward(*values)))
 
 
-def bind_program(local: LocalProgram, groups: Groups) -> Executable:
+def bind_program(
+    local: LocalProgram,
+    groups: Groups,
+    own: Mapping[FeedKey, torch.Tensor | int] | None = None,
+) -> Executable:
     """Return ``local`` with real group names, its tensors made on the run's device.
 
-    Fused regions are compiled when they first run.
+    Fused regions are compiled when they first run. ``own`` is what it brings itself,
+    where that has been made already.
     """
     module = on_device(local.graph_module, groups.device)
     for node in module.graph.nodes:
@@ -48,9 +53,8 @@ def bind_program(local: LocalProgram, groups: Groups) -> Executable:
     for region in module.children():
         # Its forward alone: around it a module's hooks would cost another 5 us a call.
         region.forward = torch.compile(region.forward, fullgraph=True, dynamic=False)
-    return Executable(
-        replace(local, graph_module=module), own_feeds(local, groups.device)
-    )
+    brought = own_feeds(local, groups.device) if own is None else own
+    return Executable(replace(local, graph_module=module), brought)
 
 
 def only(local: LocalProgram, kinds: tuple[OutputKind, ...]) -> LocalProgram:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 
@@ -13,6 +13,9 @@ from partita.runtime.shards import take_shard
 FeedKey = tuple[InputKind, str]
 Feeds = Mapping[FeedKey, torch.Tensor | int]
 """Local values by the kind and the name of their input role."""
+
+FeedsOf = Callable[[int, int], Feeds]
+"""From stage and microbatch to what enters that run."""
 
 
 def own_feeds(

@@ -13,7 +13,6 @@ from torch import nn
 
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.sbp import Broadcast
-from partita.runtime.groups import Groups
 from partita.runtime.state import Held
 
 
@@ -44,7 +43,10 @@ def owned(
 
 
 def clip_grad_norm(
-    held: Sequence[Held], groups: Groups, max_norm: float, norm_type: float = 2.0
+    held: Sequence[Held],
+    device: torch.device,
+    max_norm: float,
+    norm_type: float = 2.0,
 ) -> torch.Tensor:
     """Clip as ``torch.nn.utils.clip_grad_norm_`` does on the whole model.
 
@@ -65,11 +67,11 @@ def clip_grad_norm(
         for entry in held
         if entry.shard.grad is not None
         and entry.shard.numel() > 0
-        and _is_first_copy(entry, groups)
+        and _is_first_copy(entry)
     ]
-    nothing = torch.zeros((), device=groups.device)
+    nothing = torch.zeros((), device=device)
     norm = torch.nn.utils.get_total_norm(counted or [nothing], norm_type)
-    total = norm.to(groups.device, torch.float64)
+    total = norm.to(device, torch.float64)
     if math.isinf(norm_type):
         dist.all_reduce(total, dist.ReduceOp.MAX)
     else:
@@ -83,10 +85,10 @@ def clip_grad_norm(
     return total
 
 
-def _is_first_copy(entry: Held, groups: Groups) -> bool:
+def _is_first_copy(entry: Held) -> bool:
     return all(
         coordinate == 0 or not isinstance(sharding, Broadcast)
         for sharding, coordinate in zip(
-            entry.placement.shardings, groups.coordinates, strict=True
+            entry.placement.shardings, entry.groups.coordinates, strict=True
         )
     )

@@ -9,12 +9,12 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 
 from partita.compiler.capture.torch_private import single_process_store
 from partita.compiler.errors import BadMesh
@@ -58,9 +58,7 @@ def device_of_rank(device: str | torch.device | None = None) -> torch.device:
     return device
 
 
-def bind(
-    mesh: Mesh, device: str | torch.device | None = None, stage: int = 0
-) -> Groups:
+def bind(mesh: Mesh, device: str | torch.device | None = None) -> Groups:
     """Return this process's groups; start ``torch.distributed`` if nobody has yet.
 
     It is started from the environment that torchrun sets, over NCCL for CUDA and
@@ -69,15 +67,45 @@ def bind(
     Raises:
         BadMesh: when another number of processes runs than the mesh has ranks.
     """
+    stages = ((mesh, tuple(range(mesh.size))),)
+    return bind_stages(mesh, stages, device)[0]
+
+
+def bind_stages(
+    mesh: Mesh,
+    stages: Sequence[tuple[Mesh, tuple[int, ...]]],
+    device: str | torch.device | None = None,
+) -> dict[int, Groups]:
+    """Return the groups of the stages that this process is in, by stage.
+
+    All ranks call it together, as in ``bind``.
+
+    Args:
+        mesh: of all ranks.
+        stages: by stage its mesh, and its ranks in the mesh's order.
+        device: as in ``compile``.
+    """
     _check_size(mesh, _world_size())
     device = start(device)
-    device_mesh = init_device_mesh(device.type, mesh.sizes, mesh_dim_names=mesh.names)
-    names = {
-        f"stage{stage}/{axis}": device_mesh.get_group(axis).group_name
-        for axis in mesh.names
-    }
-    coordinates = mesh.coordinates(dist.get_rank())
-    return Groups(mesh, coordinates, device, device_mesh, names)
+    rank = dist.get_rank()
+    made: dict[tuple[Mesh, tuple[int, ...]], DeviceMesh] = {}
+    found: dict[int, Groups] = {}
+    for number, stage in enumerate(stages):
+        own, ranks = stage
+        if stage not in made:
+            made[stage] = DeviceMesh(
+                device.type,
+                torch.tensor(ranks).reshape(own.sizes),
+                mesh_dim_names=own.names,
+            )
+        if rank in ranks:
+            names = {
+                f"stage{number}/{axis}": made[stage].get_group(axis).group_name
+                for axis in own.names
+            }
+            here = own.coordinates(ranks.index(rank))
+            found[number] = Groups(own, here, device, made[stage], names)
+    return found
 
 
 def start(device: str | torch.device | None = None) -> torch.device:

@@ -39,9 +39,11 @@ def materialize(
     groups: Groups,
     init: Init = None,
 ) -> dict[str, torch.Tensor]:
-    """Return this rank's shard of every parameter and buffer, by first name.
+    """Return this rank's shard of all that ``placements`` has, by first name.
 
-    A shard shares no memory with the model or with what ``init`` gives.
+    Values of other parameters and buffers are made too and let go of, since random
+    numbers follow each other. A shard shares no memory with the model or with what
+    ``init`` gives.
 
     Raises:
         BadOptions: naming a parameter or buffer that gets no or ill-typed values.
@@ -49,6 +51,8 @@ def materialize(
     shards: dict[str, torch.Tensor] = {}
     with torch.no_grad():
         for entry, full in _full_values(model, kept, init):
+            if entry.name not in placements:
+                continue
             if full.shape != entry.tensor.shape:
                 raise BadOptions(
                     f"init: {entry.name!r} has shape {list(full.shape)}; want "

@@ -56,7 +56,7 @@ class Microbatches:
         These are the loss, gradients and buffers.
         """
         local = self.body.local
-        sums = _zeros(local, device)
+        sums = zeros_for(local, device)
         made: tuple[torch.Tensor | None, ...] = ()
         for number in range(local.in_time.count):
             del made  # that of the last microbatch
@@ -67,22 +67,34 @@ class Microbatches:
             if role.kind is OutputKind.MUTATED_BUFFER
         }
         del made
-        waiting = [self._source(program) for program in self.completing]
-        done = {role for program in self.completing for role in program.local.outputs}
-        as_made = {role: key for role, key in self.sums.items() if role not in done}
-        for program in self.completing:
-            key = waiting.pop(0)
-            is_last = key not in waiting and key not in as_made.values()
-            value = sums.pop(key) if is_last else sums[key]
-            entering = program.local.inputs[0]
-            left |= _completed(program, {(entering.kind, entering.name): value})
-            del value
-        return left | {role: sums[key] for role, key in as_made.items()}
+        return left | finish(self.completing, self.sums, sums)
 
-    def _source(self, program: Executable) -> FeedKey:
-        """Return which sum a program completes."""
-        name = program.local.inputs[0].name
-        return next(key for role, key in self.sums.items() if str(role) == name)
+
+def finish(
+    completing: Sequence[Executable],
+    of: Mapping[OutputRole, FeedKey],
+    sums: dict[FeedKey, torch.Tensor],
+) -> dict[OutputRole, torch.Tensor | None]:
+    """Bring what was added up to where it leaves; return that.
+
+    Args:
+        completing: one program for each sum that is to be brought somewhere.
+        of: by output, the sum that it is of.
+        sums: what was added up; they are let go of on the way.
+    """
+    by_name = {str(role): key for role, key in of.items()}
+    waiting = [by_name[program.local.inputs[0].name] for program in completing]
+    done = {role for program in completing for role in program.local.outputs}
+    as_made = {role: key for role, key in of.items() if role not in done}
+    left: dict[OutputRole, torch.Tensor | None] = {}
+    for program in completing:
+        key = waiting.pop(0)
+        is_last = key not in waiting and key not in as_made.values()
+        value = sums.pop(key) if is_last else sums[key]
+        entering = program.local.inputs[0]
+        left |= _completed(program, {(entering.kind, entering.name): value})
+        del value
+    return left | {role: sums[key] for role, key in as_made.items()}
 
 
 def _completed(
@@ -91,9 +103,10 @@ def _completed(
     return dict(zip(program.local.outputs, program.run(feeds), strict=True))
 
 
-def _zeros(
+def zeros_for(
     local: LocalProgram, device: torch.device | None
 ) -> dict[FeedKey, torch.Tensor]:
+    """Return the zeros to which the microbatches of a program add."""
     found: dict[FeedKey, torch.Tensor] = {}
     entering = zip(local.inputs, local.input_types, local.input_placements, strict=True)
     for role, type_, placement in entering:
@@ -113,6 +126,8 @@ def accumulating(
 
     And, by output, to which: outputs that are one tensor share one.
     """
+    if not any(role.kind.adds_up for role in local.outputs):
+        return local, {}
     graph = fx.Graph()
     values: dict[fx.Node, fx.Node] = {}
     results = cast(
@@ -139,7 +154,7 @@ def accumulating(
     roles = tuple(
         InputRole(InputKind.ACCUMULATED, str(local.outputs[i])) for i in entering
     )
-    joins = tuple(local.in_time.joins[i] for i in kept)
+    joins = tuple(local.in_time.joins[i] for i in kept if local.in_time.joins)
     added = replace(
         local,
         graph_module=fx.GraphModule(local.graph_module, graph),

@@ -13,12 +13,11 @@ import torch
 
 from partita.compiler.errors import BadOptions
 from partita.runtime.dtensors import to_dtensor
-from partita.runtime.groups import Groups
 from partita.runtime.state import Held, check_shape, write
 
 
 def optimizer_state_dict(
-    optimizer: torch.optim.Optimizer, held: Sequence[Held], groups: Groups
+    optimizer: torch.optim.Optimizer, held: Sequence[Held]
 ) -> dict[str, Any]:
     """Return the optimizer's state, its per-element tensors as DTensors.
 
@@ -31,7 +30,7 @@ def optimizer_state_dict(
     for parameter, values in optimizer.state.items():
         owner = owners[id(parameter)]
         state[owner.name] = {
-            key: to_dtensor(value, owner.shape, owner.placement, groups)
+            key: to_dtensor(value, owner.shape, owner.placement, owner.groups)
             if _is_per_element(key, value, owner)
             else value
             for key, value in values.items()
@@ -46,7 +45,6 @@ def optimizer_state_dict(
 def load_optimizer_state_dict(
     optimizer: torch.optim.Optimizer,
     held: Sequence[Held],
-    groups: Groups,
     state_dict: dict[str, Any],
 ) -> None:
     """Give the optimizer what ``optimizer_state_dict`` returned, here or elsewhere.
@@ -75,7 +73,7 @@ def load_optimizer_state_dict(
             if isinstance(value, torch.Tensor) and value.ndim > 0:
                 check_shape(f"optimizer state {key!r} of {name!r}", value, owner)
                 shard = torch.empty_like(owner.shard, dtype=value.dtype)
-                write(shard, value, owner.placement, groups)
+                write(shard, value, owner.placement, owner.groups)
                 new[key] = shard.requires_grad_(False)
             else:
                 new[key] = value.clone() if isinstance(value, torch.Tensor) else value

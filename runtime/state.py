@@ -6,7 +6,7 @@ the shards.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,8 @@ from partita.runtime.inventory import Kept
 class Held:
     """A parameter or buffer: this rank's shard of it, and what it is a shard of.
 
-    ``names``, ``saved`` and ``shape`` are the original model's, as in ``Kept``.
+    ``names``, ``saved`` and ``shape`` are the original model's, as in ``Kept``;
+    ``groups`` are the ranks that hold the rest of it.
     """
 
     names: tuple[str, ...]
@@ -32,13 +33,17 @@ class Held:
     shape: tuple[int, ...]
     placement: Placement
     shard: torch.Tensor
+    groups: Groups
 
     @classmethod
-    def of(cls, kept: Kept, placement: Placement, shard: torch.Tensor) -> Held:
+    def of(
+        cls, kept: Kept, placement: Placement, shard: torch.Tensor, groups: Groups
+    ) -> Held:
         """Hold ``shard`` of what the model keeps; a parameter becomes one."""
         if kept.is_parameter:
             shard = nn.Parameter(shard, requires_grad=kept.tensor.requires_grad)
-        return cls(kept.names, kept.saved, kept.type.shape, placement, shard)
+        shape = kept.type.shape
+        return cls(kept.names, kept.saved, shape, placement, shard, groups)
 
     @property
     def name(self) -> str:
@@ -46,26 +51,28 @@ class Held:
         return self.names[0]
 
 
-def state_dict(held: Sequence[Held], groups: Groups) -> dict[str, torch.Tensor]:
+def state_dict(held: Sequence[Held]) -> dict[str, torch.Tensor]:
     """Return all that the model saves, as DTensors, tied names too."""
     state: dict[str, torch.Tensor] = {}
     for entry in held:
         if entry.saved:
-            value = to_dtensor(entry.shard, entry.shape, entry.placement, groups)
+            value = to_dtensor(entry.shard, entry.shape, entry.placement, entry.groups)
             state.update(dict.fromkeys(entry.saved, value))
     return state
 
 
 def load_state_dict(
-    held: Sequence[Held], groups: Groups, state: Mapping[str, Any]
+    held: Sequence[Held], state: Mapping[str, Any], elsewhere: Collection[str] = ()
 ) -> None:
     """Write the values of ``state``, DTensors or whole tensors, into the shards.
+
+    ``elsewhere`` are the names of what other stages hold; it may be there or not.
 
     Raises:
         BadOptions: naming what the state lacks or has too many, or its wrong shape.
     """
     known = {name for entry in held for name in entry.saved}
-    unknown = [name for name in state if name not in known]
+    unknown = [n for n in state if n not in known and n not in elsewhere]
     if unknown:
         raise BadOptions(f"state dict: the model has no {unknown[0]!r}")
     for entry in held:
@@ -74,7 +81,7 @@ def load_state_dict(
             raise BadOptions(f"state dict: {entry.name!r} is missing")
         for name in given[:1]:
             check_shape(f"state dict: {name!r}", state[name], entry)
-            write(entry.shard, state[name], entry.placement, groups)
+            write(entry.shard, state[name], entry.placement, entry.groups)
 
 
 def check_shape(what: str, value: torch.Tensor, entry: Held) -> None:

@@ -53,11 +53,32 @@ def run_step(
         placement = first.output_placements[position]
         assert placement is not None
         shards = [_tensors(outputs[position] for outputs in run) for run in runs]
-        if not isinstance(join, Split):
-            shards = [tuple(joined(parts, join) for parts in zip(*shards, strict=True))]
-        found[role] = Left(tuple(shards), placement, join)
+        found[role] = left_behind(shards, placement, join)
+    return complete_all(completing, found, device)
+
+
+def left_behind(
+    shards: Sequence[tuple[torch.Tensor, ...]], placement: Placement, join: Sharding
+) -> Left:
+    """Return the output of which the microbatches made ``shards``, each by rank."""
+    if isinstance(join, Split):
+        return Left(tuple(shards), placement, join)
+    whole = tuple(joined(parts, join) for parts in zip(*shards, strict=True))
+    return Left((whole,), placement, join)
+
+
+def complete_all(
+    completing: Sequence[Sequence[LocalProgram]],
+    found: dict[OutputRole, Left],
+    device: torch.device | None,
+    stage: int = 0,
+) -> dict[OutputRole, Left]:
+    """Return ``found`` with the sums over microbatches where they leave.
+
+    ``stage`` is that of the ranks.
+    """
     for programs in completing:
-        found |= _completed(programs, found, device)
+        found = found | _completed(programs, found, device, stage)
     return found
 
 
@@ -65,13 +86,14 @@ def _completed(
     programs: Sequence[LocalProgram],
     found: dict[OutputRole, Left],
     device: torch.device | None,
+    stage: int,
 ) -> dict[OutputRole, Left]:
     """Return the outputs that one sum, in ``found``, becomes."""
     first = programs[0]
     entering = first.inputs[0]
     (sums,) = next(left.shards for r, left in found.items() if str(r) == entering.name)
     feeds: list[Feeds] = [{(entering.kind, entering.name): own} for own in sums]
-    outputs = run_all(programs, feeds, device=device)
+    outputs = run_all(programs, feeds, [stage] * len(programs), device)
     placed = zip(first.outputs, first.output_placements, strict=True)
     done: dict[OutputRole, Left] = {}
     for position, (role, placement) in enumerate(placed):

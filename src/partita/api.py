@@ -10,20 +10,27 @@ import torch
 from partita.compiler.capture.inputs import name_leaves
 from partita.compiler.capture.scored_model import LossFunction
 from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.program import OutputKind
 from partita.compiler.local_invariants import Issued, digest, in_step
 from partita.compiler.local_invariants import local as check_local
 from partita.compiler.plan.inputs import to_capture
 from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.stage_records import Stage
+from partita.compiler.plan.stages import read_schedule
+from partita.compiler.plan.uses import type_of
+from partita.compiler.plan.wires import wires_of
 from partita.compiler.rules.rule import RuleSet
 from partita.compiler.rules.table import default_rules
-from partita.lowering import Lowered, capture_for
+from partita.lowering import Lowered, capture_for, lower
 from partita.options import Options
 from partita.planning import plan as make_plan
 from partita.runtime.agree import everyone_tells, from_first_rank
 from partita.runtime.batch import BatchSpec
-from partita.runtime.groups import bind, start
+from partita.runtime.groups import Groups, bind_stages, start
 from partita.runtime.materialize import Init
 from partita.runtime.program import ParallelProgram
+from partita.runtime.share import StagePrograms
+from partita.runtime.way import Way
 
 
 def compile(
@@ -54,33 +61,71 @@ def compile(
         BadMesh: when another number of processes runs than the plan has ranks.
     """
     captured = capture_for(model, plan, loss=loss, rules=rules)
-    groups = bind(plan.mesh, device)
-    lowered = Lowered.of(captured, plan, rules)
-    local = lowered.at(groups.coordinates)
-    bringing = lowered.bringing_at(groups.coordinates)
-    completing = lowered.completing_at(groups.coordinates)
-    programs = (*bringing, local, *completing)
-    issued = tuple(call for program in programs for call in check_local(program))
-    _check_in_step(plan.mesh, issued)
+    stages = [(stage.mesh, stage.ranks) for stage in plan.stages]
+    groups = bind_stages(plan.mesh, stages, device)
+    lowered = lower(captured, plan, rules)
+    programs = {
+        number: _programs(lowered[number], own) for number, own in groups.items()
+    }
+    for number, stage in enumerate(plan.stages):
+        issued = _issued(programs[number]) if number in programs else ()
+        _check_in_step(number, stage, issued)
     spec = to_capture(plan.inputs)
     batch = BatchSpec(partial(name_leaves, model), spec.leaves)
-    restore = captured.outputs.restore
-    return ParallelProgram(
-        local, model, groups, batch, init, restore, bringing, completing
+    way = None if len(plan.stages) == 1 else _way(plan)
+    return ParallelProgram(programs, model, batch, init, captured.outputs.restore, way)
+
+
+def _programs(lowered: Lowered, groups: Groups) -> StagePrograms:
+    """Return what this rank runs of a stage."""
+    here = groups.coordinates
+    local = lowered.at(here)
+    is_one = len(lowered.plan.stages) == 1
+    return StagePrograms(
+        local,
+        groups,
+        lowered.bringing_at(here),
+        lowered.completing_at(here),
+        () if is_one else lowered.parted(local),
     )
 
 
-def _check_in_step(mesh: Mesh, issued: tuple[Issued, ...]) -> None:
+def _issued(programs: StagePrograms) -> tuple[Issued, ...]:
+    """Check what this rank runs of a stage; return the collectives it will call."""
+    parts = programs.parts or (programs.local,)
+    every = (*programs.bringing, *parts, *programs.completing)
+    return tuple(call for program in every for call in check_local(program))
+
+
+def _way(plan: Plan) -> Way:
+    homes = {
+        node.role.name: node.stage
+        for node in plan.nodes.values()
+        if node.role is not None and node.role.kind.is_state
+    }
+    for name, parameter in plan.parameters.items():
+        homes |= dict.fromkeys(parameter.aliases, homes[name])
+    loss = next((o for o in plan.outputs if o.kind is OutputKind.LOSS), None)
+    if loss is None or loss.value is None:
+        return Way(read_schedule(plan), wires_of(plan), homes, None, 0)
+    ranks = plan.stages[plan.nodes[loss.value.key].stage].ranks
+    type_ = type_of(plan, loss.value)
+    return Way(read_schedule(plan), wires_of(plan), homes, type_, ranks[0])
+
+
+def _check_in_step(number: int, stage: Stage, issued: tuple[Issued, ...]) -> None:
     """Check, before anything runs, that no rank would wait for another for ever.
 
     Ranks tell each other a hash of what they will call; only where those differ, which
     is a bug of a pass, do they send the calls themselves, to name the first.
     """
     told = everyone_tells(digest(issued))
-    for axis in mesh.names:
-        for ranks in mesh.groups(axis):
-            if len({told[rank].get(f"stage0/{axis}") for rank in ranks}) > 1:
-                in_step(mesh, everyone_tells(issued))
+    for axis in stage.mesh.names:
+        for group in stage.mesh.groups(axis):
+            name = f"stage{number}/{axis}"
+            if len({told[stage.ranks[at]].get(name) for at in group}) > 1:
+                calls = everyone_tells(issued)
+                in_step(stage.mesh, [calls[rank] for rank in stage.ranks])
 
 
 def parallelize(

@@ -11,7 +11,7 @@ from torch import nn
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
-from partita.runtime.groups import Groups, bind
+from partita.runtime.groups import bind
 from partita.runtime.optimizer_state import (
     load_optimizer_state_dict,
     optimizer_state_dict,
@@ -19,15 +19,12 @@ from partita.runtime.optimizer_state import (
 from partita.runtime.state import Held
 
 
-def made(
-    *names: str, steps: int = 1
-) -> tuple[torch.optim.Optimizer, list[Held], Groups]:
+def made(*names: str, steps: int = 1) -> tuple[torch.optim.Optimizer, list[Held]]:
     """Return an optimizer of some parameters after steps of a gradient of ones."""
     groups = bind(Mesh(tp=1), "cpu")
+    rows = Placement.parse("S(0)")
     held = [
-        Held(
-            (n,), (n,), (2, 3), Placement.parse("S(0)"), nn.Parameter(torch.ones(2, 3))
-        )
+        Held((n,), (n,), (2, 3), rows, nn.Parameter(torch.ones(2, 3)), groups)
         for n in names
     ]
     parameters = [entry.shard for entry in held]
@@ -36,30 +33,30 @@ def made(
         for parameter in parameters:
             parameter.grad = torch.ones(2, 3)
         optimizer.step()
-    return optimizer, held, groups
+    return optimizer, held
 
 
 def test_what_was_saved_is_loaded_by_name() -> None:
     saved = optimizer_state_dict(*made("a", "b", steps=3))
     assert saved["state"].keys() == {"a", "b"}
     assert saved["param_groups"][0]["params"] == ["a", "b"]
-    optimizer, held, groups = made("a", "b", steps=1)
+    optimizer, held = made("a", "b", steps=1)
     saved["param_groups"][0]["lr"] = 0.7
-    load_optimizer_state_dict(optimizer, held, groups, saved)
+    load_optimizer_state_dict(optimizer, held, saved)
     assert optimizer.param_groups[0]["lr"] == 0.7
     assert optimizer.param_groups[0]["params"] == [entry.shard for entry in held]
-    again = optimizer_state_dict(optimizer, held, groups)
+    again = optimizer_state_dict(optimizer, held)
     for name in ("a", "b"):
         for key, value in saved["state"][name].items():
             assert torch.equal(again["state"][name][key], value), (name, key)
 
 
 def test_whole_tensors_are_loaded_into_memory_of_their_own() -> None:
-    optimizer, held, groups = made("a")
-    saved = optimizer_state_dict(optimizer, held, groups)
+    optimizer, held = made("a")
+    saved = optimizer_state_dict(optimizer, held)
     moment, step = torch.full((2, 3), 5.0), torch.tensor(9.0)
     saved["state"]["a"] |= {"exp_avg": moment, "step": step}
-    load_optimizer_state_dict(optimizer, held, groups, saved)
+    load_optimizer_state_dict(optimizer, held, saved)
     state = optimizer.state[held[0].shard]
     moment += 1
     step += 1
@@ -91,19 +88,19 @@ def of_another_shape(saved: dict[str, Any]) -> None:
     ],
 )
 def test_state_of_something_else_is_refused(change: Any, message: str) -> None:
-    optimizer, held, groups = made("a")
-    saved = optimizer_state_dict(optimizer, held, groups)
+    optimizer, held = made("a")
+    saved = optimizer_state_dict(optimizer, held)
     change(saved)
     with pytest.raises(BadOptions) as caught:
-        load_optimizer_state_dict(optimizer, held, groups, saved)
+        load_optimizer_state_dict(optimizer, held, saved)
     assert str(caught.value) == message
 
 
 def test_an_optimizer_that_is_not_elementwise_is_refused() -> None:
-    optimizer, held, groups = made("a")
+    optimizer, held = made("a")
     optimizer.state[held[0].shard]["row"] = torch.ones(2)
     with pytest.raises(BadOptions) as caught:
-        optimizer_state_dict(optimizer, held, groups)
+        optimizer_state_dict(optimizer, held)
     assert str(caught.value) == (
         "optimizer state 'row' of 'a' has shape [2], the rank's shard [2, 3]: only "
         "elementwise optimizers work on shards"

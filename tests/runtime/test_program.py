@@ -20,6 +20,7 @@ from partita.runtime.batch import BatchSpec
 from partita.runtime.groups import bind
 from partita.runtime.launch import launch
 from partita.runtime.program import ParallelProgram
+from partita.runtime.share import StagePrograms
 
 pytestmark = pytest.mark.dist
 
@@ -45,7 +46,7 @@ def make_program(case: str, model: Mlp, init: Any = None) -> ParallelProgram:
     types = {"x": (BATCH, WIDTH), "target": (BATCH, OUT)}
     leaves: dict[str, Any] = {k: TensorType(v, torch.float64) for k, v in types.items()}
     spec = BatchSpec(flatten, leaves | {"power": 2})
-    return ParallelProgram(local, model, groups, spec, init)
+    return ParallelProgram({0: StagePrograms(local, groups)}, model, spec, init)
 
 
 def make_model(case: str) -> Mlp:

@@ -1,0 +1,74 @@
+"""Run the steps of a program that is no pipeline: there is one stage, on every rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+
+from partita.compiler.ir.program import OutputKind
+from partita.compiler.schedules.schedule import Action
+from partita.runtime.executor import Executable, bind_program, only
+from partita.runtime.feeds import Feeds, FeedsOf
+from partita.runtime.leaving import Outputs, WholeOutputs, by_role, made_whole
+from partita.runtime.microbatches import Microbatches
+from partita.runtime.share import Share, storages
+
+FORWARD = (OutputKind.LOSS, OutputKind.OUTPUT, OutputKind.MUTATED_BUFFER)
+"""What the forward alone leaves behind."""
+
+
+class Alone:
+    """The one stage of a program on this rank."""
+
+    def __init__(self, share: Share) -> None:
+        self._whole = bind_program(share.local, share.groups, share.own)
+        self._device = share.groups.device
+        self._forward: Executable | None = None
+        self._parts: Microbatches | None = None
+        if share.local.in_time.count > 1:
+            completing = share.programs.completing
+            self._parts = Microbatches.of(self._whole, completing, share.groups)
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """None: there is no schedule."""
+        return ()
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether there is something to differentiate."""
+        return any(role.kind is OutputKind.LOSS for role in self._whole.local.outputs)
+
+    def step(self, feeds_of: FeedsOf, taken: set[int]) -> Mapping[int, Outputs]:
+        """Run a step; return what it makes. ``taken`` gets the storages it was fed."""
+        if self._parts is not None:
+
+            def of_microbatch(number: int) -> Feeds:
+                return feeds_of(0, number)
+
+            return {0: self._parts.run(of_microbatch, self._device)}
+        feeds = feeds_of(0, 0)
+        taken |= storages(feeds.values())
+        return {0: by_role(self._whole, feeds)}
+
+    def loss(self, found: torch.Tensor | None) -> torch.Tensor:
+        """Return the loss, which every rank has."""
+        assert found is not None
+        return found
+
+    def forward(self, feeds_of: FeedsOf) -> dict[int, list[Outputs]]:
+        """Run the forward alone; return what each microbatch makes."""
+        if self._forward is None:
+            local = only(self._whole.local, FORWARD)
+            self._forward = replace(self._whole, local=local)
+        numbers = range(self._whole.local.in_time.count)
+        return {0: [by_role(self._forward, feeds_of(0, n)) for n in numbers]}
+
+    def whole(
+        self, outputs: Sequence[tuple[Share, WholeOutputs]]
+    ) -> dict[str, torch.Tensor]:
+        """Return the outputs, whole, by name."""
+        ((share, found),) = outputs
+        return made_whole(found, share.groups)

@@ -1,0 +1,98 @@
+"""Run the steps of a program whose stages form a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+import torch.distributed as dist
+
+from partita.compiler.schedules.schedule import Action, Work
+from partita.runtime.agree import everyone_tells
+from partita.runtime.feeds import FeedsOf
+from partita.runtime.leaving import Outputs, WholeOutputs, made_whole
+from partita.runtime.link import Link
+from partita.runtime.pipeline_step import PipelineStep, Row
+from partita.runtime.released import released_at
+from partita.runtime.share import Share
+from partita.runtime.stage_parts import StageParts
+from partita.runtime.way import Way
+
+_IN_FORWARD = (Work.RECEIVE_FORWARD, Work.FORWARD, Work.SEND_FORWARD)
+
+
+class Pipeline:
+    """The stages of a pipeline that this rank has a share of."""
+
+    def __init__(self, shares: Mapping[int, Share], way: Way) -> None:
+        self.way = way
+        schedule = way.schedule
+        first, *_ = shares
+        self._device = shares[first].groups.device
+        self._row = Row(
+            schedule.name,
+            schedule.num_microbatches,
+            schedule.rows[schedule.rank_of[first]],
+            released_at(schedule, schedule.rank_of[first], way.wires),
+            {number: StageParts.of(share) for number, share in shares.items()},
+            [Link(n, wire, schedule) for n, wire in enumerate(way.wires)],
+            self._device,
+        )
+        self.actions: tuple[Action, ...] = ()
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether there is something to differentiate."""
+        return self.way.loss is not None
+
+    def step(self, feeds_of: FeedsOf, taken: set[int]) -> Mapping[int, Outputs]:
+        """Run a step; return what each stage of this rank makes."""
+        del taken  # what leaves are sums, which are nobody else's
+        stages = self._row.stages
+        run = PipelineStep(
+            self._row, feeds_of, {n: stage.zeros() for n, stage in stages.items()}
+        )
+        run.go()
+        self.actions = tuple(run.done)
+        return run.ended()
+
+    def forward(self, feeds_of: FeedsOf) -> dict[int, list[Outputs]]:
+        """Run the forward alone; return by stage what each microbatch makes."""
+        actions = tuple(a for a in self._row.actions if a.work in _IN_FORWARD)
+        row = replace(self._row, actions=actions, released={})
+        run = PipelineStep(row, feeds_of, {}, is_alone=True)
+        run.go()
+        numbers = range(self._row.num_microbatches)
+        return {
+            stage: [run.left[stage, number] for number in numbers]
+            for stage in self._row.stages
+        }
+
+    def loss(self, found: torch.Tensor | None) -> torch.Tensor:
+        """Return the loss to every rank."""
+        assert self.way.loss is not None
+        if found is None:
+            found = torch.empty((), dtype=self.way.loss.dtype, device=self._device)
+        dist.broadcast(found, self.way.loss_rank)
+        return found
+
+    def whole(
+        self, outputs: Sequence[tuple[Share, WholeOutputs]]
+    ) -> dict[str, torch.Tensor]:
+        """Return the outputs of all stages, whole, by name, to every rank."""
+        own: dict[str, torch.Tensor] = {}
+        for share, found in outputs:
+            own |= made_whole(found, share.groups)
+        types = {n: (x.shape, x.dtype) for n, x in own.items()}
+        told = everyone_tells(types)
+        first = {
+            name: rank for rank in reversed(range(len(told))) for name in told[rank]
+        }
+        for name, rank in sorted(first.items()):
+            shape, dtype = told[rank][name]
+            if name not in own:
+                own[name] = torch.empty(shape, dtype=dtype, device=self._device)
+            own[name] = own[name].contiguous()
+            dist.broadcast(own[name], rank)
+        return own

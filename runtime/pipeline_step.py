@@ -1,0 +1,302 @@
+"""One step of a pipeline on this rank: the actions of its row, one after another.
+
+Actions run in the order of the schedule. What comes from other ranks is asked for while
+the action before it still runs, and what is sent goes while this rank computes on.
+Gradients add up here over the microbatches and are completed once, after the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from partita.compiler.ir.program import InputKind, OutputKind, OutputRole
+from partita.compiler.plan.stage_records import TransferKind
+from partita.compiler.schedules.schedule import Action, Work
+from partita.runtime.executor import Executable
+from partita.runtime.feeds import FeedKey, Feeds, FeedsOf
+from partita.runtime.leaving import Outputs, by_role
+from partita.runtime.link import Link
+from partita.runtime.microbatches import finish
+from partita.runtime.stage_parts import StageParts
+from partita.runtime.transfer import Pending, Sending
+
+_PART = {
+    Work.FORWARD: 0,
+    Work.BACKWARD: 1,
+    Work.BACKWARD_INPUT: 1,
+    Work.BACKWARD_WEIGHT: 2,
+}
+"""Which part of a stage an action runs."""
+
+_BY_KIND = {
+    TransferKind.FORWARD: Work.SEND_FORWARD,
+    TransferKind.BACKWARD: Work.SEND_BACKWARD,
+}
+_SENDS = {
+    Work.SEND_FORWARD: TransferKind.FORWARD,
+    Work.SEND_BACKWARD: TransferKind.BACKWARD,
+}
+_RECEIVES = {
+    Work.RECEIVE_FORWARD: TransferKind.FORWARD,
+    Work.RECEIVE_BACKWARD: TransferKind.BACKWARD,
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a rank does in every step.
+
+    Attributes:
+        name: of the schedule.
+        num_microbatches: into which the batch is cut.
+        actions: in their order.
+        released: by an action, the sends that are known to have come when it is done.
+        stages: those that the rank has a share of.
+        links: the wires that end or begin on it, by their numbers.
+        device: where tensors are.
+    """
+
+    name: str
+    num_microbatches: int
+    actions: tuple[Action, ...]
+    released: Mapping[Action, Sequence[Action]]
+    stages: Mapping[int, StageParts]
+    links: Sequence[Link]
+    device: torch.device
+
+
+@dataclass
+class PipelineStep:
+    """A step under way.
+
+    Attributes:
+        row: what is to be done.
+        feeds_of: what enters each run, but what other stages make.
+        sums: what gradients and the loss add up to, by stage.
+        is_alone: whether the forward runs without a backward.
+        held: what a microbatch has in a stage, besides what every one is fed.
+        made: what was made and waits to be sent.
+        left: what leaves the forward, by stage and microbatch.
+        pending: what was asked for, by link and microbatch.
+        sending: what is under way to others, by the action that sent it.
+        shared: by stage, its copies of the state of others.
+        done: the actions that were run.
+    """
+
+    row: Row
+    feeds_of: FeedsOf
+    sums: dict[int, dict[FeedKey, torch.Tensor]]
+    is_alone: bool = False
+    held: dict[tuple[int, int], dict[FeedKey, torch.Tensor | int]] = field(
+        default_factory=dict[tuple[int, int], dict[FeedKey, torch.Tensor | int]]
+    )
+    made: dict[tuple[OutputRole, int], torch.Tensor] = field(
+        default_factory=dict[tuple[OutputRole, int], torch.Tensor]
+    )
+    left: dict[tuple[int, int], Outputs] = field(
+        default_factory=dict[tuple[int, int], Outputs]
+    )
+    pending: dict[tuple[int, int], Pending] = field(
+        default_factory=dict[tuple[int, int], Pending]
+    )
+    sending: dict[Action, list[Sending]] = field(
+        default_factory=dict[Action, list[Sending]]
+    )
+    shared: dict[int, dict[FeedKey, torch.Tensor]] = field(
+        default_factory=dict[int, dict[FeedKey, torch.Tensor]]
+    )
+    done: list[Action] = field(default_factory=list[Action])
+
+    def go(self) -> None:
+        """Run the actions in their order.
+
+        Raises:
+            RuntimeError: when another rank is gone; a note says what waited for it.
+        """
+        self._share_state()
+        for position, action in enumerate(self.row.actions):
+            try:
+                self._ask_next(position)
+                self._do(action)
+                for sent in self.row.released.get(action, ()):
+                    self._release(sent)
+            except RuntimeError as error:
+                error.add_note(f"at {action} of schedule {self.row.name!r}")
+                raise
+            self.done.append(action)
+        for sent in list(self.sending):
+            self._release(sent)
+
+    def _release(self, sent: Action) -> None:
+        for sending in self.sending.pop(sent, ()):
+            sending.wait()
+
+    def ended(self) -> Mapping[int, Outputs]:
+        """Complete what added up; return what leaves each stage."""
+        found = {
+            number: self._last_buffers(number)
+            | finish(stage.completing, stage.sums, self.sums[number])
+            for number, stage in self.row.stages.items()
+        }
+        for link in self.row.links:
+            if link.wire.kind is TransferKind.GRADIENT:
+                self._bring_home(link, found)
+        return found
+
+    def _last_buffers(self, stage: int) -> dict[OutputRole, torch.Tensor | None]:
+        """Return the buffers that the last microbatch wrote; all write alike."""
+        last = self.row.num_microbatches - 1
+        kind = OutputKind.MUTATED_BUFFER
+        left = self.left[stage, last]
+        return {role: value for role, value in left.items() if role.kind is kind}
+
+    def _share_state(self) -> None:
+        """Hand over the parameters and buffers of one stage that others use too."""
+        sending: list[Sending] = []
+        for link in self.row.links:
+            if link.wire.kind is not TransferKind.STATE:
+                continue
+            name, sender = link.wire.transfer.name, link.wire.transfer.sender
+            shard: torch.Tensor | None = None
+            if sender in self.row.stages:
+                shard = _state(self.feeds_of(sender, 0), name)
+                sending.append(link.send(shard))
+            if link.takes:
+                got = link.receive(self.row.device).wait(shard)
+                receiver = self.shared.setdefault(link.wire.transfer.receiver, {})
+                receiver[link.wire.enters] = got
+        for sent in sending:
+            sent.wait()
+
+    def _bring_home(
+        self, link: Link, found: dict[int, dict[OutputRole, torch.Tensor | None]]
+    ) -> None:
+        """Add a stage's part of a gradient to what the parameter's home has of it."""
+        sender, receiver = link.wire.transfer.sender, link.wire.transfer.receiver
+        part: torch.Tensor | None = None
+        if sender in found:
+            part = found[sender].pop(link.wire.leaves)
+            assert part is not None
+        sent = None if part is None else link.send(part)
+        if receiver in found:
+            got = link.receive(self.row.device).wait(part)
+            own = found[receiver][link.wire.joins]
+            assert own is not None
+            found[receiver][link.wire.joins] = own + got
+        if sent is not None:
+            sent.wait()
+
+    def _ask_next(self, position: int) -> None:
+        """Ask for what the next action that receives waits for."""
+        rest = self.row.actions[position:]
+        action = next((action for action in rest if action.work in _RECEIVES), None)
+        if action is None:
+            return
+        number = action.microbatch
+        assert number is not None
+        for at, link in enumerate(self.row.links):
+            if link.is_within or not _is_taken(link, action):
+                continue
+            if (at, number) not in self.pending:
+                self.pending[at, number] = link.receive(self.row.device, number)
+
+    def _do(self, action: Action) -> None:
+        stage, number = action.stage, action.microbatch
+        if number is None:
+            return
+        if action.work in _SENDS:
+            self._send(stage, number, _SENDS[action.work])
+        elif action.work in _RECEIVES:
+            self._take(stage, number, _RECEIVES[action.work])
+        elif action.work is Work.FORWARD and self.is_alone:
+            self._compute(stage, number, 0, self.row.stages[stage].alone)
+        else:
+            part = _PART[action.work]
+            self._compute(stage, number, part, self.row.stages[stage].parts[part])
+
+    def _compute(
+        self, stage: int, number: int, part: int, executable: Executable
+    ) -> None:
+        held = self.held.setdefault((stage, number), {})
+        if part == 0:
+            held |= self.feeds_of(stage, number)
+            held |= self.shared.get(stage, {})
+        for kind in _SENDS.values():
+            self._take(stage, number, kind, within=True)
+        sums: Feeds = self.sums.get(stage, {})
+        outputs = by_role(executable, {**held, **sums})
+        later = self.row.stages[stage].later[part]
+        left: dict[OutputRole, torch.Tensor | None] = {}
+        for role, value in outputs.items():
+            if role.kind is OutputKind.SAVED:
+                assert value is not None
+                held[InputKind.SAVED, role.name] = value
+            elif role.kind.is_sent:
+                assert value is not None
+                self.made[role, number] = value
+            else:
+                left[role] = value
+        del outputs
+        if part == 0:
+            self.left[stage, number] = left
+        kept = frozenset[FeedKey]() if self.is_alone else later
+        self.held[stage, number] = {k: v for k, v in held.items() if k in kept}
+        for kind in _SENDS.values():
+            self._send(stage, number, kind, within=True)
+
+    def _send(
+        self, stage: int, number: int, kind: TransferKind, *, within: bool = False
+    ) -> None:
+        """Send what a stage made; ``within`` what stays on the ranks of its row."""
+        for link in self.row.links:
+            transfer = link.wire.transfer
+            if transfer.kind is not kind or transfer.sender != stage:
+                continue
+            if link.is_within is within and (link.wire.leaves, number) in self.made:
+                made = self.made[link.wire.leaves, number]
+                sending = link.send(made, number)
+                self.sending.setdefault(
+                    Action(stage, _BY_KIND[kind], number), []
+                ).append(sending)
+                if not within:
+                    del self.made[link.wire.leaves, number]
+
+    def _take(
+        self, stage: int, number: int, kind: TransferKind, *, within: bool = False
+    ) -> None:
+        """Wait for what other stages send; ``within``, for those of this row."""
+        for at, link in enumerate(self.row.links):
+            transfer = link.wire.transfer
+            if transfer.kind is not kind or transfer.receiver != stage:
+                continue
+            if link.is_within is not within:
+                continue
+            own: torch.Tensor | None = None
+            if within:
+                own = self.made.pop((link.wire.leaves, number), None)
+                if own is None:
+                    continue  # it was taken for another part, or is not made yet
+                pending = link.receive(self.row.device, number)
+            else:
+                pending = self.pending.pop((at, number))
+            held = self.held.setdefault((stage, number), {})
+            held[link.wire.enters] = pending.wait(own)
+
+
+def _is_taken(link: Link, receiving: Action) -> bool:
+    """Whether an action waits for what comes over a link."""
+    transfer = link.wire.transfer
+    kind = _RECEIVES[receiving.work]
+    return transfer.kind is kind and transfer.receiver == receiving.stage
+
+
+def _state(feeds: Feeds, name: str) -> torch.Tensor:
+    """Return the parameter or buffer of a name."""
+    for kind in (InputKind.PARAMETER, InputKind.BUFFER):
+        value = feeds.get((kind, name))
+        if isinstance(value, torch.Tensor):
+            return value
+    raise AssertionError(f"the stage has no {name!r}")

@@ -1,0 +1,200 @@
+"""What one rank has of one stage: its program, and its part of parameters and buffers.
+
+Where there is no pipeline there is one stage, of which every rank has a share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import nn
+
+from partita.compiler.capture.random_numbers import seed_value
+from partita.compiler.ir.local_program import LocalProgram
+from partita.compiler.ir.program import InputKind, OutputKind
+from partita.compiler.ir.sbp import Placement
+from partita.runtime import gradients
+from partita.runtime.brought import Brought, held_placements
+from partita.runtime.feeds import FeedKey, Feeds, own_feeds, part_of_batch
+from partita.runtime.groups import Groups
+from partita.runtime.inventory import Kept
+from partita.runtime.leaving import Outputs, WholeOutputs, leaving
+from partita.runtime.materialize import Init, materialize
+from partita.runtime.shards import take_shard
+from partita.runtime.state import Held
+
+
+@dataclass(frozen=True)
+class StagePrograms:
+    """What a rank runs of a stage.
+
+    Attributes:
+        local: the forward and the backward in one.
+        groups: the stage's ranks, bound.
+        bringing: what brings parameters into the step that are updated in another
+            placement.
+        completing: what completes each sum over microbatches.
+        parts: the forward and the backward apart, where there is a pipeline.
+    """
+
+    local: LocalProgram
+    groups: Groups
+    bringing: Sequence[LocalProgram] = ()
+    completing: Sequence[LocalProgram] = ()
+    parts: Sequence[LocalProgram] = ()
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a step is fed beside the batch and the state; equal on all ranks."""
+
+    seed: int
+    num_steps: int
+    loss_scale: float
+
+
+class Share:
+    """A stage on this rank.
+
+    Args:
+        programs: what it runs.
+        model: where first values come from.
+        kept: its parameters and buffers.
+        home: the first names of those that this stage holds.
+        init: see ``materialize``.
+    """
+
+    def __init__(
+        self,
+        programs: StagePrograms,
+        model: nn.Module,
+        kept: Sequence[Kept],
+        home: Collection[str],
+        init: Init = None,
+    ) -> None:
+        self.programs = programs
+        self.local = programs.local
+        self.groups = programs.groups
+        self.own = own_feeds(self.local, self.groups.device)
+        self.brought = Brought(programs.bringing, self.groups)
+        own = [entry for entry in kept if entry.name in home]
+        placements = _placements(self.local, programs.bringing, own)
+        shards = materialize(model, kept, placements, self.groups, init)
+        self.held = tuple(
+            Held.of(entry, placements[entry.name], shards[entry.name], self.groups)
+            for entry in own
+        )
+        by_name = {name: entry.shard for entry in self.held for name in entry.names}
+        self.state: dict[FeedKey, torch.Tensor] = {
+            (role.kind, role.name): by_name[role.name]
+            for role in self.local.inputs
+            if role.kind.is_state
+        }
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """Yield parameters, buffers and the program's constants."""
+        for value in (*self.state.values(), *self.own.values()):
+            if isinstance(value, torch.Tensor):
+                yield value
+
+    def entering(self) -> Feeds:
+        """Return the parameters and buffers as a step receives them."""
+        return {**self.state, **self.brought.feeds(self.state)}
+
+    def feeds(
+        self,
+        batch: Mapping[str, torch.Tensor],
+        entering: Feeds,
+        drawn: Drawn,
+        number: int = 0,
+    ) -> Feeds:
+        """Return what enters the run of a microbatch, but what other stages make."""
+        feeds: dict[FeedKey, torch.Tensor | int] = dict(entering)
+        local, device = self.local, self.groups.device
+        values = {(InputKind.INPUT, name): value for name, value in batch.items()}
+        parts = part_of_batch(local, values, number)
+        for role, placement in zip(local.inputs, local.input_placements, strict=True):
+            key = (role.kind, role.name)
+            if key in parts:
+                assert placement is not None
+                here = self.groups.mesh, self.groups.coordinates
+                feeds[key] = take_shard(parts[key], placement, *here).to(device)
+            elif role.kind is InputKind.SEED:
+                value = seed_value(drawn.seed, drawn.num_steps)
+                feeds[key] = torch.tensor(value, device=device)
+            elif role.kind is InputKind.LOSS_SCALE and drawn.loss_scale != 1.0:
+                own = self.own[key]
+                assert isinstance(own, torch.Tensor)
+                feeds[key] = torch.full_like(own, drawn.loss_scale)
+        return feeds
+
+    def take(self, outputs: Outputs, taken: set[int]) -> torch.Tensor | None:
+        """Add gradients to ``.grad``, write buffers; return the loss, if it is here.
+
+        Args:
+            outputs: what the step made.
+            taken: the addresses of storages that others use.
+        """
+        loss: torch.Tensor | None = None
+        for role, value in outputs.items():
+            if value is None:
+                continue
+            if role.kind is OutputKind.LOSS:
+                loss = value
+            elif role.kind is OutputKind.GRADIENT:
+                held = self.state[InputKind.PARAMETER, role.name]
+                parameter = cast(nn.Parameter, held)
+                gradient = gradients.owned(value, parameter, taken)
+                gradients.accumulate(parameter, gradient)
+        self.write_buffers(outputs)
+        return loss
+
+    def leaving(self, runs: Sequence[Outputs]) -> WholeOutputs:
+        """Return the outputs of the model that a forward makes here."""
+        return leaving(self.local, runs, self.groups)
+
+    def write_buffers(self, outputs: Outputs) -> None:
+        """Copy the buffers' new values back, after all of them were computed."""
+        values = {
+            role.name: value
+            for role, value in outputs.items()
+            if role.kind is OutputKind.MUTATED_BUFFER and value is not None
+        }
+        old = storages(self.state[InputKind.BUFFER, name] for name in values)
+        for name, value in values.items():
+            if storages([value]) <= old:  # one buffer's new value is another's old one
+                values[name] = value.clone()
+        for name, value in values.items():
+            self.state[InputKind.BUFFER, name].copy_(value)
+
+
+def storages(values: Iterable[object]) -> set[int]:
+    """Return the addresses of the memory that the tensors among ``values`` use."""
+    return {
+        value.untyped_storage().data_ptr()
+        for value in values
+        if isinstance(value, torch.Tensor)
+    }
+
+
+def _placements(
+    local: LocalProgram, bringing: Sequence[LocalProgram], kept: Sequence[Kept]
+) -> dict[str, Placement]:
+    """Return in which placement each parameter and buffer is held, by its first name.
+
+    What the graph does not use is held whole by every rank.
+    """
+    by_name = {
+        role.name: placement
+        for role, placement in zip(local.inputs, local.input_placements, strict=True)
+        if role.kind.is_state and placement is not None
+    }
+    by_name |= held_placements(bringing)
+    everywhere = Placement.broadcast(local.mesh.ndim)
+    return {
+        entry.name: next((by_name[n] for n in entry.names if n in by_name), everywhere)
+        for entry in kept
+    }

@@ -1,0 +1,63 @@
+"""The forward and the backward of a stage, ready to run on this rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+
+from partita.compiler.ir.program import OutputKind, OutputRole
+from partita.runtime.executor import Executable, bind_program, only
+from partita.runtime.feeds import FeedKey
+from partita.runtime.microbatches import accumulating, zeros_for
+from partita.runtime.share import Share
+
+
+@dataclass(frozen=True)
+class StageParts:
+    """What runs of a stage.
+
+    Attributes:
+        share: what this rank has of it.
+        parts: the forward and the backward, bound, adding to sums.
+        alone: the forward, for when there is no backward.
+        completing: what completes sums.
+        sums: by output, the one that it is of.
+        later: what of the feeds and of what is saved the parts behind each still need.
+    """
+
+    share: Share
+    parts: tuple[Executable, ...]
+    alone: Executable
+    completing: tuple[Executable, ...]
+    sums: Mapping[OutputRole, FeedKey]
+    later: tuple[frozenset[FeedKey], ...]
+
+    @classmethod
+    def of(cls, share: Share) -> StageParts:
+        """Bind the programs of a share."""
+        groups, programs = share.groups, share.programs
+        bound = [bind_program(part, groups, share.own) for part in programs.parts]
+        kinds = tuple(kind for kind in OutputKind if kind is not OutputKind.SAVED)
+        alone = replace(bound[0], local=only(bound[0].local, kinds))
+        needless = tuple(kind for kind in OutputKind if kind is not OutputKind.OUTPUT)
+        parts: list[Executable] = []
+        sums: dict[OutputRole, FeedKey] = {}
+        for part in bound:
+            local, own = accumulating(only(part.local, needless))
+            parts.append(replace(part, local=local))
+            sums |= own
+        later: list[frozenset[FeedKey]] = []
+        for number in range(len(parts)):
+            behind = (role for p in parts[number + 1 :] for role in p.local.inputs)
+            later.append(frozenset((role.kind, role.name) for role in behind))
+        completing = tuple(bind_program(p, groups) for p in programs.completing)
+        return cls(share, tuple(parts), alone, completing, sums, tuple(later))
+
+    def zeros(self) -> dict[FeedKey, torch.Tensor]:
+        """Return what gradients and the loss are added to."""
+        found: dict[FeedKey, torch.Tensor] = {}
+        for part in self.parts:
+            found |= zeros_for(part.local, self.share.groups.device)
+        return found
