@@ -13,6 +13,7 @@ from partita.compiler.hardware.profile import Hardware
 from partita.compiler.plan.units import parse_bytes
 from partita.compiler.rules.rule import RuleSet
 from partita.compiler.rules.table import default_rules
+from partita.compiler.schedules.make import SCHEDULES
 from partita.compiler.search.pose import UPDATE_PASSES
 
 
@@ -31,8 +32,11 @@ class Options:
         microbatches: into how many equal parts a batch is cut in time; their gradients
             add up before they are reduced. ``"auto"`` is 1, but where the fastest plan
             does not keep to ``memory`` it is the fastest of 1, 2, 4, ... that does.
-        schedule: the order of the stages' work; with one stage there is one,
-            ``"sequential"``, which ``"auto"`` chooses.
+        schedule: the order of the stages' work: ``"gpipe"``, ``"1f1b"``,
+            ``"interleaved"``, ``"zero-bubble"`` or ``"frugal"``, which holds least.
+            ``"auto"`` is 1f1b, or ``"sequential"`` with one stage, which has no other.
+        stages_per_rank: into how many stages, one after another, the ranks of a
+            pipeline cut their part; more than one for ``"interleaved"`` alone.
         pins: placements asked for beforehand, by the name of a parameter, buffer, input
             or node, the path of a module or a pattern (``"layers.*.mlp.*"``):
             ``"(S(0), B)"``, for a parameter's use ``"use=(B, B)"``, ``"on tp"`` for
@@ -61,6 +65,7 @@ class Options:
     train: bool = True
     microbatches: int | str = "auto"
     schedule: str = "auto"
+    stages_per_rank: int = 1
     pins: Mapping[str, str] = field(default_factory=dict[str, str])
     recompute: Sequence[str] = ()
     fuse: bool = False
@@ -88,10 +93,15 @@ class Options:
         if self.memory is not None:
             parse_bytes(self.memory)
         self._check_microbatches(cast(object, self.microbatches))
-        if self.schedule not in ("auto", "sequential"):
+        known = ("auto", "sequential", *sorted(SCHEDULES))
+        if self.schedule not in known:
             raise BadOptions(
-                f"schedule is {self.schedule!r}; this version has no pipeline stages: "
-                "want 'sequential' or 'auto'"
+                f"schedule is {self.schedule!r}; want one of {', '.join(known)}"
+            )
+        stages = cast(object, self.stages_per_rank)
+        if type(stages) is not int or stages < 1:
+            raise BadOptions(
+                f"stages_per_rank is {stages!r}; want a whole number from 1 on"
             )
 
     def _check_microbatches(self, count: object) -> None:

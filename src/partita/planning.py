@@ -25,7 +25,11 @@ from partita.lowering import in_microbatches
 from partita.options import Options
 from partita.planner import Planner, Search
 from partita.rules_for import rules_for
+from partita.staged import PIPELINE, StagedSearch, stage_mesh
 from partita.ways_out import Refused
+
+_BUSY = (1, 2, 4)
+"""Microbatches that are tried in a pipeline, as multiples of its ranks."""
 
 _LEAST_S = 0.1  # for one mesh, once the time is over
 
@@ -64,11 +68,6 @@ def plan(
         mesh = Mesh.parse(mesh)
     if mesh is not None and not isinstance(cast(object, mesh), Mesh):
         raise BadMesh(f"mesh is {mesh!r}; want Mesh(dp=2, ...) or text like 'dp=2'")
-    if mesh is not None and "pp" in mesh.names:
-        raise BadMesh(
-            f"mesh {mesh}: axis 'pp' carries pipeline stages, which this version does "
-            "not cut; leave it out, or name the axis dp or tp"
-        )
     options = options or Options()
     started = time.perf_counter()
     with collection_paused():
@@ -147,6 +146,8 @@ def _fastest(batch: _Batch, mesh: Mesh, clock: Clock) -> Plan:
     Raises:
         NoSolution: when no plan was found that keeps to the memory limit.
     """
+    if PIPELINE in mesh.names:
+        return _fastest_pipeline(batch, mesh, clock)
     asked = batch.options.microbatches
     count = asked if isinstance(asked, int) else 1
     plans: list[Plan] = []
@@ -169,6 +170,41 @@ def _fastest(batch: _Batch, mesh: Mesh, clock: Clock) -> Plan:
         if asked != "auto" or not batch.options.train or search.limited is None:
             break
         count *= 2
+    if not plans:
+        raise refusals[0]
+    return min(plans, key=lambda found: found.predicted.seconds)
+
+
+def _fastest_pipeline(batch: _Batch, mesh: Mesh, clock: Clock) -> Plan:
+    """Return the fastest plan of a pipeline, of the microbatches asked for.
+
+    Unless told, those that keep the ranks busy are tried: as many as there are ranks
+    along the axis of stages, twice and four times as many, where the batch can be cut
+    so; else one.
+
+    Raises:
+        NoSolution: when no plan was found that keeps to the memory limit.
+    """
+    inner, asked = stage_mesh(mesh), batch.options.microbatches
+    counts = [asked] if isinstance(asked, int) else [mesh.sizes[0] * n for n in _BUSY]
+    if not batch.options.train:
+        counts = [1]
+    planners: list[Planner] = []
+    for count in counts:
+        try:
+            planners.append(batch.planner(count, inner))
+        except BadOptions:
+            if asked != "auto":
+                raise
+    planners = planners or [batch.planner(1, inner)]
+    plans: list[Plan] = []
+    refusals: list[NoSolution] = []
+    for number, planner in enumerate(planners):
+        share = max(clock.left_s, _LEAST_S) / (len(planners) - number)
+        try:
+            plans.append(StagedSearch(planner, mesh, Clock.of(share)).run())
+        except NoSolution as refusal:
+            refusals.append(refusal)
     if not plans:
         raise refusals[0]
     return min(plans, key=lambda found: found.predicted.seconds)

@@ -9,7 +9,6 @@ off from double precision (DESIGN, decision 15).
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -18,15 +17,10 @@ import torch
 
 from partita.collection import collection_paused
 from partita.compiler.capture.capture import Captured
-from partita.compiler.capture.draws import LayoutFreeDraws
 from partita.compiler.capture.grouped import grouped_products
 from partita.compiler.capture.inputs import describe, name_leaves
-from partita.compiler.capture.random_numbers import seed_value
 from partita.compiler.capture.scored_model import (
     LossFunction,
-    name_outputs,
-    name_outputs_beside_loss,
-    pick_loss,
 )
 from partita.compiler.capture.torch_private import promoting_floats, pytree
 from partita.compiler.errors import BadOptions, InvariantViolation, PartitaError
@@ -40,7 +34,7 @@ from partita.compiler.plan.plan import Plan
 from partita.compiler.rules.rule import RuleSet
 from partita.compiler.rules.table import default_rules
 from partita.divergence import first_divergence
-from partita.lowering import Lowered, capture_for, loss_of
+from partita.lowering import capture_for, loss_of, lower
 from partita.passes.promote_precision import (
     promote_arguments,
     promote_precision,
@@ -52,86 +46,16 @@ from partita.precision import (
     doubled,
     own_tolerance,
 )
-from partita.relative_error import largest_of, relative_error, scale_floor
+from partita.reference import Reference, device_of
+from partita.relative_error import relative_error
 from partita.report import Report
 from partita.runtime.feeds import FeedKey, part_of_batch, shards_of
 from partita.runtime.shards import take_shard
 from partita.runtime.virtual import run_all
 from partita.runtime.virtual_step import Left, run_step
+from partita.virtual_stages import VirtualStages
 
 DOUBLE_TOLERANCE = 1e-9
-
-Tensors = dict[str, torch.Tensor]
-
-
-@dataclass(frozen=True)
-class Reference:
-    """What the user's module computes: values by name, in one precision.
-
-    ``kept_buffers`` have after the step the value that they had before.
-    """
-
-    values: Tensors
-    largest_gradient: float
-    kept_buffers: Tensors
-
-    @classmethod
-    def of(
-        cls,
-        model: torch.nn.Module,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        loss: LossFunction | None,
-        train: bool,
-        draws: tuple[str, ...] = (),
-    ) -> Reference:
-        """Call a copy of ``model`` as the user does, and differentiate its loss.
-
-        Random numbers are those that a program with these ``draws`` draws for seed 0.
-        """
-        model = copy.deepcopy(model)
-        args, kwargs = pytree.tree_map(_copied, (args, kwargs))
-        before = {n: b.clone() for n, b in model.named_buffers()}
-        seed = torch.tensor(seed_value(0, 0), device=_device_of(model))
-        drawing = LayoutFreeDraws(seed, draws)
-        with torch.set_grad_enabled(train), drawing:
-            returned = model(*args, **kwargs)
-        values, outputs = Tensors(), name_outputs(returned)
-        if train:
-            scalar = pick_loss(returned, loss)
-            scalar.backward()
-            values["loss"] = scalar.detach()
-            outputs = name_outputs_beside_loss(returned, loss)
-        values |= {f"output:{n}": t.detach() for n, t in outputs.items()}
-        gradients = {
-            name: parameter.grad
-            for name, parameter in model.named_parameters()
-            if parameter.grad is not None
-        }
-        kept: Tensors = {}
-        for name, buffer in model.named_buffers():
-            same = torch.equal(buffer, before[name])
-            (kept if same else values)[f"buffer:{name}"] = buffer.detach()
-        largest = max((largest_of(g) for g in gradients.values()), default=0.0)
-        return cls(values | gradients, largest, kept)
-
-    def scale(self, name: str, value: torch.Tensor) -> float:
-        """Return what an error of a tensor is relative to.
-
-        It is max|b|, for gradients at least 1e-3 of the largest one, for buffers of
-        the largest in the same module: a mean that is zero but for rounding errors
-        goes with a variance.
-        """
-        floor = scale_floor(name, self.largest_gradient, self.values, self.kept_buffers)
-        return max(largest_of(value), floor, 1e-300)
-
-    def distance(self, other: Reference) -> dict[str, float]:
-        """Return how far each tensor of ``other`` is from this one."""
-        return {
-            name: relative_error(other.values[name], value, self.scale(name, value))
-            for name, value in self.values.items()
-            if name in other.values
-        }
 
 
 @dataclass(frozen=True)
@@ -188,7 +112,12 @@ class Verifier:
     ) -> Report:
         """As ``verify``, for a program that has been captured already."""
         try:
-            lowered = Lowered.of(captured, plan, rules)
+            lowered, *others = lower(captured, plan, rules)
+            if others:
+                stages = (lowered, *others)
+                return self._verify_stages(
+                    VirtualStages.of(plan, stages, device_of(self.model))
+                )
             ranks = lowered.of_all()
             bringing = [lowered.bringing_at(rank.coordinates) for rank in ranks]
             completing = [lowered.completing_at(rank.coordinates) for rank in ranks]
@@ -203,6 +132,19 @@ class Verifier:
                 captured.program, lowered, promote_precision(ranks), values
             )
         return replace(report, divergence=found)
+
+    def _verify_stages(self, stages: VirtualStages) -> Report:
+        """Run a step of all stages and compare."""
+        try:
+            stages.check()
+            with torch.no_grad():
+                own = stages.run(self._values(double=False))
+                with double_precision():
+                    double = stages.promoted().run(self._values(double=True))
+        except (InvariantViolation, RuntimeError, ValueError) as error:
+            return Report.of_failure(error)
+        tolerance = max(own_tolerance(stage.ranks[0]) for stage in stages.stages)
+        return self._compared(_Found(own), _Found(double), tolerance)
 
     def verify_ranks(
         self,
@@ -227,12 +169,14 @@ class Verifier:
                 double = self._run(promote_precision(ranks), first, last, double=True)
         except (InvariantViolation, RuntimeError, ValueError) as error:
             return Report.of_failure(error)
+        return self._compared(own, double, own_tolerance(ranks[0]))
+
+    def _compared(self, own: _Found, double: _Found, tolerance: float) -> Report:
         errors = double.errors(self.double)
         own_errors = own.errors(self.own)
         distance = self.double.distance(self.own)
-        least = own_tolerance(ranks[0])
         allowed = {
-            name: max(least, 4.0 * distance.get(name, 0.0)) for name in own_errors
+            name: max(tolerance, 4.0 * distance.get(name, 0.0)) for name in own_errors
         }
         largest = max(errors.values(), default=0.0)
         ok = largest <= DOUBLE_TOLERANCE
@@ -248,7 +192,7 @@ class Verifier:
         double: bool,
     ) -> _Found:
         values = self._values(double=double)
-        device = _device_of(self.model)
+        device = device_of(self.model)
         brought: list[dict[FeedKey, torch.Tensor]] = [{} for _ in ranks]
 
         def feeds_of(number: int) -> list[dict[FeedKey, torch.Tensor]]:
@@ -266,7 +210,7 @@ class Verifier:
                     role = programs[rank].inputs[0]
                     assert value is not None
                     brought[rank][role.kind, role.name] = value
-            return _Found(ranks, run_step(ranks, last, feeds_of, device))
+            return _Found([(ranks, run_step(ranks, last, feeds_of, device))])
 
     def _values(self, *, double: bool) -> dict[FeedKey, torch.Tensor]:
         """Return the whole tensors that enter a program, by kind and name."""
@@ -285,27 +229,15 @@ class Verifier:
         return values
 
 
-def _device_of(model: torch.nn.Module) -> torch.device:
-    """Return where the model is, and so its inputs and all of the verification."""
-    tensors = (*model.parameters(), *model.buffers())
-    return tensors[0].device if tensors else torch.device("cpu")
-
-
-def _copied(leaf: Any) -> Any:
-    """Return a leaf that the model may write to, with no history."""
-    return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
-
-
 def _promoted(leaf: Any) -> Any:
     return promote_tensor(leaf) if isinstance(leaf, torch.Tensor) else leaf
 
 
 @dataclass(frozen=True)
 class _Found:
-    """The outputs of every rank."""
+    """The outputs of every rank, by stage, with what its ranks run."""
 
-    ranks: list[LocalProgram]
-    outputs: dict[OutputRole, Left]
+    stages: list[tuple[list[LocalProgram], dict[OutputRole, Left]]]
 
     def errors(self, reference: Reference) -> dict[str, float]:
         """Return the worst error over ranks: each shard against its part of the whole.
@@ -314,37 +246,40 @@ class _Found:
         are not.
         """
         worst: dict[str, float] = {}
-        for role, left in self.outputs.items():
-            name = _NAMES[role.kind].format(role.name)
-            whole = reference.values.get(name, reference.kept_buffers.get(name))
-            if whole is None and role.kind is OutputKind.GRADIENT:
-                whole = left.shards[0][0].new_zeros(self._shape(role))
-            worst[name] = float("inf")
-            if whole is not None:
-                scale = reference.scale(name, whole)
-                worst[name] = max(self._errors_of(left, whole, scale))
+        for ranks, outputs in self.stages:
+            for role, left in outputs.items():
+                name = _NAMES[role.kind].format(role.name)
+                whole = reference.values.get(name, reference.kept_buffers.get(name))
+                if whole is None and role.kind is OutputKind.GRADIENT:
+                    whole = left.shards[0][0].new_zeros(_shape(ranks[0], role))
+                worst[name] = float("inf")
+                if whole is not None:
+                    scale = reference.scale(name, whole)
+                    worst[name] = max(_errors_of(ranks, left, whole, scale))
         for name in reference.values:
             worst.setdefault(name, float("inf"))
         return worst
 
-    def _shape(self, role: OutputRole) -> tuple[int, ...]:
-        type_ = self.ranks[0].output_types[self.ranks[0].outputs.index(role)]
-        assert type_ is not None
-        return type_.shape
 
-    def _errors_of(
-        self, left: Left, whole: torch.Tensor, scale: float
-    ) -> Iterator[float]:
-        """Yield the error of every rank's shard, of every microbatch's part."""
-        count = len(left.shards)
-        for number, shards in enumerate(left.shards):
-            part = whole
-            if count > 1:
-                time = Placement((left.join,))
-                part = take_shard(whole, time, Mesh(**{AXIS: count}), (number,))
-            for local, found in zip(self.ranks, shards, strict=True):
-                own = take_shard(part, left.placement, local.mesh, local.coordinates)
-                yield relative_error(found, own, scale)
+def _shape(local: LocalProgram, role: OutputRole) -> tuple[int, ...]:
+    type_ = local.output_types[local.outputs.index(role)]
+    assert type_ is not None
+    return type_.shape
+
+
+def _errors_of(
+    ranks: Sequence[LocalProgram], left: Left, whole: torch.Tensor, scale: float
+) -> Iterator[float]:
+    """Yield the error of every rank's shard, of every microbatch's part."""
+    count = len(left.shards)
+    for number, shards in enumerate(left.shards):
+        part = whole
+        if count > 1:
+            time = Placement((left.join,))
+            part = take_shard(whole, time, Mesh(**{AXIS: count}), (number,))
+        for local, found in zip(ranks, shards, strict=True):
+            own = take_shard(part, left.placement, local.mesh, local.coordinates)
+            yield relative_error(found, own, scale)
 
 
 _NAMES = {

@@ -40,6 +40,7 @@ from partita.planner import Planner
 from partita.runtime.batch import BatchSpec
 from partita.runtime.groups import Groups, bind
 from partita.runtime.program import ParallelProgram
+from partita.runtime.share import StagePrograms
 
 MODELS = ("mlp", "gpt2")
 MESHES = {"tp=2": (0, 1), "dp=2,tp=2": (0, 3)}  # and the ranks that are looked at
@@ -169,7 +170,7 @@ def run_step(
     local = lowered.at(groups.coordinates)
     spec = BatchSpec(partial(name_leaves, model), to_capture(plan.inputs).leaves)
     with FakeTensorMode(allow_non_fake_inputs=True) as fake, WithoutGuards():
-        program = ParallelProgram(local, model, groups, spec)
+        program = ParallelProgram({0: StagePrograms(local, groups)}, model, spec)
 
         def without_values(x: torch.Tensor) -> torch.Tensor:
             with fake:

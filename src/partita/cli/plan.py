@@ -25,12 +25,21 @@ from partita.compiler.plan.store import format_json
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Ask for the model, the mesh and what bounds the search."""
     add_target(parser)
-    parser.add_argument("--mesh", help="axes and sizes, slowest links first: dp=2,tp=2")
+    parser.add_argument(
+        "--mesh",
+        help="axes and sizes, slowest links first; pp carries stages: pp=2,dp=2",
+    )
     parser.add_argument("--devices", type=int, help="ranks, in place of --mesh")
     parser.add_argument("--hardware", help="a profile's name or file (cpu-gloo)")
     parser.add_argument("--memory", help="what one rank may use, e.g. 24GiB")
     parser.add_argument(
         "--microbatches", help="parts of a batch, one after another: a number or auto"
+    )
+    parser.add_argument(
+        "--schedule", help="of stages: gpipe, 1f1b, interleaved, zero-bubble, frugal"
+    )
+    parser.add_argument(
+        "--stages-per-rank", type=int, help="more than 1 for interleaved stages (1)"
     )
     parser.add_argument("--optimizer", help="adamw, sgd, ...: for its memory (adamw)")
     parser.add_argument("--inference", action="store_true", help="only the forward")
@@ -63,6 +72,8 @@ def run(options: argparse.Namespace) -> int:
         "memory": options.memory,
         "optimizer": options.optimizer,
         "time_limit": options.time_limit,
+        "schedule": options.schedule,
+        "stages_per_rank": options.stages_per_rank,
         "microbatches": _read_count(options.microbatches),
     }
     given = {name: value for name, value in choices.items() if value is not None}

@@ -1,0 +1,103 @@
+"""What a verified program is compared with: the user's own module, called as it is."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from partita.compiler.capture.draws import LayoutFreeDraws
+from partita.compiler.capture.random_numbers import seed_value
+from partita.compiler.capture.scored_model import (
+    LossFunction,
+    name_outputs,
+    name_outputs_beside_loss,
+    pick_loss,
+)
+from partita.compiler.capture.torch_private import pytree
+from partita.relative_error import largest_of, relative_error, scale_floor
+
+Tensors = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What the user's module computes: values by name, in one precision.
+
+    ``kept_buffers`` have after the step the value that they had before.
+    """
+
+    values: Tensors
+    largest_gradient: float
+    kept_buffers: Tensors
+
+    @classmethod
+    def of(
+        cls,
+        model: torch.nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        loss: LossFunction | None,
+        train: bool,
+        draws: tuple[str, ...] = (),
+    ) -> Reference:
+        """Call a copy of ``model`` as the user does, and differentiate its loss.
+
+        Random numbers are those that a program with these ``draws`` draws for seed 0.
+        """
+        model = copy.deepcopy(model)
+        args, kwargs = pytree.tree_map(_copied, (args, kwargs))
+        before = {n: b.clone() for n, b in model.named_buffers()}
+        seed = torch.tensor(seed_value(0, 0), device=device_of(model))
+        drawing = LayoutFreeDraws(seed, draws)
+        with torch.set_grad_enabled(train), drawing:
+            returned = model(*args, **kwargs)
+        values, outputs = Tensors(), name_outputs(returned)
+        if train:
+            scalar = pick_loss(returned, loss)
+            scalar.backward()
+            values["loss"] = scalar.detach()
+            outputs = name_outputs_beside_loss(returned, loss)
+        values |= {f"output:{n}": t.detach() for n, t in outputs.items()}
+        gradients = {
+            name: parameter.grad
+            for name, parameter in model.named_parameters()
+            if parameter.grad is not None
+        }
+        kept: Tensors = {}
+        for name, buffer in model.named_buffers():
+            same = torch.equal(buffer, before[name])
+            (kept if same else values)[f"buffer:{name}"] = buffer.detach()
+        largest = max((largest_of(g) for g in gradients.values()), default=0.0)
+        return cls(values | gradients, largest, kept)
+
+    def scale(self, name: str, value: torch.Tensor) -> float:
+        """Return what an error of a tensor is relative to.
+
+        It is max|b|, for gradients at least 1e-3 of the largest one, for buffers of
+        the largest in the same module: a mean that is zero but for rounding errors
+        goes with a variance.
+        """
+        floor = scale_floor(name, self.largest_gradient, self.values, self.kept_buffers)
+        return max(largest_of(value), floor, 1e-300)
+
+    def distance(self, other: Reference) -> dict[str, float]:
+        """Return how far each tensor of ``other`` is from this one."""
+        return {
+            name: relative_error(other.values[name], value, self.scale(name, value))
+            for name, value in self.values.items()
+            if name in other.values
+        }
+
+
+def device_of(model: torch.nn.Module) -> torch.device:
+    """Return where the model is, and so its inputs and all of the verification."""
+    tensors = (*model.parameters(), *model.buffers())
+    return tensors[0].device if tensors else torch.device("cpu")
+
+
+def _copied(leaf: Any) -> Any:
+    """Return a leaf that the model may write to, with no history."""
+    return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf

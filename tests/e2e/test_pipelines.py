@@ -1,0 +1,196 @@
+"""Pipelines compute what the model does: in one process, and on real ranks.
+
+Quick: one of each kind. ``pytest -m slow tests/e2e/test_pipelines.py`` takes all
+models, meshes, schedules and random cuts.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import pytest
+import torch
+from tests.models.dropout import with_dropout
+from tests.models.more_models import MORE
+from tests.models.pipelines import PIPELINES
+
+import partita as pt
+from partita.compiler.capture.capture import Captured, capture
+from partita.compiler.capture.torch_private import pytree
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.plan.stages import read_schedule
+from partita.compiler.search.cut_line import Line
+from partita.compiler.search.parts import Clock
+from partita.compiler.search.stage_of import stage_of
+from partita.lowering import in_microbatches, in_stages
+from partita.planner import Planner
+from partita.runtime.launch import launch
+from partita.staged import StagedSearch, stage_mesh
+from partita.verification import DOUBLE_TOLERANCE, Verifier
+
+MODELS = {
+    **{name: PIPELINES[name] for name in PIPELINES},
+    **{name: MORE[name] for name in ("llama", "t5", "bart", "unet", "vit")},
+    "gpt2": lambda: with_dropout("gpt2"),
+}
+MESHES = ("pp=2", "pp=4", "pp=2,tp=2", "pp=2,dp=2", "pp=2,dp=2,tp=2")
+SCHEDULES = ("gpipe", "1f1b", "zero-bubble", "frugal")
+
+
+@lru_cache(maxsize=1)
+def _captured(name: str, count: int) -> tuple[Captured, Verifier]:
+    model, args, kwargs = MODELS[name]()
+    captured = capture(model, args, kwargs)
+    verifier = Verifier.of(model, args, kwargs, draws=captured.program.draws)
+    return in_microbatches(captured, count, pt.default_rules), verifier
+
+
+def search_of(captured: Captured, mesh: str, **options: Any) -> StagedSearch:
+    """Return the search of a pipeline, under links that cost nothing."""
+    whole = Mesh.parse(mesh)
+    asked = pt.Options(hardware="cpu-gloo-free", **options)
+    planner = Planner(captured, "Model", stage_mesh(whole), asked)
+    return StagedSearch(planner, whole, Clock.of(60.0))
+
+
+def drawn(search: StagedSearch, seed: int) -> pt.Plan:
+    """Return a plan cut at random, whose stages are drawn at random too."""
+    rng = random.Random(seed)
+    captured, num = search.whole.captured, search.schedule.num_stages
+    forward = Line.of(captured.program).forward
+    ends = sorted(rng.sample(range(1, len(forward)), num - 1))
+    stages = {key: sum(at >= end for end in ends) for at, key in enumerate(forward)}
+    programs = in_stages(captured.program, stage_of(captured.program, stages), num)
+    parts = [
+        replace(search.whole, captured=replace(captured, program=program)).random(seed)
+        for program in programs
+    ]
+    return search.joined(parts)
+
+
+def check(name: str, plan: pt.Plan) -> None:
+    captured, verifier = _captured(name, plan.microbatches)
+    again = pt.Plan.from_dict(plan.to_dict())
+    report = verifier.verify_captured(captured, again)
+    assert report.ok, report
+    assert report.max_error <= DOUBLE_TOLERANCE, report
+    assert set(report.errors) >= set(verifier.double.values)
+
+
+@pytest.mark.parametrize(
+    ("name", "mesh", "count", "schedule"),
+    [
+        ("tied", "pp=4", 4, "1f1b"),
+        ("hourglass", "pp=2,tp=2", 2, "zero-bubble"),
+        ("gpt2", "pp=2,dp=2,tp=2", 2, "gpipe"),
+    ],
+)
+def test_searched_plans_verify(name: str, mesh: str, count: int, schedule: str) -> None:
+    captured, _ = _captured(name, count)
+    check(name, search_of(captured, mesh, schedule=schedule).run())
+
+
+def test_interleaved_stages_verify() -> None:
+    captured, _ = _captured("chain", 4)
+    options = {"schedule": "interleaved", "stages_per_rank": 2}
+    plan = search_of(captured, "pp=2,dp=2", **options).run()
+    assert [stage.ranks for stage in plan.stages] == [(0, 1), (2, 3), (0, 1), (2, 3)]
+    check("chain", plan)
+
+
+@pytest.mark.parametrize("name", ["diamond", "tied"])
+def test_a_random_cut_of_random_plans_verifies(name: str) -> None:
+    captured, _ = _captured(name, 2)
+    check(name, drawn(search_of(captured, "pp=2,tp=2"), 0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("name", MODELS)
+def test_all_searched_plans_verify(name: str, mesh: str) -> None:
+    captured, _ = _captured(name, 2)
+    for schedule in SCHEDULES:
+        check(name, search_of(captured, mesh, schedule=schedule).run())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("name", MODELS)
+def test_ten_random_cuts_verify(name: str, mesh: str) -> None:
+    captured, _ = _captured(name, 2)
+    search = search_of(captured, mesh)
+    for seed in range(10):
+        check(name, drawn(search, seed))
+
+
+# --- real ranks
+
+
+def train(
+    model: torch.nn.Module, plan: pt.Plan, args: Any, kwargs: Any
+) -> tuple[list[float], dict[str, torch.Tensor], list[str]]:
+    """Train five steps; return losses, the parameters' values and the last actions."""
+    program = pt.compile(model, plan)
+    optimizer = torch.optim.AdamW(program.parameters(), lr=1e-2)
+    losses: list[float] = []
+    for _ in range(5):
+        losses.append(float(program.step(*args, **kwargs)))
+        program.clip_grad_norm_(1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    state = {k: v.full_tensor() for k, v in program.state_dict().items()}  # type: ignore[attr-defined]
+    return losses, state, [str(action) for action in program.actions]
+
+
+def train_rank(
+    name: str, document: dict[str, Any]
+) -> tuple[list[float], dict[str, torch.Tensor], list[str]]:
+    model, args, kwargs = MODELS[name]()
+    model, args, kwargs = doubles(model, args, kwargs)
+    return train(model, pt.Plan.from_dict(document), args, kwargs)
+
+
+def doubles(model: torch.nn.Module, args: Any, kwargs: Any) -> Any:
+    def promoted(leaf: Any) -> Any:
+        is_float = isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+        return leaf.double() if is_float else leaf
+
+    args, kwargs = pytree.tree_map(promoted, (args, kwargs))
+    return model.double(), args, kwargs
+
+
+def check_trained(name: str, mesh: str, count: int, **options: Any) -> None:
+    """Check that real ranks train as one process does, in the schedule's order."""
+    model, args, kwargs = doubles(*MODELS[name]())
+    asked = pt.Options(microbatches=count, **options)
+    plan = pt.plan(model, *args, mesh=mesh, options=asked, **kwargs)
+    alone = pt.plan(model, *args, mesh="dp=1", **kwargs)
+    wanted, state, _ = train(model, alone, args, kwargs)
+    schedule = read_schedule(plan)
+    ranks = launch(train_rank, plan.mesh.size, (name, plan.to_dict()), timeout_s=240)
+    seen: set[str] = set()
+    size = plan.stages[0].mesh.size
+    for rank, (losses, own, actions) in enumerate(ranks):
+        assert losses == pytest.approx(wanted, rel=1e-6), rank
+        assert actions == [str(action) for action in schedule.rows[rank // size]]
+        for key, value in own.items():
+            torch.testing.assert_close(value, state[key], rtol=1e-6, atol=1e-7)
+        seen |= set(own)
+    assert seen == set(state)
+
+
+@pytest.mark.dist
+def test_real_ranks_train_as_one_process() -> None:
+    check_trained("tied", "pp=2", 4, schedule="zero-bubble")
+
+
+@pytest.mark.slow
+@pytest.mark.dist
+@pytest.mark.parametrize("mesh", ["pp=2", "pp=4", "pp=2,tp=2", "pp=2,dp=2"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("name", MODELS)
+def test_all_train_as_one_process(name: str, schedule: str, mesh: str) -> None:
+    check_trained(name, mesh, 2, schedule=schedule)
