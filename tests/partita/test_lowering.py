@@ -20,7 +20,7 @@ from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.document import LoweringStep
 from partita.compiler.plan.plan import Plan
 from partita.compiler.rules.table import default_rules
-from partita.lowering import Lowered, capture_for, lowerings_of
+from partita.lowering import Lowered, capture_for, lower, lowerings_of
 from partita.options import Options
 from partita.planner import Planner
 from partita.planning import plan
@@ -203,7 +203,7 @@ def test_plan_that_contradicts_itself_is_refused() -> None:
         found, "all_gather", LoweringStep("all_gather", "tp", at("S(1)"))
     )
     with pytest.raises(BadPlan, match=r"its steps end in \(S\(1\),\), wanted \(B,\)"):
-        Lowered.of(captured, changed, default_rules)
+        lower(captured, changed, default_rules)
 
 
 def test_random_plans_can_be_carried_out() -> None:

@@ -1,8 +1,9 @@
 from dataclasses import replace
 
+from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.document import Predicted, SearchResult
 from partita.compiler.plan.plan import Plan
-from partita.compiler.plan.stage_records import Stage
+from partita.compiler.plan.stage_records import Schedule, Stage, Transfer, TransferKind
 from partita.compiler.plan.table import format_table, print_tables
 
 SMALL = """\
@@ -25,6 +26,9 @@ all_reduce  tp    1      64 B
 
 boxing of                 from -> to                   by             bytes  time  for
 """
+
+
+ROWS = Placement.parse("(S(0), B)")
 
 
 def test_plan_prints_as_tables(plan: Plan) -> None:
@@ -71,8 +75,14 @@ def test_empty_parts_are_left_out(plan: Plan) -> None:
 
 
 def test_stages_are_named_when_there_are_several(plan: Plan) -> None:
-    text = str(replace(plan, stages=(*plan.stages, Stage(plan.mesh, (4, 5, 6, 7), ()))))
-    assert "stages  2, schedule sequential, 1 microbatches" in text
+    stages = (*plan.stages, Stage(plan.mesh, (4, 5, 6, 7), ()))
+    schedule = Schedule("1f1b", (0, 1), ("", ""), (2, 1))
+    transfer = Transfer(TransferKind.FORWARD, "up/mm/0", 0, 1, ROWS, ROWS, 64, 1e-3)
+    text = str(replace(plan, stages=stages, schedule=schedule, transfers=(transfer,)))
+    assert "stages  2, schedule 1f1b, 1 microbatches" in text
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert "1 4-7 dp=2,tp=2 0 0 s 1" in lines
+    assert "0 -> 1 forward (S(0), B) -> (S(0), B) x1 64 B 1 ms" in lines
 
 
 def test_names_cannot_steer_the_terminal(plan: Plan) -> None:
