@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from partita.compiler.cost.compute import memory_s
 from partita.compiler.cost.memory import timeline
-from partita.compiler.hardware.profile import Hardware
+from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.layout import largest_shard_numel
 from partita.compiler.ir.program import Phase, Program, info
 from partita.compiler.ir.sbp import Placement
@@ -97,10 +97,8 @@ class _Chooser:
         self.plan = plan
         self.free = free
         self.fusible = free | elementwise
-        self.device = Hardware.from_dict(dict(plan.hardware)).device
-        self.used_by: dict[str, list[Use]] = {key: [] for key in plan.order}
-        for use in find_uses(plan):
-            self.used_by[use.ref.key].append(use)
+        self.fused_seconds = GroupSeconds(plan)
+        self.used_by = self.fused_seconds.used_by
 
     def choose(self) -> tuple[Group, ...]:
         levels = self._levels()
@@ -164,6 +162,22 @@ class _Chooser:
 
     def _price(self, keys: Sequence[str]) -> Group:
         """Return the group with what it saves, which may be less than nothing."""
+        apart_s = sum(self.plan.nodes[key].seconds for key in keys)
+        return Group(tuple(keys), apart_s - self.fused_seconds(keys))
+
+
+class GroupSeconds:
+    """How long fused groups of a plan's nodes take in a step; a function of keys."""
+
+    def __init__(self, plan: Document) -> None:
+        self.plan = plan
+        self.device = load_hardware(plan.hardware).device
+        self.used_by: dict[str, list[Use]] = {key: [] for key in plan.order}
+        for use in find_uses(plan):
+            self.used_by[use.ref.key].append(use)
+
+    def __call__(self, keys: Sequence[str]) -> float:
+        """Return the seconds of a group: what enters read, what leaves written."""
         inside = set(keys)
         entering = {
             (ref, wanted)
@@ -183,9 +197,7 @@ class _Chooser:
         }
         touched = self._num_bytes(entering) + self._num_bytes(leaving)
         fused_s = memory_s(touched, self.device) + CALL_LAUNCHES * self.device.launch_s
-        fused_s *= self.plan.microbatches
-        apart_s = sum(self.plan.nodes[key].seconds for key in keys)
-        return Group(tuple(keys), apart_s - fused_s)
+        return self.plan.microbatches * fused_s
 
     def _num_bytes(self, tensors: Iterable[tuple[Ref, Placement]]) -> int:
         """Return the bytes of the largest shards of some tensors."""
