@@ -6,7 +6,7 @@ rank, has come over the link, which carries one thing after another.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -58,6 +58,7 @@ def simulate_pipeline(
     schedule: Schedule,
     seconds: Callable[[Action], float],
     hop_seconds: Callable[[int, int], float],
+    begins: Sequence[float] | None = None,
 ) -> Run:
     """Return when the compute of a schedule runs.
 
@@ -65,12 +66,14 @@ def simulate_pipeline(
         schedule: any; of its actions the compute counts.
         seconds: what compute takes.
         hop_seconds: what the transfer from one stage to another takes.
+        begins: when each rank can begin; at once unless said.
 
     Raises:
         BadPlan: for a schedule that waits for ever.
     """
     check_possible(compute_alone(schedule))
-    return _Simulation(compute_alone(schedule), seconds, hop_seconds).run()
+    begins = begins or [0.0] * len(schedule.rows)
+    return _Simulation(compute_alone(schedule), seconds, hop_seconds, begins).run()
 
 
 class _Simulation:
@@ -79,10 +82,12 @@ class _Simulation:
         schedule: Schedule,
         seconds: Callable[[Action], float],
         hop_seconds: Callable[[int, int], float],
+        begins: Sequence[float],
     ) -> None:
         self.schedule = schedule
         self.seconds = seconds
         self.hop_seconds = hop_seconds
+        self.begins = begins
         self.ends: dict[Action, float] = {}
         self.arrivals: dict[tuple[Action, int], float] = {}
         self.link_free: dict[tuple[int, int], float] = {}
@@ -102,7 +107,7 @@ class _Simulation:
                 if lacking:
                     waiting.setdefault(lacking[0], []).append(rank)
                     break
-                last = rows[rank][-1].end_s if rows[rank] else 0.0
+                last = rows[rank][-1].end_s if rows[rank] else self.begins[rank]
                 start = max([last, *(self._there(o, action.stage) for o in wanted)])
                 end = start + self.seconds(action)
                 rows[rank].append(Event(rank, action, start, end))

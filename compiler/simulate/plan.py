@@ -1,80 +1,169 @@
-"""A plan's step as its schedule runs it: every action of every rank, with its time."""
+"""A plan's step as its schedule runs it: every action of every rank, with its time.
+
+A plan of one stage is a pipeline of one: its microbatches go forward and backward one
+after another. What a rank does once stands before its first action and behind its last.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
-from partita.compiler.cost.stage_seconds import StageSeconds, stage_seconds
+from partita.compiler.ir.program import Phase
 from partita.compiler.plan.document import Document
-from partita.compiler.plan.stage_records import TransferKind
+from partita.compiler.plan.stage_records import Transfer, TransferKind
 from partita.compiler.plan.stages import read_schedule, stage_document
-from partita.compiler.schedules.schedule import Action
+from partita.compiler.schedules.schedule import Action, Schedule, Work
 from partita.compiler.simulate.pipeline import Run, simulate_pipeline
+from partita.compiler.simulate.stage_items import Item, StageItems, stage_items
+
+Way = tuple[int, bool]
+"""The stage that sends, and whether it sends forward."""
+
+
+@dataclass(frozen=True)
+class Once:
+    """What a row does once: an item of a stage, or, with ``sender``, what it gets."""
+
+    stage: int
+    item: Item
+    sender: int | None = None
 
 
 @dataclass(frozen=True)
 class SimulatedStep:
-    """A step of a pipeline.
+    """The step of a plan.
 
     Attributes:
-        run: compute and transfers.
-        once: by row, the seconds of what follows all microbatches there.
-        stages: what each stage's actions take.
+        schedule: what the rows do.
+        stages: what the actions of each stage are made of.
+        run: compute and transfers of the microbatches.
+        before: by row, what it does before its first action.
+        after: by row, what follows all microbatches there.
+        hop_bytes: what a microbatch hands on.
     """
 
+    schedule: Schedule
+    stages: tuple[StageItems, ...]
     run: Run
-    once: tuple[float, ...]
-    stages: tuple[StageSeconds, ...]
+    before: tuple[tuple[Once, ...], ...]
+    after: tuple[tuple[Once, ...], ...]
+    hop_bytes: Mapping[Way, int]
+
+    @cached_property
+    def begins(self) -> tuple[float, ...]:
+        """When the first action of each row could begin."""
+        return _totals(self.before)
+
+    @cached_property
+    def once(self) -> tuple[float, ...]:
+        """By row, the seconds of what follows all microbatches there."""
+        return _totals(self.after)
+
+    @cached_property
+    def ends(self) -> tuple[float, ...]:
+        """When the last action of each row ends."""
+        return tuple(
+            row[-1].end_s if row else begin
+            for row, begin in zip(self.run.compute, self.begins, strict=True)
+        )
 
     @property
     def seconds(self) -> float:
         """From the first action to the end of the last rank's work."""
-        return max(
-            (row[-1].end_s if row else 0.0) + once
-            for row, once in zip(self.run.compute, self.once, strict=True)
-        )
+        return max(end + once for end, once in zip(self.ends, self.once, strict=True))
+
+    @property
+    def busy_s(self) -> tuple[float, ...]:
+        """How long each row works: computes, communicates, does what it does once."""
+        parts = zip(self.run.busy_s, self.begins, self.once, strict=True)
+        return tuple(sum(part) for part in parts)
+
+    @property
+    def bubble(self) -> float:
+        """The part of the ranks' time in which they wait for others."""
+        whole = len(self.busy_s) * self.seconds
+        return max(0.0, 1 - sum(self.busy_s) / whole) if whole else 0.0
 
 
 def simulate_step(document: Document) -> SimulatedStep:
-    """Return the step of a plan of several stages.
+    """Return the step of a plan.
 
     What a stage sends to several others counts on the link to its neighbour. State that
     is shared and parts of gradients that go home are counted once, where they end.
     """
-    schedule = read_schedule(document)
+    schedule = schedule_of(document)
     stages = tuple(
-        stage_seconds(stage_document(document, number))
+        stage_items(stage_document(document, number))
         for number in range(len(document.stages))
     )
-    hops: dict[tuple[int, bool], float] = {}
-    once = [0.0] * len(schedule.rows)
+    before: list[list[Once]] = [[] for _ in schedule.rows]
+    after: list[list[Once]] = [[] for _ in schedule.rows]
     for number, stage in enumerate(stages):
-        once[schedule.rank_of[number]] += stage.once
+        row = schedule.rank_of[number]
+        before[row] += [Once(number, item) for item in stage.before]
+        after[row] += [Once(number, item) for item in stage.after]
+    hops: dict[Way, float] = {}
+    hop_bytes: dict[Way, int] = {}
     for transfer in document.transfers:
         if transfer.kind.is_of_microbatch:
             way = transfer.sender, transfer.kind is TransferKind.FORWARD
             hops[way] = hops.get(way, 0.0) + transfer.seconds
-        else:
-            once[schedule.rank_of[transfer.receiver]] += transfer.seconds
+            hop_bytes[way] = hop_bytes.get(way, 0) + transfer.bytes
+            continue
+        row = schedule.rank_of[transfer.receiver]
+        if transfer.kind is TransferKind.STATE:
+            before[row].append(_handed_over(transfer))
+        else:  # a gradient, which the optimizer waits for
+            done = [once.item.phase is Phase.UPDATE for once in after[row]]
+            at = done.index(True) if True in done else len(done)
+            after[row].insert(at, _handed_over(transfer))
 
     def seconds(action: Action) -> float:
-        return stages[action.stage].of(action.work)
+        return stages[action.stage].seconds[action.work]
 
     def hop_seconds(stage: int, to: int) -> float:
         return hops.get((stage, to > stage), 0.0)
 
-    run = simulate_pipeline(schedule, seconds, hop_seconds)
-    return SimulatedStep(run, tuple(once), stages)
+    first = tuple(map(tuple, before))
+    run = simulate_pipeline(schedule, seconds, hop_seconds, _totals(first))
+    last = tuple(map(tuple, after))
+    return SimulatedStep(schedule, stages, run, first, last, hop_bytes)
+
+
+def _totals(rows: tuple[tuple[Once, ...], ...]) -> tuple[float, ...]:
+    return tuple(sum(once.item.seconds for once in row) for row in rows)
+
+
+def _handed_over(transfer: Transfer) -> Once:
+    name = f"{transfer.kind} {transfer.name} from stage {transfer.sender}"
+    seconds, num_bytes = transfer.seconds, transfer.bytes
+    item = Item(transfer.name, name, Phase.BACKWARD_WEIGHT, seconds, None, num_bytes)
+    return Once(transfer.receiver, item, transfer.sender)
+
+
+def schedule_of(document: Document) -> Schedule:
+    """Return the schedule of a plan; of one stage that states none, the plain one."""
+    stated = read_schedule(document)
+    if stated.rows:
+        return stated
+    works = [Work.FORWARD]
+    if any(node.phase is not Phase.FORWARD for node in document.nodes.values()):
+        works.append(Work.BACKWARD)
+    every = range(document.microbatches)
+    row = tuple(Action(0, work, number) for number in every for work in works)
+    return Schedule(stated.name, document.microbatches, (0,), (row,), (1,))
 
 
 def seconds_by_part(document: Document, step: SimulatedStep) -> Mapping[str, float]:
     """Return what the step of the slowest rank is made of."""
-    ends = [row[-1].end_s if row else 0.0 for row in step.run.compute]
-    row = max(range(len(ends)), key=lambda r: ends[r] + step.once[r])
-    busy = step.run.busy_s[row]
+    rows = range(len(step.ends))
+    row = max(rows, key=lambda r: step.ends[r] + step.once[r])
+    busy, begin = step.run.busy_s[row], step.begins[row]
     return {
+        "before the microbatches": begin,
         "compute of stages": busy,
-        "waiting for stages": ends[row] - busy,
+        "waiting for stages": step.ends[row] - busy - begin,
         "after the microbatches": step.once[row],
     }

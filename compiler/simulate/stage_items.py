@@ -1,0 +1,163 @@
+"""What a rank of a stage does, item by item, and how long each takes.
+
+An item is a call, a fused group, a step of a boxing, or what the plan's own figures
+leave to be derived: adding up what the microbatches make, the optimizer's step. What a
+plan says of calls and boxings is of a whole step, a microbatch takes its part of it.
+Their sum is what a plan of one stage predicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from partita.compiler.hardware.profile import load_hardware
+from partita.compiler.ir.program import Phase
+from partita.compiler.plan.document import Boxing, Document
+from partita.compiler.plan.emitted import Unit, completing, emitted_units
+from partita.compiler.plan.uses import produced, times_in_step, type_of
+from partita.compiler.schedules.schedule import Work
+from partita.compiler.search.fusion import GroupSeconds
+from partita.compiler.search.pose import adding_seconds
+
+_PHASES = {
+    Work.FORWARD: (Phase.FORWARD,),
+    Work.BACKWARD: (Phase.BACKWARD_INPUT, Phase.BACKWARD_WEIGHT, Phase.UPDATE),
+    Work.BACKWARD_INPUT: (Phase.BACKWARD_INPUT,),
+    Work.BACKWARD_WEIGHT: (Phase.BACKWARD_WEIGHT, Phase.UPDATE),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One thing that a rank does.
+
+    Attributes:
+        key: of the node or boxing, of the first node of a group.
+        name: what it is, for people.
+        phase: when it is done.
+        seconds: each time.
+        axis: of the mesh, that it communicates on; ``None`` where it computes.
+        bytes: that a rank puts on the wire, each time.
+    """
+
+    key: str
+    name: str
+    phase: Phase
+    seconds: float
+    axis: str | None = None
+    bytes: float = 0
+
+
+@dataclass(frozen=True)
+class StageItems:
+    """What a stage does once before the microbatches, in each of them, and behind."""
+
+    before: tuple[Item, ...]
+    microbatch: tuple[Item, ...]
+    after: tuple[Item, ...]
+
+    @cached_property
+    def by_work(self) -> dict[Work, tuple[Item, ...]]:
+        """The items of an action, in order, by its work."""
+        return {
+            work: tuple(item for item in self.microbatch if item.phase in phases)
+            for work, phases in _PHASES.items()
+        }
+
+    @cached_property
+    def seconds(self) -> dict[Work, float]:
+        """What an action takes, by its work."""
+        return {
+            work: sum(item.seconds for item in items)
+            for work, items in self.by_work.items()
+        }
+
+
+def stage_items(document: Document) -> StageItems:
+    """Return what a rank of the stage does that ``document`` is the plan of."""
+    zeros, adding = _adding(document)
+    entering = [boxing for boxing in document.boxings if boxing.enters]
+    price = GroupSeconds(document)
+    return StageItems(
+        before=(*(i for b in entering for i in _boxing(document, b)), *zeros),
+        microbatch=(
+            *(i for u in emitted_units(document) for i in _unit(document, u, price)),
+            *adding,
+        ),
+        after=(
+            *(i for b in completing(document) for i in _boxing(document, b)),
+            *_updates(document),
+        ),
+    )
+
+
+def _unit(document: Document, unit: Unit, price: GroupSeconds) -> Iterator[Item]:
+    keys = [item for item in unit if isinstance(item, str)]
+    for item in unit:
+        if isinstance(item, Boxing):
+            yield from _boxing(document, item)
+    if not keys:
+        return
+    count = document.microbatches
+    phases = [document.nodes[key].phase for key in keys]
+    # The stage before waits for what any of a group makes for it.
+    is_waited_for = Phase.BACKWARD_INPUT in phases
+    phase = Phase.BACKWARD_INPUT if is_waited_for else phases[0]
+    if len(keys) == 1:
+        yield Item(keys[0], keys[0], phase, document.nodes[keys[0]].seconds / count)
+    else:
+        name = f"{keys[0]} and {len(keys) - 1} more"
+        yield Item(keys[0], name, phase, price(keys) / count)
+
+
+def _boxing(document: Document, boxing: Boxing) -> Iterator[Item]:
+    """Yield the steps of a boxing; those without bytes are copies of the rank's own."""
+    times = times_in_step(boxing, document.microbatches)
+    phase = _phase(document, boxing)
+    for step in boxing.lowering:
+        yield Item(
+            boxing.key,
+            f"{step}: {boxing.key}",
+            phase,
+            step.seconds / times,
+            step.axis if step.bytes else None,
+            step.bytes / times,
+        )
+
+
+def _phase(document: Document, boxing: Boxing) -> Phase:
+    """Return when a boxing is made: before the first who wants it."""
+    first = document.nodes.get(boxing.consumers[0])
+    return (first or document.nodes[boxing.producer]).phase
+
+
+def _adding(document: Document) -> tuple[list[Item], list[Item]]:
+    """Return making zeros, and adding to them what a microbatch makes."""
+    if document.microbatches == 1:
+        return [], []
+    hardware = load_hardware(document.hardware)
+    outputs = {o.value: o for o in document.outputs if o.kind.adds_up}
+    zeros: list[Item] = []
+    adding: list[Item] = []
+    for ref, output in outputs.items():
+        if ref is None:
+            continue
+        type_, made = type_of(document, ref), produced(document, ref)
+        phase = document.nodes[ref.key].phase
+        first, both = (
+            adding_seconds(type_, made, document.mesh, hardware, count)
+            for count in (0, 1)
+        )
+        zeros.append(Item(ref.key, f"zeros for {output}", phase, first))
+        adding.append(Item(ref.key, f"add to {output}", phase, both - first))
+    return zeros, adding
+
+
+def _updates(document: Document) -> Iterator[Item]:
+    """Yield the optimizer's step on each parameter."""
+    for key, node in document.nodes.items():
+        if node.role is not None and node.seconds:
+            name = f"update {node.role.name}"
+            yield Item(key, name, Phase.UPDATE, node.seconds)
