@@ -35,7 +35,7 @@ def call_formula(document: Document, key: str) -> Formula | None:
     the device; ``Formula.values`` says what they are.
     """
     node = document.nodes[key]
-    call = None if node.role is not None else _call(document, node)
+    call = None if node.role is not None else printed_call(document, node)
     if call is None or default_rules.get(call.op) is None:
         return None
     hardware = Hardware.from_dict(document.hardware)
@@ -85,8 +85,8 @@ def print_formula(formula: Formula) -> Iterator[str]:
         yield f"             with {stands}"
 
 
-def _call(document: Document, node: Node) -> Call | None:
-    """Return the call that a node makes, as far as it is printed."""
+def printed_call(document: Document, node: Node) -> Call | None:
+    """Return the call that a node makes; ``None`` where its print does not tell."""
     target = find_op(node.op)
     if target is None:
         return None
