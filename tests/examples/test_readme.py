@@ -98,6 +98,7 @@ def test_command_lines_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert {path.name for path in tmp_path.glob("llama*")} == {
         "llama.plan.json",
         "llama.html",
+        "llama.trace.json",
     }
 
 

@@ -64,8 +64,8 @@ def print_json(figures: Any) -> None:
     print(json.dumps(figures, indent=2, sort_keys=True))
 
 
-def write_output(path: str | Path, text: str) -> None:
-    """Write a file that the user asked for.
+def write_output(path: str | Path, text: str, option: str = "-o") -> None:
+    """Write a file that the user asked for with ``option``.
 
     Raises:
         BadOptions: when it cannot be written.
@@ -74,7 +74,7 @@ def write_output(path: str | Path, text: str) -> None:
         write_text(path, text)
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise BadOptions(f"-o {path}: cannot be written: {reason}") from None
+        raise BadOptions(f"{option} {path}: cannot be written: {reason}") from None
 
 
 def tell(text: str) -> None:

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from partita.cli import calibrate, explain, plan, run, show, verify, view
+from partita.cli import calibrate, explain, plan, run, show, simulate, verify, view
 from partita.cli.command import BAD_INPUT, FAILED, OK, Parser, tell
 from partita.compiler.errors import PartitaError, RankFailed
 from partita.compiler.plan.units import printable
@@ -22,6 +22,7 @@ COMMANDS = (
     view.COMMAND,
     verify.COMMAND,
     run.COMMAND,
+    simulate.COMMAND,
     calibrate.COMMAND,
 )
 
