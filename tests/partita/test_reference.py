@@ -1,0 +1,54 @@
+"""The eager module's own values: by name, with the model and its inputs untouched."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from partita.reference import Reference
+
+
+class Counting(nn.Module):
+    """Writes to a buffer and to its input, and leaves another buffer as it is."""
+
+    steps: Tensor
+    offset: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((3,), 2.0))
+        self.register_buffer("steps", torch.zeros(()))
+        self.register_buffer("offset", torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.steps += 1
+        x += 1
+        return (x * self.weight).sum() + self.offset
+
+
+def test_all_that_a_step_makes_has_its_name() -> None:
+    model, x = Counting(), torch.zeros(3)
+    found = Reference.of(model, (x,), {}, None, True)
+    values = {name: value.tolist() for name, value in found.values.items()}
+    assert values == {"loss": 7.0, "buffer:steps": 1.0, "weight": [1.0, 1.0, 1.0]}
+    assert found.kept_buffers.keys() == {"buffer:offset"}
+    assert found.largest_gradient == 1.0
+    assert (model.steps.item(), x.tolist(), model.weight.grad) == (0.0, [0.0] * 3, None)
+
+
+def test_inference_has_outputs_alone() -> None:
+    found = Reference.of(Counting(), (torch.zeros(3),), {}, None, False)
+    assert {name.partition(":")[0] for name in found.values} == {"output", "buffer"}
+
+
+def test_distances_are_relative_to_the_largest_value() -> None:
+    one = Reference.of(Counting(), (torch.zeros(3),), {}, None, True)
+    other = replace(one, values=one.values | {"loss": one.values["loss"] * 1.5})
+    distances = one.distance(other)
+    assert distances["loss"] == pytest.approx(0.5)
+    assert distances["weight"] == 0.0
+    tiny = torch.full((3,), 1e-9)
+    assert one.scale("weight", tiny) == pytest.approx(1e-3), "of the largest gradient"
