@@ -22,9 +22,12 @@ class Link:
         is_within: whether both stages are on the same ranks.
     """
 
-    def __init__(self, number: int, wire: Wire, schedule: Schedule) -> None:
+    def __init__(
+        self, number: int, wire: Wire, schedule: Schedule, group: dist.ProcessGroup
+    ) -> None:
         rank = dist.get_rank()
         self.wire = wire
+        self._group = group
         self.takes = rank in wire.target.ranks
         rows = schedule.rank_of
         sender, receiver = wire.transfer.sender, wire.transfer.receiver
@@ -38,12 +41,12 @@ class Link:
 
     def send(self, shard: torch.Tensor, number: int = 0) -> Sending:
         """Begin to send this rank's shard of what a microbatch made."""
-        return send(shard, self._messages, self._first_tag + number)
+        return send(shard, self._messages, self._first_tag + number, self._group)
 
     def receive(self, device: torch.device, number: int = 0) -> Pending:
         """Begin to receive this rank's shard of what a microbatch made elsewhere."""
         tag, dtype = self._first_tag + number, self.wire.type.dtype
-        return receive(self._shape, dtype, device, self._messages, tag)
+        return receive(self._shape, dtype, device, self._messages, tag, self._group)
 
 
 def _own_shape(type_: TensorType, placed: Placed, rank: int) -> tuple[int, ...]:

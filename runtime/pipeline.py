@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 import torch
 import torch.distributed as dist
 
+from partita.compiler.plan.stage_records import TransferKind
 from partita.compiler.schedules.schedule import Action, Work
 from partita.runtime.agree import everyone_tells
 from partita.runtime.feeds import FeedsOf
@@ -20,6 +22,20 @@ from partita.runtime.stage_parts import StageParts
 from partita.runtime.way import Way
 
 _IN_FORWARD = (Work.RECEIVE_FORWARD, Work.FORWARD, Work.SEND_FORWARD)
+
+
+def _links(way: Way) -> list[Link]:
+    """Return the wires as this rank sees them.
+
+    What goes forward and what goes backward have a group each: over NCCL two ranks'
+    messages go in one order in a group, and the two directions have none in common.
+    """
+    groups = [cast(dist.ProcessGroup, dist.new_group()) for _ in range(2)]
+    ahead = (TransferKind.FORWARD, TransferKind.STATE)
+    return [
+        Link(n, wire, way.schedule, groups[wire.kind not in ahead])
+        for n, wire in enumerate(way.wires)
+    ]
 
 
 class Pipeline:
@@ -36,7 +52,7 @@ class Pipeline:
             schedule.rows[schedule.rank_of[first]],
             released_at(schedule, schedule.rank_of[first], way.wires),
             {number: StageParts.of(share) for number, share in shares.items()},
-            [Link(n, wire, schedule) for n, wire in enumerate(way.wires)],
+            _links(way),
             self._device,
         )
         self.actions: tuple[Action, ...] = ()

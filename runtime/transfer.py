@@ -63,13 +63,21 @@ class Sending:
             work.wait()
 
 
-def send(shard: torch.Tensor, messages: Iterable[Message], tag: int = 0) -> Sending:
-    """Begin to send what is this rank's of ``messages``, parts of its ``shard``."""
+def send(
+    shard: torch.Tensor,
+    messages: Iterable[Message],
+    tag: int = 0,
+    group: dist.ProcessGroup | None = None,
+) -> Sending:
+    """Begin to send what is this rank's of ``messages``, parts of its ``shard``.
+
+    ``group`` is one of all ranks; it carries the messages of two ranks in one order.
+    """
     rank = dist.get_rank()
     own = [m for m in messages if m.on_wire and m.sender == rank]
     buffers = tuple(pack(shard, message.taken) for message in own)
     works = tuple(
-        _under_way(dist.isend(as_bytes(buffer), message.receiver, tag=tag))
+        _under_way(dist.isend(as_bytes(buffer), message.receiver, group, tag))
         for message, buffer in zip(own, buffers, strict=True)
     )
     return Sending(works, buffers)
@@ -118,6 +126,7 @@ def receive(
     device: torch.device,
     messages: Iterable[Message],
     tag: int = 0,
+    group: dist.ProcessGroup | None = None,
 ) -> Pending:
     """Begin to receive what is this rank's of ``messages``.
 
@@ -127,12 +136,13 @@ def receive(
         device: that the shard is made on.
         messages: of the whole transfer, or those of this rank.
         tag: what the senders call the tensor.
+        group: that which the senders use.
     """
     rank = dist.get_rank()
     own = [message for message in messages if message.receiver == rank]
     shard = torch.empty(shape, dtype=dtype, device=device)
     kept = next((message for message in own if not message.on_wire), None)
-    arrivals = tuple(_arrival(shard, m, tag) for m in own if m.on_wire)
+    arrivals = tuple(_arrival(shard, m, tag, group) for m in own if m.on_wire)
     return Pending(shard, arrivals, kept)
 
 
@@ -157,11 +167,13 @@ def unpack(flat: torch.Tensor, regions: Sequence[Region], shard: torch.Tensor) -
         position += block.numel()
 
 
-def _arrival(shard: torch.Tensor, message: Message, tag: int) -> Arrival:
+def _arrival(
+    shard: torch.Tensor, message: Message, tag: int, group: dist.ProcessGroup | None
+) -> Arrival:
     first = shard[message.put[0]]
     in_place = len(message.put) == 1 and first.is_contiguous()
     buffer = first.view(-1) if in_place else shard.new_empty(message.numel)
-    work = _under_way(dist.irecv(as_bytes(buffer), message.sender, tag=tag))
+    work = _under_way(dist.irecv(as_bytes(buffer), message.sender, group, tag))
     return Arrival(message, work, buffer, in_place)
 
 

@@ -147,7 +147,10 @@ def _fastest(batch: _Batch, mesh: Mesh, clock: Clock) -> Plan:
         NoSolution: when no plan was found that keeps to the memory limit.
     """
     if PIPELINE in mesh.names:
-        return _fastest_pipeline(batch, mesh, clock)
+        inner = stage_mesh(mesh)
+        if inner.size < mesh.size or batch.options.stages_per_rank > 1:
+            return _fastest_pipeline(batch, mesh, clock)
+        mesh = inner
     asked = batch.options.microbatches
     count = asked if isinstance(asked, int) else 1
     plans: list[Plan] = []
