@@ -120,17 +120,33 @@ class Again:
         return {info(node).key for node in inside - kept - leaving}
 
     def _check(self) -> None:
-        keys = [info(node).key for node in self._program.calls()]
-        entering = [info(node).key for node, _ in self._program.placeholders()]
-        known = (
-            (self._nodes, keys, "node"),
-            (self._entering, entering, "parameter, buffer or input"),
-            (self._modules, _modules_of(self._program), "module"),
-        )
-        for patterns, names, what in known:
-            for pattern in patterns:
-                if not any(fnmatchcase(name, pattern) for name in names):
-                    raise BadOptions(f"recompute: {pattern!r} is the name of no {what}")
+        for pattern in (*self._nodes, *self._entering, *self._modules):
+            what, names = _names_for(self._program, pattern)
+            if not any(fnmatchcase(name, pattern) for name in names):
+                raise BadOptions(f"recompute: {pattern!r} is the name of no {what}")
+
+
+def patterns_of(program: Program, patterns: Sequence[str]) -> tuple[str, ...]:
+    """Return those of ``patterns`` that match something of a stage of a program.
+
+    Boxings are known once a plan is made, so what asks for them is all there.
+    """
+    return tuple(
+        pattern
+        for pattern in patterns
+        if " -> " in pattern
+        or any(fnmatchcase(n, pattern) for n in _names_for(program, pattern)[1])
+    )
+
+
+def _names_for(program: Program, pattern: str) -> tuple[str, Collection[str]]:
+    """Return what a pattern is about, by its form, and the names of all such things."""
+    if "/" in pattern:
+        return "node", [info(node).key for node in program.calls()]
+    if ":" in pattern:
+        entering = [info(node).key for node, _ in program.placeholders()]
+        return "parameter, buffer or input", entering
+    return "module", _modules_of(program)
 
 
 def _modules_of(program: Program) -> set[str]:

@@ -40,6 +40,7 @@ from partita.compiler.plan.wires import Wire, wires_of
 from partita.compiler.schedules.make import make_schedule
 from partita.compiler.schedules.schedule import Schedule
 from partita.compiler.schedules.transfers import with_transfers
+from partita.compiler.search.again import patterns_of
 from partita.compiler.search.cut import Pipeline, find_cut
 from partita.compiler.search.cut_line import Line
 from partita.compiler.search.parts import Clock
@@ -97,6 +98,13 @@ class StagedSearch:
         found = self.of_cut(cut.stage_of_forward)
         spent = found.search.seconds + alone.search.seconds
         solver = f"{alone.search.solver}, cut into {found.search.solver}"
+        limit = self.whole.limit
+        if limit is not None and found.predicted.bytes > limit:
+            raise NoSolution(
+                f"memory: the limit is {format_bytes(limit)} on a rank, and the stages "
+                f"of one need {format_bytes(found.predicted.bytes)} together",
+                found.predicted.bytes,
+            )
         result = replace(found.search, solver=solver, seconds=spent)
         return replace(found, search=result)
 
@@ -176,7 +184,12 @@ class StagedSearch:
     def _stage(self, captured: Captured, live: int) -> Plan:
         """Return the plan of one stage, of which ``live`` microbatches are held."""
         options, limit = self.whole.options, self.whole.limit
-        own = replace(options, pins=pins_of(captured.program, options.pins))
+        program = captured.program
+        own = replace(
+            options,
+            pins=pins_of(program, options.pins),
+            recompute=patterns_of(program, options.recompute),
+        )
         planner = replace(self.whole, captured=captured)
         allowed = limit
         least = 0

@@ -1,0 +1,131 @@
+"""What is asked of a pipeline and what its plan says: cuts, pins, memory, schedules."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pytest
+from tests.models.dropout import with_dropout
+from tests.models.pipelines import PIPELINES
+
+import partita as pt
+from partita.compiler.errors import BadMesh, BadOptions, BadPlan, NoSolution
+from partita.compiler.plan.stage_records import TransferKind
+from partita.compiler.plan.stages import read_schedule
+from partita.compiler.schedules.schedule import Work
+
+
+@lru_cache
+def gpt2_plan() -> pt.Plan:
+    model, args, kwargs = with_dropout("gpt2")
+    options = pt.Options(microbatches=2)
+    return pt.plan(model, *args, mesh="pp=2,tp=1", options=options, **kwargs)
+
+
+def chain(**options: object) -> pt.Plan:
+    model, args, kwargs = PIPELINES["chain"]()
+    asked = pt.Options(**{"microbatches": 4, **options})  # type: ignore[arg-type]
+    return pt.plan(model, *args, mesh="pp=2,dp=2", options=asked, **kwargs)
+
+
+def test_stages_have_their_ranks_and_all_nodes() -> None:
+    plan = chain()
+    assert str(plan.mesh) == "pp=2,dp=2"
+    assert [stage.ranks for stage in plan.stages] == [(0, 1), (2, 3)]
+    keys = [key for stage in plan.stages for key in stage.nodes]
+    assert sorted(keys) == sorted(plan.nodes)
+    assert pt.Plan.from_dict(plan.to_dict()) == plan
+
+
+def test_the_schedule_is_in_the_plan() -> None:
+    schedule = read_schedule(chain(schedule="zero-bubble"))
+    assert schedule.name == "zero-bubble"
+    works = {action.work for _, action in schedule.actions()}
+    assert {Work.BACKWARD_INPUT, Work.SEND_FORWARD, Work.REDUCE} <= works
+
+
+def test_a_tied_parameter_is_sent_once_and_its_gradient_comes_home() -> None:
+    plan = gpt2_plan()
+    name = "transformer.wte.weight"
+    assert plan.parameters[name].homes == (0, 1)
+    ways = {
+        (transfer.kind, transfer.sender, transfer.receiver)
+        for transfer in plan.transfers
+        if transfer.name == name
+    }
+    assert ways == {(TransferKind.STATE, 0, 1), (TransferKind.GRADIENT, 1, 0)}
+    text = plan.explain(name)
+    assert "stage      0, ranks 0" in text
+    assert "handed     state, stage 0 to 1, (B,) -> (B,), 24 KiB" in text
+
+
+def test_pins_and_recompute_reach_their_stages_alone() -> None:
+    plan = chain(
+        pins={"layers.0.weight": "(S(0),)", "layers.7.*": "(B,)"},
+        recompute=("layers.1",),
+    )
+    assert str(plan.parameters["layers.0.weight"].placements.storage) == "(S(0),)"
+    assert str(plan.parameters["layers.7.weight"].placements.storage) == "(B,)"
+    assert dict(plan.options.pins) == {
+        "layers.0.weight": "(S(0),)",
+        "layers.7.*": "(B,)",
+    }
+    assert "pinned to" in plan.explain("layers.0.weight")
+
+
+def test_what_names_nothing_in_any_stage_is_refused() -> None:
+    with pytest.raises(BadOptions, match=r"'layers\.9\.weight'"):
+        chain(pins={"layers.9.weight": "(B,)"})
+    with pytest.raises(BadOptions, match=r"recompute: 'layer.\*' is the name of no"):
+        chain(recompute=("layer.*",))
+
+
+def test_too_little_memory_is_told_of() -> None:
+    free = chain().predicted.bytes
+    assert chain(memory=free).predicted.bytes <= free
+    with pytest.raises(NoSolution, match="memory"):
+        chain(memory=4096, time_limit=5.0)
+
+
+def test_stages_come_first_in_a_mesh() -> None:
+    model, args, kwargs = PIPELINES["chain"]()
+    with pytest.raises(BadMesh, match="want it first, like pp=2,dp=2"):
+        pt.plan(model, *args, mesh="dp=2,pp=2", **kwargs)
+
+
+def test_one_stage_is_no_pipeline() -> None:
+    model, args, kwargs = PIPELINES["chain"]()
+    plan = pt.plan(model, *args, mesh="pp=1,dp=2", **kwargs)
+    assert str(plan.mesh) == "dp=2"
+    assert len(plan.stages) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("schedule", "rows"), "schedule.rank_of[1]: found 1; there are 1 rows"),
+        (("schedule", "most_live"), "schedule.most_live: found 1 entries, wanted 2"),
+        (("transfers",), "transfers: found none of"),
+    ],
+)
+def test_a_plan_whose_stages_do_not_pair_up_is_refused(
+    change: tuple[str, ...], message: str
+) -> None:
+    document = chain().to_dict()
+    inside = document
+    for key in change[:-1]:
+        inside = inside[key]
+    inside[change[-1]] = inside[change[-1]][:1]
+    with pytest.raises(BadPlan) as caught:
+        pt.Plan.from_dict(document)
+    assert message in str(caught.value)
+
+
+def test_a_schedule_that_waits_for_ever_is_refused() -> None:
+    document = chain().to_dict()
+    rows = document["schedule"]["rows"]
+    actions = rows[0].split()
+    actions.remove("0RECV_B0")
+    rows[0] = " ".join(["0RECV_B0", *actions])
+    with pytest.raises(BadPlan, match="waits for ever"):
+        pt.Plan.from_dict(document)
