@@ -69,6 +69,8 @@ def plan(
     if mesh is not None and not isinstance(cast(object, mesh), Mesh):
         raise BadMesh(f"mesh is {mesh!r}; want Mesh(dp=2, ...) or text like 'dp=2'")
     options = options or Options()
+    if mesh is None or PIPELINE not in mesh.names:
+        _check_no_stages(options)
     started = time.perf_counter()
     with collection_paused():
         captured = capture(model, args, kwargs, loss=options.loss, train=options.train)
@@ -103,6 +105,16 @@ def plan(
         refused = Refused(captured, tried, options, attempt, recapture, clock)
         raise refused.explained(refusal)
     return min(plans, key=lambda found: found.predicted.seconds)
+
+
+def _check_no_stages(options: Options) -> None:
+    """Check that nothing is asked of stages, where there are none."""
+    if options.schedule not in ("auto", "sequential") or options.stages_per_rank > 1:
+        raise BadOptions(
+            f"schedule is {options.schedule!r}, with {options.stages_per_rank} stages "
+            f"on a rank, but the mesh has no axis {PIPELINE!r}; want one, first, like "
+            f"{PIPELINE}=2,dp=2"
+        )
 
 
 def _summary(plan: Plan) -> str:

@@ -93,6 +93,13 @@ def test_stages_come_first_in_a_mesh() -> None:
         pt.plan(model, *args, mesh="dp=2,pp=2", **kwargs)
 
 
+def test_a_schedule_needs_stages() -> None:
+    model, args, kwargs = PIPELINES["chain"]()
+    options = pt.Options(schedule="gpipe")
+    with pytest.raises(BadOptions, match=r"schedule is 'gpipe', .* has no axis 'pp'"):
+        pt.plan(model, *args, mesh="dp=2", options=options, **kwargs)
+
+
 def test_one_stage_is_no_pipeline() -> None:
     model, args, kwargs = PIPELINES["chain"]()
     plan = pt.plan(model, *args, mesh="pp=1,dp=2", **kwargs)
