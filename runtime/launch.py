@@ -23,6 +23,7 @@ from typing import Any
 
 from partita.compiler.capture.torch_private import meeting_store
 from partita.compiler.errors import RankFailed
+from partita.runtime import doing
 from partita.runtime.rank import Report
 from partita.runtime.target import Target, as_importable, find_target
 
@@ -57,7 +58,7 @@ def launch(
         ranks: list[Rank] = []
         try:
             for rank in range(num_ranks):
-                environment = _environment(rank, num_ranks, store.port)
+                environment = _environment(rank, num_ranks, store.port, folder)
                 ranks.append(_start(folder, pipe, environment))
             _watch(ranks, folder, timeout_s)
         finally:
@@ -67,7 +68,7 @@ def launch(
         return [_report(folder, rank).result for rank in range(num_ranks)]
 
 
-def _environment(rank: int, num_ranks: int, port: int) -> dict[str, str]:
+def _environment(rank: int, num_ranks: int, port: int, folder: Path) -> dict[str, str]:
     """Return what ``env://`` reads, and the ways to import what this process can."""
     num_threads = max(1, (os.cpu_count() or 1) // num_ranks)
     defaults = {"OMP_NUM_THREADS": str(num_threads)}
@@ -83,6 +84,7 @@ def _environment(rank: int, num_ranks: int, port: int) -> dict[str, str]:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store is the launcher's
+        doing.VARIABLE: str(_doing(folder, rank)),
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
     }
 
@@ -145,11 +147,16 @@ def _raise_first_failure(ranks: Sequence[Rank], folder: Path) -> None:
         if code is None or _is_well(process, folder, rank):
             continue
         if not Report.path(folder, rank).exists():
-            raise RankFailed(f"rank {rank} {_end_of(code)}")
+            told = doing.last_told(_doing(folder, rank))
+            raise RankFailed(f"rank {rank} {_end_of(code)}{told and f', at {told}'}")
         failures.append((_report(folder, rank).time_s, rank))
     _, rank = min(failures)
     report = _report(folder, rank)
     raise RankFailed(f"rank {rank} failed:\n{report.traceback}") from _cause(report)
+
+
+def _doing(folder: Path, rank: int) -> Path:
+    return folder / f"doing-{rank}"
 
 
 def _end_of(code: int) -> str:

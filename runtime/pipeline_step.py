@@ -15,6 +15,7 @@ import torch
 from partita.compiler.ir.program import InputKind, OutputKind, OutputRole
 from partita.compiler.plan.stage_records import TransferKind
 from partita.compiler.schedules.schedule import Action, Work
+from partita.runtime.doing import telling
 from partita.runtime.executor import Executable
 from partita.runtime.feeds import FeedKey, Feeds, FeedsOf
 from partita.runtime.leaving import Outputs, by_role
@@ -116,19 +117,22 @@ class PipelineStep:
         Raises:
             RuntimeError: when another rank is gone; a note says what waited for it.
         """
-        self._share_state()
-        for position, action in enumerate(self.row.actions):
-            try:
-                self._ask_next(position)
-                self._do(action)
-                for sent in self.row.released.get(action, ()):
-                    self._release(sent)
-            except RuntimeError as error:
-                error.add_note(f"at {action} of schedule {self.row.name!r}")
-                raise
-            self.done.append(action)
-        for sent in list(self.sending):
-            self._release(sent)
+        with telling() as tell:
+            self._share_state()
+            for position, action in enumerate(self.row.actions):
+                what = f"{action} of schedule {self.row.name!r}"
+                tell(what)
+                try:
+                    self._ask_next(position)
+                    self._do(action)
+                    for sent in self.row.released.get(action, ()):
+                        self._release(sent)
+                except RuntimeError as error:
+                    error.add_note(f"at {what}")
+                    raise
+                self.done.append(action)
+            for sent in list(self.sending):
+                self._release(sent)
 
     def _release(self, sent: Action) -> None:
         for sending in self.sending.pop(sent, ()):

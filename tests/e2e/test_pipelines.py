@@ -6,7 +6,9 @@ models, meshes, schedules and random cuts.
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -20,6 +22,7 @@ from tests.models.pipelines import PIPELINES
 import partita as pt
 from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.capture.torch_private import pytree
+from partita.compiler.errors import RankFailed
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.stages import read_schedule
 from partita.compiler.search.cut_line import Line
@@ -194,3 +197,34 @@ def test_real_ranks_train_as_one_process() -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_all_train_as_one_process(name: str, schedule: str, mesh: str) -> None:
     check_trained(name, mesh, 2, schedule=schedule)
+
+
+def end_in_the_middle(document: dict[str, Any]) -> None:
+    """Train; the second rank ends itself when it takes its part of the third target."""
+    model, args, kwargs = MODELS["chain"]()
+    program = pt.compile(model, pt.Plan.from_dict(document))
+    program.step(*args, **kwargs)
+    narrow, taken = torch.Tensor.narrow, 0
+
+    def counted(*args: Any, **kwargs: Any) -> torch.Tensor:
+        nonlocal taken
+        taken += 1
+        if taken == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return narrow(*args, **kwargs)
+
+    if os.environ["RANK"] == "1":
+        torch.Tensor.narrow = counted
+    program.step(*args, **kwargs)
+
+
+@pytest.mark.dist
+def test_a_rank_killed_in_a_step_is_named_with_its_action() -> None:
+    model, args, kwargs = MODELS["chain"]()
+    options = pt.Options(microbatches=4)
+    plan = pt.plan(model, *args, mesh="pp=2", options=options, **kwargs)
+    with pytest.raises(RankFailed) as caught:
+        launch(end_in_the_middle, 2, (plan.to_dict(),), timeout_s=60)
+    assert str(caught.value) == (
+        "rank 1 was killed by signal 9 (SIGKILL), at 1F2 of schedule '1f1b'"
+    )
