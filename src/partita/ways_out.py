@@ -11,7 +11,7 @@ from functools import cached_property
 
 from partita.compiler.capture.capture import Captured
 from partita.compiler.capture.inputs import InputSpec
-from partita.compiler.errors import CaptureFailed, NoSolution
+from partita.compiler.errors import BadOptions, CaptureFailed, NoSolution
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.plan import Plan
@@ -86,13 +86,17 @@ class Refused:
         return self._try(self.captured, self.mesh, self._with(demands)) is None
 
     def _try(self, captured: Captured, mesh: Mesh, options: Options) -> Plan | None:
-        """Return a plan; none where there is none, or the time is over."""
+        """Return a plan; none where there is none, or the time is over.
+
+        Nor where what was changed does not go with the rest of what is asked: a batch
+        of 2 in 4 microbatches.
+        """
         if self.clock.left_s <= 0:
             return None
         limit = min(options.time_limit, self.clock.left_s)
         try:
             return self.attempt(captured, mesh, replace(options, time_limit=limit))
-        except NoSolution:
+        except (BadOptions, NoSolution):
             return None
 
     def _ways(self, refusal: NoSolution) -> Iterator[tuple[str, Plan]]:

@@ -15,7 +15,7 @@ from tests.models import zoo
 
 from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.capture.inputs import InputSpec
-from partita.compiler.errors import NoSolution
+from partita.compiler.errors import BadOptions, NoSolution
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.plan import Plan
@@ -222,6 +222,16 @@ WAYS: list[tuple[Callable[[Request], bool], str]] = [
 def test_what_would_help_is_told(allows: Callable[[Request], bool], way: str) -> None:
     text = explained(allows, memory=1000, microbatches=2)
     assert text == f"refused; a plan was found {way}"
+
+
+def test_what_does_not_go_with_the_rest_is_no_way_out() -> None:
+    def allows(asked: Request) -> bool:
+        if asked.batch < 8:
+            raise BadOptions("microbatches is 8, which cuts dim 0 of no input")
+        return asked.ranks >= 8
+
+    text = explained(allows, memory=1000, microbatches=8)
+    assert text == "refused; a plan was found on 8 ranks (tp=8)"
 
 
 def test_one_axis_is_doubled_that_whose_plan_is_fastest() -> None:
