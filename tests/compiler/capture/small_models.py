@@ -216,3 +216,12 @@ def run_eager(
         for name, buffer in model.named_buffers()
     }
     return loss.detach(), found | buffers
+
+
+class Around(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Any:
+        return self.inner(x)

@@ -1,0 +1,140 @@
+"""What cannot be captured is refused, and the message names the user's line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tests.compiler.capture import small_models as small
+from torch import Tensor, nn
+
+from partita.compiler.capture.capture import capture
+from partita.compiler.errors import CaptureFailed
+
+
+class Branching(small.Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        y = (x * self.w).sum()
+        if y > 0:  # HERE
+            return y
+        return -y
+
+
+class Counting(small.Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * self.w)[: int(x.sum().item())].sum()  # HERE
+
+
+class Finding(small.Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * self.w)[x.nonzero()].sum()  # HERE
+
+
+class Mistaken(small.Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * self.w) @ torch.ones(5)  # HERE
+
+
+def bare(model: nn.Module) -> nn.Module:
+    return model
+
+
+def test_a_failure_says_nothing_but_its_error(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(CaptureFailed):
+        capture(Branching(), (torch.ones(2, 4),), {})
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("kind", [Branching, Counting, Finding, Mistaken])
+@pytest.mark.parametrize("wrap", [bare, small.Around, nn.Sequential])
+def test_message_names_the_users_line(kind: type[small.Scale], wrap: Any) -> None:
+    model = wrap(kind())
+    with pytest.raises(CaptureFailed) as caught:
+        capture(model, (small.batch(),), {})
+    message = str(caught.value)
+    what = f"{small.line_of(kind)}: cannot capture {type(model).__name__}: "
+    assert message.startswith(what)
+    assert "\n" not in message
+
+
+class Scaled(torch.autograd.Function):
+    """Is given a module, whose parameter its backward finds for itself."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, layer: nn.Linear) -> Tensor:
+        ctx.layer = layer
+        return layer(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return grads[0] @ ctx.layer.weight, None
+
+
+class Reversible(small.Scale):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return Scaled.apply(x * self.w, self.layer).sum()
+
+
+class Itemized(small.Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * self.w).sum() * x.amax().item()
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        (Reversible, "uses a tensor that the function was not given"),
+        (Itemized, "a number is read off a tensor's values"),
+    ],
+)
+def test_message_says_what_no_graph_can_show(
+    kind: type[small.Scale], told: str
+) -> None:
+    with pytest.raises(CaptureFailed, match=told):
+        capture(kind(), (small.batch(),), {})
+
+
+def test_failing_loss_function_is_named_by_its_line() -> None:
+    def loss(outputs: Any) -> Tensor:
+        return outputs.nothing
+
+    with pytest.raises(CaptureFailed) as caught:
+        capture(nn.Linear(4, 4), (small.batch(),), {}, loss=loss)
+    line = loss.__code__.co_firstlineno + 1
+    assert str(caught.value) == (
+        f"{__file__}:{line}: cannot capture Linear: 'FakeTensor' object has no "
+        "attribute 'nothing' (AttributeError)"
+    )
+
+
+def test_wrong_arguments_are_named() -> None:
+    with pytest.raises(CaptureFailed) as caught:
+        capture(small.Scale(), (small.batch(),), {"y": small.batch()})
+    assert str(caught.value) == (
+        "cannot capture Scale: Scale.forward() got an unexpected keyword argument 'y' "
+        "(TypeError)"
+    )
+
+
+class Untrained(small.Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * self.w.detach()).sum()
+
+
+@pytest.mark.parametrize("kind", [Untrained, small.Scale])
+def test_loss_without_a_trained_parameter_is_refused(kind: type[small.Scale]) -> None:
+    model = kind().requires_grad_(kind is Untrained)
+    with pytest.raises(CaptureFailed) as caught:
+        capture(model, (small.batch(),), {})
+    assert str(caught.value) == (
+        f"{kind.__name__}: the loss depends on no parameter that requires a gradient; "
+        "train one, or give Options(train=False) for inference"
+    )
+    assert capture(model, (small.batch(),), {}, train=False).program.outputs
