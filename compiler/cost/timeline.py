@@ -82,6 +82,12 @@ class Timeline:
         """The most bytes that are held at one moment."""
         return self.bytes_at[self.peak]
 
+    @property
+    def saved_bytes(self) -> int:
+        """What lies between the forward and the backward of one microbatch."""
+        saved = (h for h in self.held if h.category is Category.SAVED)
+        return sum(item.num_bytes for item in saved)
+
     def alive(self, moment: int) -> tuple[Held, ...]:
         """Return what is held at a moment, the largest first."""
         found = (h for h in self.held if h.first <= moment <= h.last and h.num_bytes)

@@ -20,7 +20,7 @@ from partita.compiler.errors import NoSolution
 from partita.compiler.plan.units import format_bytes
 from partita.compiler.search.cut_bounds import Chosen, Cutter
 from partita.compiler.search.cut_line import Line
-from partita.compiler.search.cut_memory import HeldAlong, StageMemory
+from partita.compiler.search.cut_memory import CutMemory, HeldAlong
 from partita.compiler.search.model import Floats
 
 
@@ -48,7 +48,7 @@ class Cut:
             ``stage_of`` has that of the others.
         seconds: by stage, of its calls, for one microbatch.
         hop_bytes: by boundary, what crosses it for one microbatch, there and back.
-        memory_bytes: by stage, as ``StageMemory`` counts it; empty without one.
+        memory_bytes: by stage, as ``CutMemory`` counts it; empty without one.
         step_seconds: of all microbatches.
     """
 
@@ -63,7 +63,7 @@ def find_cut(
     line: Line,
     pipeline: Pipeline,
     num_stages: int,
-    memory: StageMemory | None = None,
+    memory: CutMemory | None = None,
 ) -> Cut:
     """Return the best cut of ``line`` into stages.
 

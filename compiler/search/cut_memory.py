@@ -12,7 +12,7 @@ from partita.compiler.search.model import Ints
 
 
 @dataclass(frozen=True, slots=True)
-class StageMemory:
+class CutMemory:
     """What a rank holds of a stage, and how much it may.
 
     Attributes:
@@ -34,7 +34,7 @@ class StageMemory:
 class HeldAlong:
     """Answers for the stages of a line."""
 
-    def __init__(self, line: Line, memory: StageMemory) -> None:
+    def __init__(self, line: Line, memory: CutMemory) -> None:
         self.live = memory.live
         self.saved = [memory.saved_bytes.get(key, 0) for key in line.forward]
         self.used = line.used

@@ -15,7 +15,7 @@ from partita.compiler.cost.memory import (
     GIVE_GRADIENTS,
     timeline,
 )
-from partita.compiler.cost.timeline import Category, Timeline
+from partita.compiler.cost.timeline import Timeline
 from partita.compiler.ir.program import Phase
 from partita.compiler.plan.document import Boxing, Document
 from partita.compiler.plan.emitted import completing, emitted_units
@@ -54,7 +54,7 @@ def stage_memory(document: Document) -> StageMemory:
     lasting = [h for h in held.held if h.last > last]
     return StageMemory(
         state=sum(h.num_bytes for h in lasting if h.first == 0),
-        saved=sum(h.num_bytes for h in held.held if h.category is Category.SAVED),
+        saved=held.saved_bytes,
         left=sum(h.num_bytes for h in lasting if 0 < h.first <= last),
         during=during,
         update=_update(held),

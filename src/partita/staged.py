@@ -22,9 +22,10 @@ from partita.compiler.cost.transfer import hop_seconds
 from partita.compiler.errors import BadMesh, NoSolution
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.program import OutputKind
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.transfer import Placed, received_bytes, sent_bytes, transfer
-from partita.compiler.plan.document import ModelId, Predicted, SearchResult
+from partita.compiler.plan.document import ModelId, Predicted, Ref, SearchResult
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.stage_records import Stage
 from partita.compiler.plan.stages import (
@@ -41,8 +42,9 @@ from partita.compiler.schedules.make import make_schedule
 from partita.compiler.schedules.schedule import Schedule
 from partita.compiler.schedules.transfers import with_transfers
 from partita.compiler.search.again import patterns_of
-from partita.compiler.search.cut import Pipeline, find_cut
+from partita.compiler.search.cut import Cut, Pipeline, find_cut
 from partita.compiler.search.cut_line import Line
+from partita.compiler.search.cut_memory import CutMemory
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.pinned import pins_of
 from partita.compiler.search.stage_of import stage_of
@@ -54,6 +56,7 @@ PIPELINE = "pp"
 """The mesh axis that carries stages."""
 
 _MOST_FITTINGS = 4
+_STATE = (Category.PARAMETERS, Category.GRADIENTS, Category.OPTIMIZER)
 
 
 def stage_mesh(mesh: Mesh) -> Mesh:
@@ -93,8 +96,7 @@ class StagedSearch:
         """
         free = replace(self.whole.options, memory=None)
         alone = Search(replace(self.whole, options=free), self._share(2)).run()
-        line = Line.of(self.whole.captured.program)
-        cut = find_cut(line, self._priced(alone), self.schedule.num_stages)
+        cut = self._cut(alone)
         found = self.of_cut(cut.stage_of_forward)
         spent = found.search.seconds + alone.search.seconds
         solver = f"{alone.search.solver}, cut into {found.search.solver}"
@@ -156,6 +158,38 @@ class StagedSearch:
     def _share(self, parts: int) -> Clock:
         return Clock.of(max(self.clock.left_s, 0.1) / parts)
 
+    def _cut(self, alone: Plan) -> Cut:
+        """Return the best cut by what calls take and hold as one stage.
+
+        Under a memory limit it is the best of those whose stages fit as they are; where
+        none does, the best of all, since stages may yet be stored or made otherwise.
+        """
+        line = Line.of(self.whole.captured.program)
+        priced, num = self._priced(alone), self.schedule.num_stages
+        if self.whole.limit is None:
+            return find_cut(line, priced, num)
+        try:
+            return find_cut(line, priced, num, self._held(alone, self.whole.limit))
+        except NoSolution:
+            return find_cut(line, priced, num)
+
+    def _held(self, alone: Plan, limit: int) -> CutMemory:
+        """Return what calls and parameters hold, as the plan ``alone`` says."""
+        state: dict[str, int] = {}
+        saved: dict[str, int] = {}
+        whole = {part: key for key, e in alone.expanded.items() for part in e.nodes}
+        maker = {boxing.key: boxing.producer for boxing in alone.boxings}
+        for held in timeline(alone).held:
+            if held.category in _STATE:
+                name = held.key.removeprefix(f"{OutputKind.GRADIENT}:")
+                state[name] = state.get(name, 0) + held.num_bytes
+            elif held.category is Category.SAVED:
+                key = maker.get(held.key) or Ref.parse(held.key).key
+                key = whole.get(key, key)
+                saved[key] = saved.get(key, 0) + held.num_bytes
+        of_one = limit // self.whole.options.stages_per_rank
+        return CutMemory(state, saved, self.schedule.most_live, of_one)
+
     def _priced(self, alone: Plan) -> Pipeline:
         """Return what calls take, as the plan ``alone`` of one stage says."""
         count = self.whole.captured.program.in_time.count
@@ -215,8 +249,7 @@ class StagedSearch:
 def peak_bytes(plan: Plan, live: int) -> int:
     """Return what a rank of a stage holds at most, with so many microbatches."""
     held = timeline(plan)
-    saved = sum(h.num_bytes for h in held.held if h.category is Category.SAVED)
-    return held.peak_bytes + (live - 1) * saved
+    return held.peak_bytes + (live - 1) * held.saved_bytes
 
 
 def with_priced_transfers(plan: Plan) -> Plan:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 
 import pytest
+import torch
 from tests.models.dropout import with_dropout
 from tests.models.pipelines import PIPELINES
+from torch import nn
 
 import partita as pt
 from partita.compiler.errors import BadMesh, BadOptions, BadPlan, NoSolution
@@ -136,3 +138,35 @@ def test_a_schedule_that_waits_for_ever_is_refused() -> None:
     rows[0] = " ".join(["0RECV_B0", *actions])
     with pytest.raises(BadPlan, match="waits for ever"):
         pt.Plan.from_dict(document)
+
+
+class TwoTables(nn.Module):
+    """Two large tables that take no time, then layers that do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Embedding(4000, 64)
+        self.second = nn.Embedding(4000, 64)
+        self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(12))
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        """Return the loss of ``words`` ``[batch]``."""
+        x = torch.tanh(self.first(words))
+        x = torch.tanh(x + self.second(words))
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return x.square().mean()
+
+
+def test_the_cut_keeps_to_the_memory() -> None:
+    def planned(memory: str | None) -> pt.Plan:
+        options = pt.Options(microbatches=2, memory=memory, time_limit=10.0)
+        return pt.plan(TwoTables(), words, mesh="pp=2", options=options)
+
+    words = torch.arange(256)
+    free, within = planned(None), planned("7MiB")
+    assert free.parameters["second.weight"].homes == (0,)
+    assert within.parameters["second.weight"].homes == (1,)
+    assert within.predicted.bytes <= 7 << 20 < free.predicted.bytes
+    assert within.predicted.seconds > free.predicted.seconds

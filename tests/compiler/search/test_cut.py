@@ -28,7 +28,7 @@ from partita.compiler.ir.program import (
 )
 from partita.compiler.search.cut import Cut, Pipeline, find_cut
 from partita.compiler.search.cut_line import Line
-from partita.compiler.search.cut_memory import StageMemory
+from partita.compiler.search.cut_memory import CutMemory
 from partita.compiler.search.stage_of import gradient_sums, stage_of
 
 aten = torch.ops.aten
@@ -41,7 +41,7 @@ class Case:
 
     program: Program
     pipeline: Pipeline
-    memory: StageMemory
+    memory: CutMemory
 
     @property
     def num_stages(self) -> int:
@@ -106,7 +106,7 @@ def random_case(seed: int) -> Case:
     saved = {key: rng.randint(0, 5) for key in keys}
     live = [min(num_stages - s, m) for s in range(num_stages)]
     live = live if rng.random() < 0.5 else [m] * num_stages
-    return Case(program, pipeline, StageMemory(state, saved, tuple(live)))
+    return Case(program, pipeline, CutMemory(state, saved, tuple(live)))
 
 
 def counted(case: Case, ends: tuple[int, ...], forward: tuple[str, ...]) -> Cut:
@@ -198,7 +198,7 @@ def test_too_little_memory_says_how_much_is_needed() -> None:
     made = Builder()
     a = made.call("a", aten.relu.default, [made.enter("x", "f32[4]")], "f32[4]")
     made.call("b", aten.relu.default, [a], "f32[4]")
-    memory = StageMemory({}, {"a": 1024, "b": 3072}, (2, 1), 2048)
+    memory = CutMemory({}, {"a": 1024, "b": 3072}, (2, 1), 2048)
     with pytest.raises(NoSolution) as caught:
         find_cut(Line.of(made.program()), Pipeline(2, {}, float), 2, memory)
     assert str(caught.value) == (
@@ -221,7 +221,7 @@ def test_uneven_model_gets_uneven_layers() -> None:
     of_stage = [cut.stage_of_forward[layer] for layer in layers]
     assert of_stage == [0, 0, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3]
     ends = [line.forward.index(layers[i]) - 1 for i in (3, 6, 9)]  # in front of its t
-    nothing = StageMemory({}, dict.fromkeys(line.forward, 0), (1,) * 4)
+    nothing = CutMemory({}, dict.fromkeys(line.forward, 0), (1,) * 4)
     case = Case(program, pipeline, nothing)
     even = counted(case, (*ends, len(line.forward)), line.forward)
     assert cut.step_seconds < 0.9 * even.step_seconds
