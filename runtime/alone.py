@@ -9,9 +9,9 @@ import torch
 
 from partita.compiler.ir.program import OutputKind
 from partita.compiler.schedules.schedule import Action
-from partita.runtime.executor import Executable, bind_program, only
+from partita.runtime.executor import Executable, Outputs, bind_program, only
 from partita.runtime.feeds import Feeds, FeedsOf
-from partita.runtime.leaving import Outputs, WholeOutputs, by_role, made_whole
+from partita.runtime.leaving import WholeOutputs, made_whole
 from partita.runtime.microbatches import Microbatches
 from partita.runtime.share import Share, storages
 
@@ -51,7 +51,7 @@ class Alone:
             return {0: self._parts.run(of_microbatch, self._device)}
         feeds = feeds_of(0, 0)
         taken |= storages(feeds.values())
-        return {0: by_role(self._whole, feeds)}
+        return {0: self._whole.by_role(feeds)}
 
     def loss(self, found: torch.Tensor | None) -> torch.Tensor:
         """Return the loss, which every rank has."""
@@ -64,7 +64,7 @@ class Alone:
             local = only(self._whole.local, FORWARD)
             self._forward = replace(self._whole, local=local)
         numbers = range(self._whole.local.in_time.count)
-        return {0: [by_role(self._forward, feeds_of(0, n)) for n in numbers]}
+        return {0: [self._forward.by_role(feeds_of(0, n)) for n in numbers]}
 
     def whole(
         self, outputs: Sequence[tuple[Share, WholeOutputs]]

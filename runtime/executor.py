@@ -12,12 +12,15 @@ from torch import fx
 from partita.compiler.capture.torch_private import below_autograd
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.on_device import on_device
-from partita.compiler.ir.program import OutputKind
+from partita.compiler.ir.program import OutputKind, OutputRole
 from partita.runtime.collectives import is_collective
 from partita.runtime.feeds import FeedKey, Feeds, arguments, own_feeds
 from partita.runtime.groups import Groups
 
-Outputs = tuple[torch.Tensor | None, ...]
+Values = tuple[torch.Tensor | None, ...]
+
+Outputs = Mapping[OutputRole, torch.Tensor | None]
+"""What a program made, by what it stands for."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +30,15 @@ class Executable:
     local: LocalProgram
     own: Mapping[FeedKey, torch.Tensor | int]
 
-    def run(self, feeds: Feeds) -> Outputs:
+    def run(self, feeds: Feeds) -> Values:
         """Run on local values; return the local outputs in the order of their roles."""
         values = arguments(self.local, feeds, self.own)
         with torch.no_grad(), below_autograd():
-            return cast(Outputs, tuple(self.local.graph_module.forward(*values)))
+            return cast(Values, tuple(self.local.graph_module.forward(*values)))
+
+    def by_role(self, feeds: Feeds) -> dict[OutputRole, torch.Tensor | None]:
+        """Run as ``run`` does; return the outputs by their roles."""
+        return dict(zip(self.local.outputs, self.run(feeds), strict=True))
 
 
 def bind_program(

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 
 from partita.compiler.ir.local_program import LocalProgram
-from partita.compiler.ir.program import OutputKind, OutputRole
+from partita.compiler.ir.program import OutputKind
 from partita.compiler.ir.sbp import Placement
-from partita.runtime.executor import Executable
-from partita.runtime.feeds import Feeds
+from partita.runtime.executor import Outputs
 from partita.runtime.groups import Groups
 from partita.runtime.microbatches import joined
 from partita.runtime.reshard import reshard
-
-Outputs = Mapping[OutputRole, torch.Tensor | None]
 
 WholeOutputs = dict[str, tuple[torch.Tensor, tuple[int, ...], Placement]]
 """Outputs by name: this rank's shard, the logical shape and the placement."""
 
 _OF_THE_MODEL = (OutputKind.LOSS, OutputKind.OUTPUT)
-
-
-def by_role(executable: Executable, feeds: Feeds) -> Outputs:
-    """Run a program on its feeds; return its outputs by their roles."""
-    return dict(zip(executable.local.outputs, executable.run(feeds), strict=True))
 
 
 def leaving(

@@ -39,6 +39,10 @@ class Link:
         )
         self._shape = _own_shape(wire.type, wire.target, rank) if self.takes else ()
 
+    def sends_from(self, stage: int) -> bool:
+        """Whether it begins at a stage."""
+        return self.wire.transfer.sender == stage
+
     def send(self, shard: torch.Tensor, number: int = 0) -> Sending:
         """Begin to send this rank's shard of what a microbatch made."""
         return send(shard, self._messages, self._first_tag + number, self._group)

@@ -18,11 +18,9 @@ from partita.compiler.ir.layout import shard_shape
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.program import InputKind, InputRole, OutputKind, OutputRole
 from partita.compiler.ir.sbp import Partial, Sharding, Split
-from partita.runtime.executor import Executable, bind_program
+from partita.runtime.executor import Executable, Outputs, bind_program
 from partita.runtime.feeds import FeedKey, Feeds
 from partita.runtime.groups import Groups
-
-Outputs = Mapping[OutputRole, torch.Tensor | None]
 
 
 @dataclass(frozen=True)
@@ -92,15 +90,9 @@ def finish(
         is_last = key not in waiting and key not in as_made.values()
         value = sums.pop(key) if is_last else sums[key]
         entering = program.local.inputs[0]
-        left |= _completed(program, {(entering.kind, entering.name): value})
+        left |= program.by_role({(entering.kind, entering.name): value})
         del value
     return left | {role: sums[key] for role, key in as_made.items()}
-
-
-def _completed(
-    program: Executable, feeds: Feeds
-) -> dict[OutputRole, torch.Tensor | None]:
-    return dict(zip(program.local.outputs, program.run(feeds), strict=True))
 
 
 def zeros_for(

@@ -12,8 +12,9 @@ import torch.distributed as dist
 from partita.compiler.plan.stage_records import TransferKind
 from partita.compiler.schedules.schedule import Action, Work
 from partita.runtime.agree import everyone_tells
+from partita.runtime.executor import Outputs
 from partita.runtime.feeds import FeedsOf
-from partita.runtime.leaving import Outputs, WholeOutputs, made_whole
+from partita.runtime.leaving import WholeOutputs, made_whole
 from partita.runtime.link import Link
 from partita.runtime.pipeline_step import PipelineStep, Row
 from partita.runtime.released import released_at
@@ -76,8 +77,9 @@ class Pipeline:
     def forward(self, feeds_of: FeedsOf) -> dict[int, list[Outputs]]:
         """Run the forward alone; return by stage what each microbatch makes."""
         actions = tuple(a for a in self._row.actions if a.work in _IN_FORWARD)
-        row = replace(self._row, actions=actions, released={})
-        run = PipelineStep(row, feeds_of, {}, is_alone=True)
+        stages = {n: s.without_backward() for n, s in self._row.stages.items()}
+        row = replace(self._row, actions=actions, released={}, stages=stages)
+        run = PipelineStep(row, feeds_of, {})
         run.go()
         numbers = range(self._row.num_microbatches)
         return {

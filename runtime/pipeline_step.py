@@ -14,36 +14,15 @@ import torch
 
 from partita.compiler.ir.program import InputKind, OutputKind, OutputRole
 from partita.compiler.plan.stage_records import TransferKind
-from partita.compiler.schedules.schedule import Action, Work
+from partita.compiler.plan.wires import RECEIVES, SENDS
+from partita.compiler.schedules.schedule import Action
 from partita.runtime.doing import telling
-from partita.runtime.executor import Executable
+from partita.runtime.executor import Outputs
 from partita.runtime.feeds import FeedKey, Feeds, FeedsOf
-from partita.runtime.leaving import Outputs, by_role
 from partita.runtime.link import Link
 from partita.runtime.microbatches import finish
 from partita.runtime.stage_parts import StageParts
 from partita.runtime.transfer import Pending, Sending
-
-_PART = {
-    Work.FORWARD: 0,
-    Work.BACKWARD: 1,
-    Work.BACKWARD_INPUT: 1,
-    Work.BACKWARD_WEIGHT: 2,
-}
-"""Which part of a stage an action runs."""
-
-_BY_KIND = {
-    TransferKind.FORWARD: Work.SEND_FORWARD,
-    TransferKind.BACKWARD: Work.SEND_BACKWARD,
-}
-_SENDS = {
-    Work.SEND_FORWARD: TransferKind.FORWARD,
-    Work.SEND_BACKWARD: TransferKind.BACKWARD,
-}
-_RECEIVES = {
-    Work.RECEIVE_FORWARD: TransferKind.FORWARD,
-    Work.RECEIVE_BACKWARD: TransferKind.BACKWARD,
-}
 
 
 @dataclass(frozen=True)
@@ -77,7 +56,6 @@ class PipelineStep:
         row: what is to be done.
         feeds_of: what enters each run, but what other stages make.
         sums: what gradients and the loss add up to, by stage.
-        is_alone: whether the forward runs without a backward.
         held: what a microbatch has in a stage, besides what every one is fed.
         made: what was made and waits to be sent.
         left: what leaves the forward, by stage and microbatch.
@@ -90,7 +68,6 @@ class PipelineStep:
     row: Row
     feeds_of: FeedsOf
     sums: dict[int, dict[FeedKey, torch.Tensor]]
-    is_alone: bool = False
     held: dict[tuple[int, int], dict[FeedKey, torch.Tensor | int]] = field(
         default_factory=dict[tuple[int, int], dict[FeedKey, torch.Tensor | int]]
     )
@@ -196,7 +173,7 @@ class PipelineStep:
     def _ask_next(self, position: int) -> None:
         """Ask for what the next action that receives waits for."""
         rest = self.row.actions[position:]
-        action = next((action for action in rest if action.work in _RECEIVES), None)
+        action = next((action for action in rest if action.work in RECEIVES), None)
         if action is None:
             return
         number = action.microbatch
@@ -208,31 +185,23 @@ class PipelineStep:
                 self.pending[at, number] = link.receive(self.row.device, number)
 
     def _do(self, action: Action) -> None:
-        stage, number = action.stage, action.microbatch
-        if number is None:
-            return
-        if action.work in _SENDS:
-            self._send(stage, number, _SENDS[action.work])
-        elif action.work in _RECEIVES:
-            self._take(stage, number, _RECEIVES[action.work])
-        elif action.work is Work.FORWARD and self.is_alone:
-            self._compute(stage, number, 0, self.row.stages[stage].alone)
+        if action.microbatch is None:
+            return  # what ends a step follows all actions
+        if action.work in SENDS:
+            self._send(action, action.microbatch)
+        elif action.work in RECEIVES:
+            self._take(action, action.microbatch)
         else:
-            part = _PART[action.work]
-            self._compute(stage, number, part, self.row.stages[stage].parts[part])
+            self._compute(action.stage, action.microbatch, action.work.part)
 
-    def _compute(
-        self, stage: int, number: int, part: int, executable: Executable
-    ) -> None:
+    def _compute(self, stage: int, number: int, part: int) -> None:
         held = self.held.setdefault((stage, number), {})
         if part == 0:
             held |= self.feeds_of(stage, number)
             held |= self.shared.get(stage, {})
-        for kind in _SENDS.values():
-            self._take(stage, number, kind, within=True)
+        own = self.row.stages[stage]
         sums: Feeds = self.sums.get(stage, {})
-        outputs = by_role(executable, {**held, **sums})
-        later = self.row.stages[stage].later[part]
+        outputs = own.parts[part].by_role({**held, **sums})
         left: dict[OutputRole, torch.Tensor | None] = {}
         for role, value in outputs.items():
             if role.kind is OutputKind.SAVED:
@@ -246,54 +215,44 @@ class PipelineStep:
         del outputs
         if part == 0:
             self.left[stage, number] = left
-        kept = frozenset[FeedKey]() if self.is_alone else later
-        self.held[stage, number] = {k: v for k, v in held.items() if k in kept}
-        for kind in _SENDS.values():
-            self._send(stage, number, kind, within=True)
+        later = own.later[part]
+        self.held[stage, number] = {k: v for k, v in held.items() if k in later}
+        self._hand_over(stage, number)
 
-    def _send(
-        self, stage: int, number: int, kind: TransferKind, *, within: bool = False
-    ) -> None:
-        """Send what a stage made; ``within`` what stays on the ranks of its row."""
+    def _hand_over(self, stage: int, number: int) -> None:
+        """Give what a stage made to stages on the same ranks, which all do so now."""
         for link in self.row.links:
-            transfer = link.wire.transfer
-            if transfer.kind is not kind or transfer.sender != stage:
-                continue
-            if link.is_within is within and (link.wire.leaves, number) in self.made:
-                made = self.made[link.wire.leaves, number]
-                sending = link.send(made, number)
-                self.sending.setdefault(
-                    Action(stage, _BY_KIND[kind], number), []
-                ).append(sending)
-                if not within:
-                    del self.made[link.wire.leaves, number]
-
-    def _take(
-        self, stage: int, number: int, kind: TransferKind, *, within: bool = False
-    ) -> None:
-        """Wait for what other stages send; ``within``, for those of this row."""
-        for at, link in enumerate(self.row.links):
-            transfer = link.wire.transfer
-            if transfer.kind is not kind or transfer.receiver != stage:
-                continue
-            if link.is_within is not within:
-                continue
-            own: torch.Tensor | None = None
-            if within:
-                own = self.made.pop((link.wire.leaves, number), None)
-                if own is None:
-                    continue  # it was taken for another part, or is not made yet
+            made = (link.wire.leaves, number)
+            if link.is_within and link.sends_from(stage) and made in self.made:
+                shard = self.made.pop(made)
+                sending = link.send(shard, number)
                 pending = link.receive(self.row.device, number)
-            else:
-                pending = self.pending.pop((at, number))
-            held = self.held.setdefault((stage, number), {})
-            held[link.wire.enters] = pending.wait(own)
+                held = self.held.setdefault((link.wire.transfer.receiver, number), {})
+                held[link.wire.enters] = pending.wait(shard)
+                sending.wait()
+
+    def _send(self, action: Action, number: int) -> None:
+        """Send what a stage made to other ranks."""
+        self.sending[action] = [
+            link.send(self.made.pop((link.wire.leaves, number)), number)
+            for link in self.row.links
+            if link.wire.kind is SENDS[action.work]
+            and link.sends_from(action.stage)
+            and not link.is_within
+        ]
+
+    def _take(self, action: Action, number: int) -> None:
+        """Wait for what other ranks send."""
+        held = self.held.setdefault((action.stage, number), {})
+        for at, link in enumerate(self.row.links):
+            if _is_taken(link, action) and not link.is_within:
+                held[link.wire.enters] = self.pending.pop((at, number)).wait()
 
 
 def _is_taken(link: Link, receiving: Action) -> bool:
     """Whether an action waits for what comes over a link."""
     transfer = link.wire.transfer
-    kind = _RECEIVES[receiving.work]
+    kind = RECEIVES[receiving.work]
     return transfer.kind is kind and transfer.receiver == receiving.stage
 
 

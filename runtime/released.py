@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from partita.compiler.plan.stage_records import TransferKind
-from partita.compiler.plan.wires import Wire
+from partita.compiler.plan.wires import SENDS, Wire
 from partita.compiler.schedules.schedule import Action, Schedule, Work
 
-_KINDS = {
-    Work.SEND_FORWARD: (TransferKind.FORWARD, Work.RECEIVE_FORWARD),
-    Work.SEND_BACKWARD: (TransferKind.BACKWARD, Work.RECEIVE_BACKWARD),
+_TAKEN_BY = {
+    Work.SEND_FORWARD: Work.RECEIVE_FORWARD,
+    Work.SEND_BACKWARD: Work.RECEIVE_BACKWARD,
 }
 
 
@@ -29,7 +28,7 @@ def released_at(
     found: dict[Action, list[Action]] = {}
     positions = [{action: i for i, action in enumerate(r)} for r in schedule.rows]
     for send in schedule.rows[row]:
-        if send.work not in _KINDS:
+        if send.work not in SENDS:
             continue
         told = [
             _first_told(schedule, row, wires, positions, taking)
@@ -45,7 +44,7 @@ def _taken_by(
     schedule: Schedule, wires: Sequence[Wire], send: Action
 ) -> Iterator[Action]:
     """Yield what takes, on other rows, what an action sends."""
-    kind, receive = _KINDS[send.work]
+    kind, receive = SENDS[send.work], _TAKEN_BY[send.work]
     rows = schedule.rank_of
     stages = {
         wire.transfer.receiver
@@ -70,7 +69,7 @@ def _first_told(
     mine = [
         taken
         for send in after
-        if send.work in _KINDS
+        if send.work in SENDS
         for taken in _taken_by(schedule, wires, send)
         if taken in positions[row]
     ]

@@ -18,10 +18,11 @@ from partita.compiler.ir.program import InputKind, OutputKind
 from partita.compiler.ir.sbp import Placement
 from partita.runtime import gradients
 from partita.runtime.brought import Brought, held_placements
+from partita.runtime.executor import Outputs
 from partita.runtime.feeds import FeedKey, Feeds, own_feeds, part_of_batch
 from partita.runtime.groups import Groups
 from partita.runtime.inventory import Kept
-from partita.runtime.leaving import Outputs, WholeOutputs, leaving
+from partita.runtime.leaving import WholeOutputs, leaving
 from partita.runtime.materialize import Init, materialize
 from partita.runtime.shards import take_shard
 from partita.runtime.state import Held

@@ -21,7 +21,7 @@ class StageParts:
     Attributes:
         share: what this rank has of it.
         parts: the forward and the backward, bound, adding to sums.
-        alone: the forward, for when there is no backward.
+        forward: the forward with the model's outputs, for when no backward follows.
         completing: what completes sums.
         sums: by output, the one that it is of.
         later: what of the feeds and of what is saved the parts behind each still need.
@@ -29,7 +29,7 @@ class StageParts:
 
     share: Share
     parts: tuple[Executable, ...]
-    alone: Executable
+    forward: Executable
     completing: tuple[Executable, ...]
     sums: Mapping[OutputRole, FeedKey]
     later: tuple[frozenset[FeedKey], ...]
@@ -40,7 +40,7 @@ class StageParts:
         groups, programs = share.groups, share.programs
         bound = [bind_program(part, groups, share.own) for part in programs.parts]
         kinds = tuple(kind for kind in OutputKind if kind is not OutputKind.SAVED)
-        alone = replace(bound[0], local=only(bound[0].local, kinds))
+        forward = replace(bound[0], local=only(bound[0].local, kinds))
         needless = tuple(kind for kind in OutputKind if kind is not OutputKind.OUTPUT)
         parts: list[Executable] = []
         sums: dict[OutputRole, FeedKey] = {}
@@ -53,7 +53,11 @@ class StageParts:
             behind = (role for p in parts[number + 1 :] for role in p.local.inputs)
             later.append(frozenset((role.kind, role.name) for role in behind))
         completing = tuple(bind_program(p, groups) for p in programs.completing)
-        return cls(share, tuple(parts), alone, completing, sums, tuple(later))
+        return cls(share, tuple(parts), forward, completing, sums, tuple(later))
+
+    def without_backward(self) -> StageParts:
+        """Return the stage as it runs where no backward follows."""
+        return replace(self, parts=(self.forward,), later=(frozenset(),))
 
     def zeros(self) -> dict[FeedKey, torch.Tensor]:
         """Return what gradients and the loss are added to."""

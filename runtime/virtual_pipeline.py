@@ -17,24 +17,11 @@ from partita.compiler.ir.program import InputKind, OutputKind, OutputRole
 from partita.compiler.ir.sbp import Broadcast
 from partita.compiler.plan.stage_records import TransferKind
 from partita.compiler.plan.wires import Wire
-from partita.compiler.schedules.schedule import Action, Schedule, Work
+from partita.compiler.schedules.schedule import Action, Schedule
 from partita.runtime.feeds import FeedKey, Feeds
 from partita.runtime.transfer import move
 from partita.runtime.virtual import run_all
 from partita.runtime.virtual_step import Left, complete_all, left_behind
-
-_PART = {
-    Work.FORWARD: 0,
-    Work.BACKWARD: 1,
-    Work.BACKWARD_INPUT: 1,
-    Work.BACKWARD_WEIGHT: 2,
-}
-"""Which part of a stage an action runs."""
-
-_WAY = {
-    Work.SEND_FORWARD: TransferKind.FORWARD,
-    Work.SEND_BACKWARD: TransferKind.BACKWARD,
-}
 
 Shards = dict[FeedKey, torch.Tensor | int]
 
@@ -122,7 +109,7 @@ class VirtualPipeline:
             return True
         stage, number = action.stage, action.microbatch
         assert number is not None
-        wanted = set(self.stages[stage].parts[_PART[action.work]][0].inputs)
+        wanted = set(self.stages[stage].parts[action.work.part][0].inputs)
         return all(
             (role.kind, role.name) in self.held[stage, number][0]
             for role in wanted
@@ -134,7 +121,7 @@ class VirtualPipeline:
         if not action.work.is_compute:
             return
         assert number is not None
-        programs = self.stages[stage].parts[_PART[action.work]]
+        programs = self.stages[stage].parts[action.work.part]
         held = self.held[stage, number]
         ran = run_all(programs, held, [stage] * len(programs), self.device)
         for position, role in enumerate(programs[0].outputs):

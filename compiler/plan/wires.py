@@ -11,6 +11,19 @@ from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.ir.transfer import Placed
 from partita.compiler.plan.document import Document
 from partita.compiler.plan.stage_records import Transfer, TransferKind
+from partita.compiler.schedules.schedule import Work
+
+SENDS = {
+    Work.SEND_FORWARD: TransferKind.FORWARD,
+    Work.SEND_BACKWARD: TransferKind.BACKWARD,
+}
+"""What an action that sends hands over."""
+
+RECEIVES = {
+    Work.RECEIVE_FORWARD: TransferKind.FORWARD,
+    Work.RECEIVE_BACKWARD: TransferKind.BACKWARD,
+}
+"""What an action that receives waits for."""
 
 _ENTERS = {
     TransferKind.FORWARD: InputKind.RECEIVED_FORWARD,

@@ -34,7 +34,12 @@ class Work(StrEnum):
     @property
     def is_compute(self) -> bool:
         """Whether it runs ops of the stage."""
-        return self in _COMPUTE
+        return self in _PARTS
+
+    @property
+    def part(self) -> int:
+        """Which part of a stage compute runs: the forward, the backward, its rest."""
+        return _PARTS[self]
 
     @property
     def frees(self) -> bool:
@@ -42,9 +47,12 @@ class Work(StrEnum):
         return self in (Work.BACKWARD, Work.BACKWARD_WEIGHT)
 
 
-_COMPUTE = frozenset(
-    (Work.FORWARD, Work.BACKWARD, Work.BACKWARD_INPUT, Work.BACKWARD_WEIGHT)
-)
+_PARTS = {
+    Work.FORWARD: 0,
+    Work.BACKWARD: 1,
+    Work.BACKWARD_INPUT: 1,
+    Work.BACKWARD_WEIGHT: 2,
+}
 _PRINTED = re.compile(
     rf"(\d+)({'|'.join(sorted(Work, key=len, reverse=True))})(\d*)", re.ASCII
 )
