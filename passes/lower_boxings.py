@@ -74,17 +74,18 @@ def lowering_key(
     """Return what two ranks have equal where a step is lowered alike on both."""
     if step.kind is StepKind.RELABEL:
         return None
-    if is_uneven_exchange(shape, step, mesh):
-        return Messages(shape, step, mesh, coords).key
     together = step.before.with_axis(step.axis, Broadcast())
+    placements = step.before, together, step.after
+    # What the group holds together says whether it calls a collective at all.
+    shapes = tuple(shard_shape(shape, p, mesh, coords) for p in placements)
+    if is_uneven_exchange(shape, step, mesh):
+        return shapes, Messages(shape, step, mesh, coords).key
     runs = shard_runs(shape, together, mesh, coords)
     cuts = tuple(
         _cut(runs[sharding.dim], sharding, mesh.sizes[step.axis], coords[step.axis])
         for sharding in (p.shardings[step.axis] for p in (step.before, step.after))
         if isinstance(sharding, Split)
     )
-    placements = step.before, together, step.after
-    shapes = tuple(shard_shape(shape, p, mesh, coords) for p in placements)
     return shapes, tuple(cut.key for cut in cuts)
 
 

@@ -147,6 +147,21 @@ def test_ranks_that_exchange_halves_alike_share_one_program() -> None:
     assert len({lowering_key(type.shape, step, mesh, (i,)) for i in range(2)}) == 1
 
 
+@pytest.mark.parametrize(
+    ("mesh", "type", "before", "after", "axis"),
+    [
+        (Mesh(a=2, b=2), "f64[4, 1, 1]", "(S(2), S(2))", "(S(2), S(1))", 1),
+        (Mesh(a=3, b=3), "f64[4, 4]", "(S(0), S(0))", "(S(0), S(1))", 1),
+        (Mesh(a=3, b=3), "f64[4]", "(S(0), S(0))", "(S(0), S(0; 1|1|1|1))", 1),
+    ],
+)
+def test_ranks_without_messages_tell_their_empty_shards_and_groups_apart(
+    mesh: Mesh, type: str, before: str, after: str, axis: int
+) -> None:
+    step = step_of(type, before, after, axis, mesh)
+    check(TensorType.parse(type), (step,), mesh)
+
+
 def ops_of(type: str, before: str, after: str) -> list[str]:
     mesh = Mesh(tp=2)
     step = step_of(type, before, after, 0, mesh)
