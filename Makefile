@@ -20,7 +20,7 @@ test: check ## the gate: check, then every test but the slow ones
 	@$(ONE_THREAD) $(PY) -m pytest -m "not slow"
 
 test-all: check ## check, then every test
-	@$(ONE_THREAD) $(PY) -m pytest
+	@$(ONE_THREAD) $(PY) -m pytest --hypothesis-profile=search
 
 prove: setup ## the proof of every placement rule, as one table; minutes
 	@$(ONE_THREAD) $(PY) -m tests.compiler.rules.report
