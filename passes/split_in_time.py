@@ -46,7 +46,7 @@ from partita.compiler.ir.program import (
     update_info,
     value_of,
 )
-from partita.compiler.ir.sbp import Placement, Sharding, Split
+from partita.compiler.ir.sbp import Partial, Placement, Sharding, Split
 from partita.compiler.ir.signature import AxisSignature, Signature, compose
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.rules.rule import RuleSet
@@ -106,6 +106,8 @@ class _Slicer:
             ) -> fx.Node:
                 want = wanted[position]
                 if want == placement_of(used[position]).shardings[0]:
+                    return leaf
+                if isinstance(want, Partial):  # of zeros: they are a sum of zeros
                     return leaf
                 assert isinstance(want, Split)
                 return self._slice(used[position], leaf, want.dim, node)

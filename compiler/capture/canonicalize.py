@@ -15,6 +15,7 @@ from partita.compiler.capture import attention as attention  # defines the op
 from partita.compiler.capture.draws import rewrite_draws
 from partita.compiler.capture.keys import short_op
 from partita.compiler.capture.torch_private import pytree
+from partita.compiler.capture.unsort import unsort
 from partita.compiler.ir.program import (
     InputKind,
     InputRole,
@@ -163,6 +164,7 @@ def canonicalize(program: Program) -> Program:
     * constants are ``full`` of a stated shape; splits and slices state sizes and
       bounds; ``cat`` has no empty operands
     * random numbers are drawn by seed and element (random_numbers.py)
+    * rows are not sorted where it does not matter how they lie (unsort.py)
     * positions that are counted (``arange`` of integers) are constants
 
     Raises:
@@ -182,7 +184,7 @@ def canonicalize(program: Program) -> Program:
             node.target = same
         elif rewrite := _REWRITES.get(node.target):
             rewrite(node)
-    graph.eliminate_dead_code()
+    unsort(program)
     program = _with_counted_constants(_without_unused_constants(program))
     graph.lint()
     program.graph_module.recompile()

@@ -2,9 +2,10 @@
 
 On that axis nothing is exchanged: a microbatch knows its own part of the batch and what
 every one of them makes alike. So a tensor stays as it is made, but for one that is
-made whole and used in part. What the rules leave open is chosen thus: as much as can be
-is computed in parts; what depends on inputs alone and is asked for whole (the number of
-tokens that count) is computed of the whole batch by every microbatch.
+made whole and used in part, and for zeros, which are a sum of zeros. What the rules
+leave open is chosen thus: as much as can be is computed in parts; what depends on
+inputs alone and is asked for whole (the number of tokens that count) is computed of the
+whole batch by every microbatch.
 
 A gradient and the loss add up (``P(sum)``), a buffer is written alike by all (``B``). A
 model that needs more is refused: a batch norm, a penalty that is no sum over the batch.
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import torch
 from torch import fx
 
 from partita.compiler.errors import BadOptions
@@ -196,9 +198,11 @@ class _Chooser:
         return all(t is None or self._is_even(t, sharding) for t, sharding in placed)
 
     def _is_seen(self, node: fx.Node, signature: AxisSignature) -> bool:
-        """Whether the operands are as the signature wants them, or sliced to that."""
+        """Whether the operands are as the signature wants them, or can be had so."""
         return all(
-            want == self.made[value] or self._is_slice(value, want)
+            want == self.made[value]
+            or self._is_slice(value, want)
+            or (want == _SUM and _is_zeros(value.node))
             for value, want in zip(operands(node), signature.operands, strict=True)
         )
 
@@ -226,7 +230,9 @@ class _Chooser:
             wrong = {
                 value.node: want
                 for value, want in zip(operands(node), option.operands, strict=True)
-                if want != self.made[value] and not self._is_slice(value, want)
+                if want != self.made[value]
+                and not self._is_slice(value, want)
+                and not (want == _SUM and _is_zeros(value.node))
             }
             can_be = self.of_inputs.issuperset(wrong) and all(
                 want == _WHOLE or _is_plain(want) for want in wrong.values()
@@ -298,6 +304,11 @@ class _Chooser:
             f"microbatches is {self.count}, but {role.kind} {role.name!r} does not "
             f"{wanted}: {fact.key!r}{where} makes it as {found} on their axis; want 1"
         )
+
+
+def _is_zeros(node: fx.Node) -> bool:
+    """Whether a node makes zeros, which every microbatch may add to a sum."""
+    return node.target is torch.ops.aten.full.default and node.args[1] == 0
 
 
 def _is_plain(want: Sharding) -> bool:

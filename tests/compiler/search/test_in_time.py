@@ -9,6 +9,7 @@ import torch
 from tests.models.dropout import with_dropout
 from torch import nn
 
+import partita as pt
 from partita.compiler.capture.capture import capture
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.sbp import Broadcast, Partial, Split
@@ -91,3 +92,25 @@ def test_parts_that_are_not_equal_are_refused(count: int) -> None:
         "parts: x is f32[8, 4]; want a number that divides the batch, dim 0 of the "
         "inputs"
     )
+
+
+def test_zeros_are_a_sum_of_zeros() -> None:
+    class Positions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Parameter(torch.randn(6, 4))
+
+        def forward(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+            return (self.table[at] * x).square().sum()
+
+    args = torch.randn(8, 3, 4), torch.randint(6, (8, 3))
+    program = capture(Positions(), args, {}).program
+    chosen = choose_in_time(program, default_rules, 2)
+    (put,) = (s for key, s in chosen.items() if "index_put" in key)
+    assert put.operands == (Partial(), Split(0), Split(0))
+    assert put.results == (Partial(),)
+
+    options = pt.Options(microbatches=2)
+    plan = pt.plan(Positions(), *args, mesh=pt.Mesh(dp=2), options=options)
+    report = pt.verify(Positions(), *args, plan=plan)
+    assert report.ok, str(report)
