@@ -308,7 +308,7 @@ class _Chooser:
 
 def _is_zeros(node: fx.Node) -> bool:
     """Whether a node makes zeros, which every microbatch may add to a sum."""
-    return node.target is torch.ops.aten.full.default and node.args[1] == 0
+    return node.target is torch.ops.aten.full.default and node.args[1] in (0,)
 
 
 def _is_plain(want: Sharding) -> bool:

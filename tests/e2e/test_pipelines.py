@@ -36,7 +36,7 @@ from partita.verification import DOUBLE_TOLERANCE, Verifier
 
 MODELS = {
     **{name: PIPELINES[name] for name in PIPELINES},
-    **{name: MORE[name] for name in ("llama", "t5", "bart", "unet", "vit")},
+    **{name: MORE[name] for name in ("llama", "t5", "bart", "unet", "vit", "mixtral")},
     "gpt2": lambda: with_dropout("gpt2"),
 }
 MESHES = ("pp=2", "pp=4", "pp=2,tp=2", "pp=2,dp=2", "pp=2,dp=2,tp=2")
