@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -10,8 +10,13 @@ import torch
 import torch.distributed as dist
 
 from partita.compiler.plan.stage_records import TransferKind
-from partita.compiler.schedules.schedule import Action, Work
+from partita.compiler.schedules.schedule import Action, Schedule, Work
 from partita.runtime.agree import everyone_tells
+from partita.runtime.asynchronous import (
+    AsynchronousRun,
+    Streamed,
+    asynchronous_schedule,
+)
 from partita.runtime.executor import Outputs
 from partita.runtime.feeds import FeedsOf
 from partita.runtime.leaving import WholeOutputs, made_whole
@@ -25,38 +30,37 @@ from partita.runtime.way import Way
 _IN_FORWARD = (Work.RECEIVE_FORWARD, Work.FORWARD, Work.SEND_FORWARD)
 
 
-def _links(way: Way) -> list[Link]:
-    """Return the wires as this rank sees them.
-
-    What goes forward and what goes backward have a group each: over NCCL two ranks'
-    messages go in one order in a group, and the two directions have none in common.
-    """
-    groups = [cast(dist.ProcessGroup, dist.new_group()) for _ in range(2)]
-    ahead = (TransferKind.FORWARD, TransferKind.STATE)
-    return [
-        Link(n, wire, way.schedule, groups[wire.kind not in ahead])
-        for n, wire in enumerate(way.wires)
-    ]
-
-
 class Pipeline:
     """The stages of a pipeline that this rank has a share of."""
 
     def __init__(self, shares: Mapping[int, Share], way: Way) -> None:
         self.way = way
-        schedule = way.schedule
         first, *_ = shares
         self._device = shares[first].groups.device
-        self._row = Row(
+        # What goes forward and what goes backward have a group each: over NCCL two
+        # ranks' messages go in one order in a group, and the two have none in common.
+        self._groups = [cast(dist.ProcessGroup, dist.new_group()) for _ in range(2)]
+        self._stages = {number: StageParts.of(s) for number, s in shares.items()}
+        self._row = self._row_of(way.schedule)
+        self.actions: tuple[Action, ...] = ()
+
+    def _row_of(self, schedule: Schedule) -> Row:
+        """Return what this rank does by a schedule of the stages."""
+        first, *_ = self._stages
+        rank = schedule.rank_of[first]
+        ahead = (TransferKind.FORWARD, TransferKind.STATE)
+        return Row(
             schedule.name,
             schedule.num_microbatches,
-            schedule.rows[schedule.rank_of[first]],
-            released_at(schedule, schedule.rank_of[first], way.wires),
-            {number: StageParts.of(share) for number, share in shares.items()},
-            _links(way),
+            schedule.rows[rank],
+            released_at(schedule, rank, self.way.wires),
+            self._stages,
+            [
+                Link(n, wire, schedule, self._groups[wire.kind not in ahead])
+                for n, wire in enumerate(self.way.wires)
+            ],
             self._device,
         )
-        self.actions: tuple[Action, ...] = ()
 
     @property
     def has_loss(self) -> bool:
@@ -73,6 +77,25 @@ class Pipeline:
         run.go()
         self.actions = tuple(run.done)
         return run.ended()
+
+    def stream(
+        self, feeds_of: FeedsOf, num_batches: int, update: Callable[[], None]
+    ) -> Streamed:
+        """Run so many batches one behind another; see asynchronous.py."""
+        schedule = asynchronous_schedule(self.way, num_batches)
+        num_parts = self.way.schedule.num_microbatches
+        run = AsynchronousRun(
+            self._row_of(schedule), feeds_of, {}, num_parts=num_parts, update=update
+        )
+        run.go()
+        self.actions = tuple(run.done)
+        assert self.way.loss is not None
+        dtype = self.way.loss.dtype
+        losses = torch.empty(num_batches, dtype=dtype, device=self._device)
+        for batch, loss in run.losses.items():
+            losses[batch] = loss
+        dist.broadcast(losses, self.way.loss_rank)
+        return Streamed(losses, run.most_versions)
 
     def forward(self, feeds_of: FeedsOf) -> dict[int, list[Outputs]]:
         """Run the forward alone; return by stage what each microbatch makes."""

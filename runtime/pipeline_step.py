@@ -200,8 +200,7 @@ class PipelineStep:
             held |= self.feeds_of(stage, number)
             held |= self.shared.get(stage, {})
         own = self.row.stages[stage]
-        sums: Feeds = self.sums.get(stage, {})
-        outputs = own.parts[part].by_role({**held, **sums})
+        outputs = own.parts[part].by_role({**held, **self._sums(stage, number)})
         left: dict[OutputRole, torch.Tensor | None] = {}
         for role, value in outputs.items():
             if role.kind is OutputKind.SAVED:
@@ -218,6 +217,11 @@ class PipelineStep:
         later = own.later[part]
         self.held[stage, number] = {k: v for k, v in held.items() if k in later}
         self._hand_over(stage, number)
+
+    def _sums(self, stage: int, number: int) -> Feeds:
+        """Return what a microbatch adds to."""
+        del number  # all of a step add to the same
+        return self.sums.get(stage, {})
 
     def _hand_over(self, stage: int, number: int) -> None:
         """Give what a stage made to stages on the same ranks, which all do so now."""

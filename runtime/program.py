@@ -8,7 +8,7 @@ through ``.data``: a step has to see that they changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from partita.compiler.errors import BadOptions
 from partita.compiler.schedules.schedule import Action
 from partita.runtime import gradients, optimizer_state, state
 from partita.runtime.alone import Alone
+from partita.runtime.asynchronous import Streamed
 from partita.runtime.batch import BatchSpec
 from partita.runtime.dtensors import to_dtensor
 from partita.runtime.feeds import Feeds, FeedsOf
@@ -158,6 +159,44 @@ class ParallelProgram:
         ]
         self.num_steps += 1
         return self._runner.loss(next((x for x in losses if x is not None), None))
+
+    def train_asynchronously(
+        self, batches: Iterable[Mapping[str, Any]], update: Callable[[], None]
+    ) -> Streamed:
+        """Train on batches one behind another, in a pipeline that never drains.
+
+        Every stage calls ``update`` when ``.grad`` has the gradients of a batch, while
+        others are under way; see asynchronous.py. This is not synchronous training:
+        gradients are of weights that are up to as many updates old as stages follow.
+
+        Args:
+            batches: the keyword arguments of a step each, the same on every rank; held
+                until the last is done.
+            update: steps the optimizer over ``parameters()`` and clears gradients.
+
+        Raises:
+            BadBatch: when an input is not as in the example.
+            BadOptions: when the plan is no pipeline of one stage a rank, trains
+                nothing, or uses one parameter in several stages.
+        """
+        runner = self._runner
+        if not isinstance(runner, Pipeline) or not runner.has_loss:
+            raise BadOptions(
+                "train_asynchronously: the plan is no pipeline that trains; want a "
+                "mesh with an axis pp and train=True"
+            )
+        read = [self._batch.read((), dict(batch)) for batch in batches]
+        first, parts = self.num_steps, runner.way.schedule.num_microbatches
+
+        def feeds_of(stage: int, number: int) -> Feeds:
+            batch, part = divmod(number, parts)
+            drawn = Drawn(self.seed, first + batch, self.loss_scale)
+            share = self._shares[stage]
+            return share.feeds(read[batch], share.entering(), drawn, part)
+
+        streamed = runner.stream(feeds_of, len(read), update)
+        self.num_steps += len(read)
+        return streamed
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the forward alone on a global batch; return its outputs, whole."""

@@ -8,6 +8,7 @@ by the order of its own row, says that ours had come.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
 from partita.compiler.plan.wires import SENDS, Wire
 from partita.compiler.schedules.schedule import Action, Schedule, Work
@@ -65,12 +66,12 @@ def _first_told(
 ) -> Action | None:
     """Return the first action of a row that takes what was sent behind ``taking``."""
     other = schedule.rank_of[taking.stage]
-    after = schedule.rows[other][positions[other][taking] :]
-    mine = [
+    sends = islice(schedule.rows[other], positions[other][taking], None)
+    mine = (
         taken
-        for send in after
+        for send in sends
         if send.work in SENDS
         for taken in _taken_by(schedule, wires, send)
         if taken in positions[row]
-    ]
-    return min(mine, key=lambda a: positions[row][a], default=None)
+    )
+    return next(mine, None)  # what it sends comes in the order in which it sends
