@@ -3,6 +3,8 @@
 PY := .venv/bin/python
 # Tests and checks are many small operators: more threads only get in each other's way.
 ONE_THREAD := OMP_NUM_THREADS=1
+# Two files at once, each in one process: the tests of a file share what they capture.
+SIDE_BY_SIDE := -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all prove check bench clean
@@ -17,10 +19,10 @@ demo: setup ## plan, verify and run a small model
 	@$(PY) examples/demo.py
 
 test: check ## the gate: check, then every test but the slow ones
-	@$(ONE_THREAD) $(PY) -m pytest -m "not slow"
+	@$(ONE_THREAD) $(PY) -m pytest $(SIDE_BY_SIDE) -m "not slow"
 
 test-all: check ## check, then every test
-	@$(ONE_THREAD) $(PY) -m pytest --hypothesis-profile=search
+	@$(ONE_THREAD) $(PY) -m pytest $(SIDE_BY_SIDE) --hypothesis-profile=search
 
 prove: setup ## the proof of every placement rule, as one table; minutes
 	@$(ONE_THREAD) $(PY) -m tests.compiler.rules.report
