@@ -77,7 +77,7 @@ make_venv() {
 
 # The stamp says for which checkout, and for which version of these files, the
 # work was done: the editable install holds the checkout's absolute path.
-wanted_stamp() { echo "$PWD" && cksum <pyproject.toml && cksum <tools/setup_env.sh; }
+wanted_stamp() { echo "$PWD" && cat pyproject.toml tools/setup_*.sh | cksum; }
 
 if [ -x "$python" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$(wanted_stamp)" ]; then
     exit 0
@@ -104,6 +104,8 @@ say "installing partita and its development tools into $venv"
     >"$venv/keep-torch.txt"
 "$python" -m pip install --quiet --constraint "$venv/keep-torch.txt" --editable '.[dev]' ||
     fail "the installation failed; pip's message stands above."
+
+tools/setup_browser.sh
 
 wanted_stamp >"$stamp"
 say "done"

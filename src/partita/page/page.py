@@ -1,35 +1,100 @@
-"""Draw a plan as one self-contained page: no network, no dependencies.
+"""Draw a plan, or two beside each other, as one self-contained page: no network.
 
-The page holds the whole document as JSON and a script that draws it. What a plan
-names is a stranger's text: it stands escaped in the JSON, the script makes only text
-nodes of it, and the page's policy lets no other script or request be.
+The page holds the whole document, packed, and scripts that draw it. What a plan names
+is a stranger's text: it stands packed in base64, the scripts make only text nodes of
+it, and the page's policy lets no other script or request be.
 """
 
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import html
 import json
+from collections.abc import Mapping
 from importlib.resources import files
 
 from partita.compiler.plan.plan import Plan
+from partita.page.data import page_data
+
+LIBRARIES = ("dagre.min.js",)
+"""What stands in ``vendor``, each with its licence in ``NAME.LEGAL.txt``."""
+
+SHARED = (
+    "dom.js",
+    "model.js",
+    "edges.js",
+    "layout.js",
+    "painter.js",
+    "graph.js",
+    "details.js",
+    "outline.js",
+    "search.js",
+    "charts.js",
+    "timeline.js",
+    "tables.js",
+    "frame.js",
+)
+"""The scripts of every page, in the order in which they stand there."""
 
 
 def render_page(plan: Plan) -> str:
-    """Return the page as HTML."""
-    style, script = _asset("page.css"), _asset("page.js")
+    """Return the page of a plan as HTML."""
+    return _fill(
+        "page.html",
+        scripts=(*SHARED, "view.js"),
+        start="startView();",
+        title=f"Plan of {plan.model.class_name} on {plan.mesh}",
+        packed={"plan": pack_json(page_data(plan))},
+    )
+
+
+def render_diff_page(a: Plan, b: Plan) -> str:
+    """Return the page that shows two plans side by side, as HTML."""
+    return _fill(
+        "diff.html",
+        scripts=(*SHARED, "compare.js", "diff.js"),
+        start="startDiff();",
+        title=f"{a.model.class_name} on {a.mesh} beside {b.model.class_name} on "
+        f"{b.mesh}",
+        packed={"a": pack_json(page_data(a)), "b": pack_json(page_data(b))},
+    )
+
+
+def pack_json(data: object) -> str:
+    """Return JSON, packed by gzip, as base64, which may stand in any element.
+
+    >>> len(pack_json({"key": "</script>"})) % 4, "<" in pack_json("</script>")
+    (0, False)
+    """
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+
+
+def _fill(
+    shell: str,
+    *,
+    scripts: tuple[str, ...],
+    start: str,
+    title: str,
+    packed: Mapping[str, str],
+) -> str:
+    style = _asset("page.css")
+    script = "\n".join(
+        [*map(_library, LIBRARIES), *(_asset(f"script/{s}") for s in scripts), start]
+    )
     parts = {
         "policy": (
             f"default-src 'none'; style-src '{_hash(style)}'; "
             f"script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'"
         ),
-        "title": html.escape(f"Plan of {plan.model.class_name} on {plan.mesh}"),
+        "title": html.escape(title),
         "style": style,
-        "plan": embed_json(plan.to_dict()),
         "script": script,
+        **packed,
     }
-    pieces = _asset("page.html").split("{{")
+    pieces = _asset(shell).split("{{")
     filled = [pieces[0]]
     for piece in pieces[1:]:  # in one go, so that nothing put in is looked at again
         name, _, rest = piece.partition("}}")
@@ -37,16 +102,11 @@ def render_page(plan: Plan) -> str:
     return "".join(filled)
 
 
-def embed_json(data: object) -> str:
-    r"""Return JSON that may stand in a script element.
-
-    >>> embed_json("</script><!--")
-    '"\\u003c/script\\u003e\\u003c!--"'
-    """
-    text = json.dumps(data, sort_keys=True, allow_nan=False)
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
+def _library(name: str) -> str:
+    """Return a library behind its licence, without the address of its source map."""
+    lines = _asset(f"vendor/{name}").splitlines()
+    code = [line for line in lines if not line.startswith("//# sourceMappingURL=")]
+    return "\n".join([_asset(f"vendor/{name}.LEGAL.txt"), *code])
 
 
 def _asset(name: str) -> str:

@@ -1,0 +1,129 @@
+"""What the page is given of a plan: the document, its step simulated, its pins.
+
+All of it follows from the plan. Tables that would name an item many times hold its
+number instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from partita.compiler.cost.timeline import Category
+from partita.compiler.plan.asked import find_asked
+from partita.compiler.plan.document import Document
+from partita.compiler.plan.plan import Plan
+from partita.compiler.simulate.plan import Once, SimulatedStep
+from partita.compiler.simulate.stage_items import Item
+from partita.compiler.simulate.timetable import Timetable, make_timetable
+from partita.page.memory import memory_curves
+
+Json = dict[str, Any]
+
+
+def page_data(plan: Plan) -> Json:
+    """Return what the page shows of a plan, as plain JSON values."""
+    return {
+        "plan": plan.to_dict(),
+        "asked": _asked(plan),
+        "step": step_data(plan),
+    }
+
+
+def _asked(plan: Plan) -> dict[str, str]:
+    """Return what pins say of nodes, by key, as ``explain`` prints it."""
+    return {key: str(asked) for key, asked in find_asked(plan).items()}
+
+
+def step_data(document: Document) -> Json:
+    """Return the simulated step of a plan.
+
+    ``items`` are ``[key, name, seconds, axis, bytes]``; ``works`` names those of an
+    action of a stage, in order; ``actions`` are ``[row, stage, work, microbatch,
+    start]``, ``once`` ``[row, item, start]``, ``sends`` ``[row, to, name, start,
+    seconds, bytes]``.
+    """
+    timetable = make_timetable(document)
+    step = timetable.step
+    items = _Numbered()
+    works = {
+        f"{stage}{work}": [items.number(item) for item in of_stage.by_work[work]]
+        for stage, of_stage in enumerate(step.stages)
+        for work in sorted({a.work for _, a in step.schedule.actions()})
+        if work in of_stage.by_work
+    }
+    once = [
+        [row, items.number(item.item), start]
+        for row in range(len(step.ends))
+        for item, start in (
+            *_in_turn(step.before[row], 0.0),
+            *_in_turn(step.after[row], step.ends[row]),
+        )
+        if item.item.seconds
+    ]
+    return {
+        "seconds": step.seconds,
+        "bubble": step.bubble,
+        "rows": [_row(document, timetable, row) for row in range(len(step.ends))],
+        "works": works,
+        "actions": [
+            [e.rank, e.action.stage, e.action.work, e.action.microbatch, e.start_s]
+            for row in step.run.compute
+            for e in row
+        ],
+        "once": once,
+        "sends": [
+            [s.row, s.track, s.name, s.start_s, s.seconds, round(s.bytes)]
+            for s in timetable.spans
+            if s.is_beside
+        ],
+        "links": [
+            [link.row, link.track, link.times, link.seconds, round(link.bytes)]
+            for link in timetable.links
+        ],
+        "categories": [category.value for category in Category],
+        "memory": memory_curves(document, step),
+        "items": items.rows,
+    }
+
+
+class _Numbered:
+    """Items, each once, as rows of a table."""
+
+    def __init__(self) -> None:
+        self.rows: list[list[Any]] = []
+        self._numbers: dict[Item, int] = {}
+
+    def number(self, item: Item) -> int:
+        if item not in self._numbers:
+            self._numbers[item] = len(self.rows)
+            row = [item.key, item.name, item.seconds, item.axis, round(item.bytes)]
+            self.rows.append(row)
+        return self._numbers[item]
+
+
+def _in_turn(things: Iterable[Once], now: float) -> Iterable[tuple[Once, float]]:
+    """Yield what is done one after another, and when it starts."""
+    for once in things:
+        yield once, now
+        now += once.item.seconds
+
+
+def _row(document: Document, timetable: Timetable, row: int) -> Json:
+    step, peak = timetable.step, timetable.peak(row)
+    stages = stages_of(step, row)
+    return {
+        "ranks": list(document.stages[stages[0]].ranks),
+        "stages": stages,
+        "compute_s": timetable.compute_s(row),
+        "communication_s": timetable.communication_s(row),
+        "waiting_s": max(0.0, step.seconds - step.busy_s[row]),
+        "end_s": step.ends[row],
+        "peak_bytes": peak.bytes,
+        "peak_at_s": peak.time_s,
+    }
+
+
+def stages_of(step: SimulatedStep, row: int) -> list[int]:
+    """Return the stages that a row of the schedule works on."""
+    return [stage for stage, at in enumerate(step.schedule.rank_of) if at == row]

@@ -1,0 +1,62 @@
+"""Plans to look at, and a browser to look at them in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+import torch
+from playwright.sync_api import Browser, Page
+from tests.models.zoo import gpt2
+from tests.partita.page.browser import Watched, open_html, started_browser
+
+import partita as pt
+from partita.compiler.plan.plan import Plan
+
+
+@pytest.fixture(scope="session")
+def browser() -> Generator[Browser]:
+    """Yield one browser for all tests."""
+    with started_browser() as browser:
+        yield browser
+
+
+@pytest.fixture
+def opened(browser: Browser, tmp_path: Path) -> Generator[Callable[[str], Page]]:
+    """Yield what opens a page; afterwards, nothing may have gone wrong in any."""
+    pages: list[tuple[Page, Watched]] = []
+
+    def open_page(html: str) -> Page:
+        page, watched = open_html(browser, html, tmp_path / f"page{len(pages)}.html")
+        pages.append((page, watched))
+        return page
+
+    yield open_page
+    for page, watched in pages:
+        assert watched.complaints == []
+        assert all(url.startswith("file:") for url in watched.requests)
+        assert len(watched.requests) == 1  # the page itself
+        page.close()
+
+
+@pytest.fixture(scope="session")
+def gpt2_plan() -> Plan:
+    """Return the plan of a small GPT-2 on two by two ranks, split as experts would."""
+    model, args, kwargs = gpt2()
+    pins = {"input_ids": "(S(0), B)", "labels": "(S(0), B)"}
+    pins |= {"transformer.h.*.mlp.c_fc.weight": "(B, S(1))"}
+    options = pt.Options(pins=pins, hardware="h100-dgx")
+    return pt.plan(model, *args, mesh=pt.Mesh(dp=2, tp=2), options=options, **kwargs)
+
+
+@pytest.fixture(scope="session")
+def staged_plan() -> Plan:
+    """Return a plan of two stages and four microbatches."""
+    torch.manual_seed(0)
+    layers = (torch.nn.Linear(16, 16) for _ in range(4))
+    loss = pt.Options(
+        microbatches=4, loss=lambda out: out.square().flatten(1).mean(1).mean()
+    )
+    inputs = torch.randn(8, 16)
+    return pt.plan(torch.nn.Sequential(*layers), inputs, mesh="pp=2,dp=2", options=loss)

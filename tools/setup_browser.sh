@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Find a Chromium for the tests of the page, or install one; .venv has Playwright.
+# Usage: tools/setup_browser.sh
+#
+# Where none can be had, .venv/no-browser.txt says why, and those tests are skipped.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+python=.venv/bin/python
+none=.venv/no-browser.txt
+log=.venv/browser-install.txt
+
+say() { printf 'setup: %s\n' "$*"; }
+
+# Whether the tests find a browser that starts; they know where to look.
+browser_works() {
+    "$python" - >/dev/null 2>&1 <<'PY'
+import sys
+
+sys.path.insert(0, ".")
+from tests.partita.page.browser import started_browser
+
+with started_browser() as browser:
+    browser.new_page().set_content("<p>it works</p>")
+PY
+}
+
+rm -f "$none"
+if browser_works; then
+    exit 0
+fi
+say "installing a Chromium for the tests of the page"
+if timeout 300 "$python" -m playwright install --only-shell chromium >"$log" 2>&1; then
+    browser_works && exit 0
+fi
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    {
+        apt-get install -y --no-install-recommends chromium ||
+            { apt-get update && apt-get install -y --no-install-recommends chromium; }
+    } >>"$log" 2>&1 || true
+    browser_works && exit 0
+fi
+say "no Chromium could be installed ($log): the tests of the page in a browser are" \
+    "skipped; install your system's package chromium, then call tools/setup_browser.sh"
+echo "no Chromium, and none could be installed: see tools/setup_browser.sh" >"$none"
