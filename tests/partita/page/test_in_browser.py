@@ -139,6 +139,26 @@ def test_all_of_it_goes_by_keys(page: Page) -> None:
     expect(page.locator("canvas.timeline")).to_be_visible()
 
 
+def test_what_the_forward_saved_is_drawn_for_what_is_selected(page: Page) -> None:
+    find(page, "transformer.h.0.attn/partita.attention/0 forward")
+    expect(page.locator("path.saved")).not_to_have_count(0)
+    page.locator('#views button[value="forward"]').click()
+    expect(page.locator("path.saved")).to_have_count(0)
+
+
+def test_a_module_unfolds_whole_and_all_fold(page: Page) -> None:
+    find(page, ADDMM)
+    page.keyboard.press("Backspace")
+    page.keyboard.press("Backspace")
+    for _ in range(8):  # until all of the module stands in the window
+        page.keyboard.press("-")
+    expect(box(page, "module act,")).to_have_attribute("aria-expanded", "false")
+    page.get_by_role("button", name="unfold all of it").click()
+    expect(box(page, "module act,")).to_have_attribute("aria-expanded", "true")
+    page.locator("#fold").click()
+    expect(box(page, "addmm,")).to_have_count(0)
+
+
 def test_heat_and_halves_of_the_step_are_chosen(page: Page) -> None:
     page.locator('#heats button[value="time"]').click()
     expect(page.locator("g.box .share").first).to_contain_text("%")
@@ -163,6 +183,8 @@ def test_the_figures_of_a_pipeline(opened: Opened, staged_plan: Plan) -> None:
     canvas.focus()
     for key in ("+", "ArrowRight", "-", "0"):
         canvas.press(key)
+    page.locator('#heats button[value="stage"]').click()
+    expect(page.locator("#stagekey")).to_have_text("stage 0stage 1")
     page.get_by_role("tab", name="Memory").click()
     expect(panel.locator("svg.curve")).to_have_count(2)
     expect(panel).to_contain_text("optimizer")

@@ -78,7 +78,8 @@ function communicationPanel(model) {
     const most = Math.max(...totals);
     return el("div", {}, el("h3", {}, title), ...[...axes].map(([axis, of], i) => {
       const bar = el("div", { className: "bar thin" });
-      for (const [kind, one] of of) {
+      for (const kind of kinds.filter((name) => of.has(name))) {
+        const one = of.get(kind);
         const part = el("div", { className: `part s-${series(kinds.indexOf(kind))}`, title: `${kind}: ${show(one[what])}` });
         part.style.width = `${100 * one[what] / most}%`;
         bar.append(part);
@@ -107,7 +108,8 @@ function memoryPanel(model) {
   const most = Math.max(...peaks, limit);
   const used = names.map((_, i) => step.memory.some((curve) => curve.bytes[i].some((value) => value > 0)));
   const key = el("ul", { className: "key" }, ...names.flatMap((name, i) => (used[i] ? [keyOf(name, i)] : [])));
-  return [key, ...step.memory.map((curve, row) => memoryCurve(model, curve, row, most, limit))];
+  const curves = step.memory.map((curve, row) => memoryCurve(model, curve, row, most, limit));
+  return [key, el("div", { className: curves.length > 1 ? "columns" : "" }, ...curves)];
 }
 
 const totalsOf = (curve) => curve.times.map((_, t) => sum(curve.bytes.map((of) => of[t])));

@@ -1,6 +1,7 @@
 // What is known of one thing: an op, a module, a boxing. As ``partita explain`` tells it.
 
 const MOST_LISTED = 12;
+const MOST_UNFOLDED = 400; // ops, at once
 const ROUNDING_S = 1e-14; // far below what any op takes
 
 const isNone = (value) => Math.abs(value) < ROUNDING_S;
@@ -10,7 +11,7 @@ class Details {
   constructor(host, model, on) {
     this.host = host;
     this.model = model;
-    this.on = on; // { jump(key), module(item), boxing(boxings), toggle(item) }
+    this.on = on; // { jump(key), boxing(boxings), toggle(item), unfold(item) }
   }
 
   show(...parts) {
@@ -77,6 +78,7 @@ class Details {
     const { model } = this;
     const ranks = model.plan.stages[node.stage].ranks;
     const again = model.plan.recompute.includes(key) ? "once more for the backward" : "";
+    const whole = model.wholeOf.get(key);
     const group = model.plan.fusion.find((keys) => keys.includes(key));
     this.show(el("h2", { className: "code" }, node.role ? `${node.role.kind} ${node.role.name}` : model.name(key)),
       el("p", { className: "code quiet small" }, key),
@@ -87,6 +89,7 @@ class Details {
         ["module", node.module ? this.code(node.module) : ""],
         ["phase", node.role ? "" : node.phase],
         ["stage", model.plan.stages.length > 1 ? `${node.stage}, ranks ${ranks.join(", ")}` : ""],
+        ["part of", whole ? `${whole}, ${model.plan.expanded[whole].op}, taken apart` : ""],
         ["constants", node.constants.length ? this.code(node.constants.join(", ")) : ""],
         ["time", node.role ? (node.seconds ? `${seconds(node.seconds)} to update` : "") : seconds(node.seconds)],
         ["held", `${bytes(model.heldBytes(key))} a rank`],
@@ -97,7 +100,8 @@ class Details {
         ["why", this.reason(key, node)],
       ]),
       node.role ? this.held(key, node) : null,
-      this.alternatives(key, node),
+      this.alternatives("Alternatives, by what a step takes more", key, node),
+      whole ? this.alternatives(`Alternatives of ${whole}`, key, model.plan.expanded[whole], false) : null,
       this.uses("Operands", model.usesBy.get(key), (use) => use.key),
       this.uses("Used by", model.users(key), (use) => use.consumer));
   }
@@ -128,10 +132,10 @@ class Details {
     return this.section("Placements", factTable(rows));
   }
 
-  alternatives(key, node) {
+  alternatives(title, key, node, isNode = true) {
     if (!node.alternatives.length) return null;
     const rows = node.alternatives.map((other) => {
-      const boxed = this.boxedFor(key, node, other.signature);
+      const boxed = isNode ? this.boxedFor(key, node, other.signature) : [];
       const parts = [
         ["compute", other.compute_s, seconds], ["boxings", other.seconds - other.compute_s, seconds],
         ["sent", other.bytes, bytes], ["held", other.held_bytes, bytes],
@@ -143,8 +147,7 @@ class Details {
           boxed.length ? el("p", { className: "quiet small" }, "boxed for ", this.link(boxed[0]),
             boxed.length > 1 ? ` and ${boxed.length - 1} more` : "") : null));
     });
-    return this.section("Alternatives, by what a step takes more",
-      el("ol", { className: "alternatives" }, ...rows));
+    return this.section(title, el("ol", { className: "alternatives" }, ...rows));
   }
 
   boxedFor(key, node, signature) {
@@ -240,7 +243,10 @@ class Details {
     const moves = [...boxed].filter((boxing) => boxing.bytes).sort((a, b) => b.seconds - a.seconds);
     const whole = this.model.root.figures.seconds;
     this.show(el("h2", { className: "code" }, item.path || item.name),
-      item === this.model.root ? null : el("p", {}, this.button("fold / unfold", () => this.on.toggle(item))),
+      item === this.model.root ? null : el("p", { className: "buttons" },
+        this.button("fold / unfold", () => this.on.toggle(item)),
+        ops.length <= MOST_UNFOLDED && item.below.some((one) => one.below)
+          ? this.button("unfold all of it", () => this.on.unfold(item)) : null),
       factTable([
         ["ops", String(figures.ops)],
         ["compute", `${seconds(figures.seconds)}, ${percent(figures.seconds, whole)} of the plan's`],
@@ -248,7 +254,7 @@ class Details {
         ["backward", seconds(figures.backward)],
         ["collectives", figures.moves
           ? `${plural(figures.moves, "edge")}, ${bytes(figures.moveBytes)} sent, ${seconds(figures.moveSeconds)}` : "none"],
-        ["stages", this.model.plan.stages.length > 1 ? [...item.stages].join(", ") : ""],
+        ["stages", this.model.plan.stages.length > 1 ? this.model.stagesOf(item).join(", ") : ""],
       ]),
       slowest.length ? this.section("Slowest ops", el("ul", { className: "ranked" }, ...slowest.slice(0, MOST_LISTED)
         .map((one) => el("li", {}, el("span", { className: "cost" }, seconds(one.figures.seconds)),

@@ -31,6 +31,7 @@ class DiffApp {
     const jump = (key) => this.jump(key);
     const details = new Details(byId(`details-${name}`), model, {
       jump, boxing: (boxings) => details.boxings(boxings), toggle: (item) => this.sides[i].graph.toggle(item),
+      unfold: (item) => this.sides.forEach(({ graph, model: of }) => graph.unfold(of.byId.get(item.id))),
     });
     const graph = new GraphView(byId(`graph-${name}`), model, {
       jump,
@@ -79,6 +80,7 @@ class DiffApp {
       keys,
       nodes: new Map(keys.map((key) => [key, of(key).nodes.get(key)])),
       boxings: (key) => of(key).boxings(key),
+      wholeOf: new Map([...a.wholeOf, ...b.wholeOf]),
       chips: (placement, key) => of(key).chips(placement, key),
     };
   }
@@ -170,12 +172,14 @@ class DiffApp {
     choose(byId("views"), "both", (view) => both((graph) => graph.setView(view)));
     choose(byId("heats"), "none", (heat) => {
       both((graph) => graph.setHeat(heat));
-      byId("heatkey").hidden = heat === "none";
+      showHeat(heat, this.models);
     });
     byId("fit").addEventListener("click", () => both((graph) => graph.fit()));
+    byId("fold").addEventListener("click", () => both((graph) => graph.reset()));
     byId("in").addEventListener("click", () => both((graph) => graph.zoom(STEP)));
     byId("out").addEventListener("click", () => both((graph) => graph.zoom(1 / STEP)));
     listenForTheme(() => this.drawn?.forEach((timeline) => timeline.draw()));
+    offerStages(this.models);
     listenForSearch();
     resizable(byId("divider"));
   }

@@ -55,6 +55,19 @@ function choose(group, first, act) {
   });
 }
 
+// Stages are to be told apart only where there are several.
+function offerStages(models) {
+  const most = Math.max(...models.map((model) => model.plan.stages.length));
+  byId("heats").querySelector('[value="stage"]').hidden = most < 2;
+}
+
+function showHeat(heat, models) {
+  byId("heatkey").hidden = heat === "none" || heat === "stage";
+  byId("stagekey").hidden = heat !== "stage";
+  const most = Math.max(...models.map((model) => model.plan.stages.length));
+  byId("stagekey").replaceChildren(...Array.from({ length: most }, (_, stage) => keyOf(`stage ${stage}`, stage)));
+}
+
 function listenForTheme(changed) {
   const whole = document.documentElement;
   const system = matchMedia("(prefers-color-scheme: dark)");

@@ -70,6 +70,27 @@ class GraphView {
     this.refresh();
   }
 
+  unfold(item) {
+    if (!item?.below) return;
+    const open = (module) => {
+      this.layout.setOpen(module, true);
+      module.below.filter((one) => one.below).forEach(open);
+    };
+    open(item);
+    this.update();
+    this.show(this.scene.boxAt.get(item));
+  }
+
+  // As at first.
+  reset() {
+    [...this.layout.open].forEach((module) => {
+      if (module !== this.model.root) this.layout.setOpen(module, false);
+    });
+    this.openAtFirst();
+    this.update();
+    this.fit();
+  }
+
   reveal(item) {
     for (const module of this.model.pathTo(item).slice(1, -1)) this.layout.setOpen(module, true);
     if (!this.layout.isShown(item)) this.setView("both");
@@ -210,10 +231,11 @@ class GraphView {
     }
   }
 
+  // What stands for a thing: its own box, or the folded module that it is in.
   boxOf(item) {
     for (let at = item; at; at = at.parent) {
       const box = this.scene.boxAt.get(at);
-      if (box) return box;
+      if (box) return box.inner ? null : box;
     }
     return null;
   }

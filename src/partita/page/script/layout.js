@@ -84,22 +84,23 @@ class Layout {
 
   collect(module, items, inner, ports, drawn, graph) {
     const { width, height } = graph.graph();
-    const isRoot = module === this.model.root;
-    const top = isRoot ? 0 : HEADER;
-    const place = ({ x, y, width: w, height: h }) =>
-      ({ x: x - w / 2 + PAD, y: y - h / 2 + PAD + top, w, h });
+    const top = PAD + (module === this.model.root ? 0 : HEADER);
+    // dagre's width is that of nodes and labels; lines may run beside them.
+    const xs = graph.edges().flatMap((edge) => graph.edge(edge).points.map(({ x }) => x));
+    const left = PAD - Math.min(0, ...xs);
+    const place = ({ x, y, width: w, height: h }) => ({ x: x - w / 2 + left, y: y - h / 2 + top, w, h });
     return {
-      width: Math.max((width || 0) + 2 * PAD, 120),
-      height: (height || 0) + 2 * PAD + top,
+      width: Math.max(Math.max(width || 0, ...xs) + left + PAD, 120),
+      height: (height || 0) + top + PAD,
       boxes: items.map((item) => ({ item, inner: inner.get(item), ...place(graph.node(item.id)) })),
       ports: ports.filter((port) => graph.hasNode(port.id))
         .map((port) => ({ port, ...place(graph.node(port.id)) })),
       edges: drawn.map(({ edge, ends, name, isReversed }) => {
         const found = graph.edge(ends[0], ends[1], name);
-        const points = found.points.map(({ x, y }) => ({ x: x + PAD, y: y + PAD + top }));
+        const points = found.points.map(({ x, y }) => ({ x: x + left, y: y + top }));
         if (isReversed) points.reverse();
         const label = edge.lines.length
-          ? { x: found.x + PAD, y: found.y + PAD + top, w: found.width, h: found.height } : null;
+          ? { x: found.x + left, y: found.y + top, w: found.width, h: found.height } : null;
         return { edge, points, label };
       }),
     };

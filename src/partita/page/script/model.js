@@ -7,7 +7,10 @@ const PHASES = {
   update: { letter: "U", side: "backward" },
 };
 const MOST_OPS_TOGETHER = 60; // of one module; more are shown in groups
-const MOST_OPS_BESIDE = 30; // modules, which they would hide
+const MOST_OPS_BESIDE = 20; // modules, which they would hide
+const MOST_OF_A_KIND = 12; // beside modules: of inputs, of either half's ops
+const FEWEST_IN_A_GROUP = 5;
+const MOST_TOGETHER = 120; // of anything
 const HANDED = { "received-forward": "forward", "received-backward": "backward", shared: "state" };
 const SENT = ["sent-forward", "sent-backward"];
 const BITS = /(\d+)/; // the first number of a dtype's name: bf16, f8e4m3
@@ -56,6 +59,8 @@ class Model {
     this.position = new Map(this.keys.map((key, i) => [key, i]));
     this.connect();
     this.root = new TreeBuilder(this).build();
+    this.wholeOf = new Map(Object.entries(this.plan.expanded)
+      .flatMap(([whole, { nodes }]) => nodes.map((key) => [key, whole])));
   }
 
   axesOf(node) {
@@ -170,8 +175,15 @@ class Model {
 
   // What is warm of a thing, and the share of the whole plan that it has.
   heat(item, what) {
-    const of = (one) => one.figures[{ time: "seconds", memory: "held", communication: "moveSeconds" }[what]];
-    return what === "none" ? { value: 0, share: 0 } : { value: of(item), share: of(item) / (of(this.root) || 1) };
+    const figure = { time: "seconds", memory: "held", communication: "moveSeconds" }[what];
+    if (!figure) return { value: 0, share: 0 };
+    const value = item.figures[figure];
+    return { value, share: value / (this.root.figures[figure] || 1) };
+  }
+
+  // The stages that a thing is on, in their order.
+  stagesOf(item) {
+    return item.below ? [...item.stages].sort((a, b) => a - b) : [this.nodes.get(item.key).stage];
   }
 
   // ---- where things are in the tree
@@ -278,23 +290,34 @@ class TreeBuilder {
   group(module) {
     const ops = module.below.filter((item) => !item.below);
     const rest = module.below.filter((item) => item.below);
-    const most = rest.length ? MOST_OPS_BESIDE : MOST_OPS_TOGETHER;
-    if (ops.length <= most || module.isGroup) return;
-    const groups = [];
-    for (const [what, own] of this.parted(ops)) {
-      for (let first = 0; first < own.length; first += MOST_OPS_TOGETHER) {
-        const part = own.slice(first, first + MOST_OPS_TOGETHER);
-        const last = first + part.length;
-        const name = own.length > part.length ? `${what} ${first + 1}\u2013${last}` : what;
-        const group = this.module(`${module.path} ${name}`, module, name);
-        group.isGroup = true;
-        group.below = part;
-        for (const item of part) item.parent = group;
-        groups.push(group);
-      }
+    const isMixed = rest.length > 0;
+    if (!module.isGroup && (isMixed || ops.length > MOST_OPS_TOGETHER)) {
+      const isMany = ops.length > MOST_OPS_BESIDE;
+      const most = isMany ? FEWEST_IN_A_GROUP - 1 : MOST_OF_A_KIND;
+      const parts = [...this.parted(ops)].flatMap(([what, own]) =>
+        (own.length <= most ? own : this.groupsOf(module, what, own)));
+      module.below = [...rest, ...parts];
     }
-    module.below = [...rest, ...groups];
-    while (module.below.length > MOST_OPS_TOGETHER) this.groupGroups(module);
+    while (module.below.length > MOST_TOGETHER) this.groupGroups(module);
+  }
+
+  groupsOf(module, what, own) {
+    const groups = [];
+    for (let first = 0; first < own.length; first += MOST_OPS_TOGETHER) {
+      const part = own.slice(first, first + MOST_OPS_TOGETHER);
+      const last = first + part.length;
+      const name = own.length > part.length ? `${what} ${first + 1}\u2013${last}` : what;
+      groups.push(this.groupOf(module, `${module.path} ${name}`, name, part));
+    }
+    return groups;
+  }
+
+  groupOf(module, path, name, part) {
+    const group = this.module(path, module, name);
+    group.isGroup = true;
+    group.below = part;
+    for (const item of part) item.parent = group;
+    return group;
   }
 
   parted(ops) {
@@ -314,11 +337,7 @@ class TreeBuilder {
     for (let first = 0; first < all.length; first += MOST_OPS_TOGETHER) {
       const part = all.slice(first, first + MOST_OPS_TOGETHER);
       const name = `${part[0].name} to ${part[part.length - 1].name}`;
-      const group = this.module(`${module.path} [${first}] ${name}`, module, name);
-      group.isGroup = true;
-      group.below = part;
-      for (const item of part) item.parent = group;
-      module.below.push(group);
+      module.below.push(this.groupOf(module, `${module.path} [${first}] ${name}`, name, part));
     }
   }
 }

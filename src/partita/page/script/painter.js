@@ -46,6 +46,10 @@ class Painter {
 
   frame(box, extra = {}) {
     const frame = draw("rect", { class: "frame", width: box.w, height: box.h, rx: 6, ...extra });
+    const stages = this.model.stagesOf(box.item);
+    if (this.view.heat === "stage" && stages.length === 1 && !box.inner) {
+      frame.style.fill = `color-mix(in oklab, var(--${series(stages[0])}) 24%, var(--raised))`;
+    }
     const { value } = this.model.heat(box.item, this.view.heat);
     if (value && !box.inner) {
       const warm = Math.sqrt(value / this.view.warmest());
@@ -85,7 +89,7 @@ class Painter {
     const { item } = box;
     const { figures } = item;
     const stages = this.model.plan.stages.length > 1
-      ? `stage ${[...item.stages].sort((a, b) => a - b).join(", ")}` : "";
+      ? `stage ${this.model.stagesOf(item).join(", ")}` : "";
     return [
       draw("rect", { class: "stack", x: 4, y: 4, width: box.w, height: box.h, rx: 6 }),
       this.frame(box), this.toggleButton(box.w - 25, 7, false),
@@ -180,11 +184,20 @@ class Painter {
     const group = draw("g", {
       class: `label fine ${kind}`, transform: `translate(${x - w / 2} ${y - h / 2})`,
       tabindex: "-1", role: "button", "aria-label": `boxing: ${edge.lines.join(", ")}`,
-    }, draw("rect", { width: w, height: h, rx: 4 }),
+    }, draw("title", {}, this.told(edge)), draw("rect", { width: w, height: h, rx: 4 }),
     ...edge.lines.map((line, i) => draw("text", { x: w / 2, y: 14 + 14 * i, "text-anchor": "middle" }, line)));
     group.boxingsOfLabel = edge.boxings;
     this.labels.append(group);
     return group;
+  }
+
+  // Where in the model a collective comes from, and why it is there.
+  told(edge) {
+    return edge.boxings.slice(0, 6).map((boxing) => {
+      const sources = [boxing.producer, ...boxing.consumers]
+        .map((key) => this.model.nodes.get(key)?.source).filter(Boolean);
+      return [steps(boxing), ...new Set(sources), boxing.why].join("\n");
+    }).join("\n\n");
   }
 
   saved(from, to) {

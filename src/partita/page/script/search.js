@@ -23,7 +23,7 @@ class Search {
     const { operands, results } = node.signature;
     const moved = this.model.boxings(key).map(steps);
     const role = node.role ? `${node.role.kind} ${node.role.name}` : node.phase;
-    return [key, role, node.op, node.module, node.source, ...node.types, ...operands, ...results, ...moved]
+    return [key, this.model.wholeOf.get(key) ?? "", role, node.op, node.module, node.source, ...node.types, ...operands, ...results, ...moved]
       .join(" ").toLowerCase();
   }
 

@@ -6,7 +6,7 @@ class App {
     const jump = (key) => this.jump(key);
     const boxing = (boxings) => this.details.boxings(boxings);
     this.details = new Details(byId("details"), model, {
-      jump, boxing, toggle: (item) => this.graph.toggle(item),
+      jump, boxing, toggle: (item) => this.graph.toggle(item), unfold: (item) => this.graph.unfold(item),
     });
     this.graph = new GraphView(byId("graph"), model, {
       jump, boxing, select: (item, how) => this.select(item, how), toggled: () => {},
@@ -61,12 +61,14 @@ class App {
     choose(byId("views"), "both", (view) => this.graph.setView(view));
     choose(byId("heats"), "none", (heat) => {
       this.graph.setHeat(heat);
-      byId("heatkey").hidden = heat === "none";
+      showHeat(heat, [this.model]);
     });
     byId("fit").addEventListener("click", () => this.graph.fit());
+    byId("fold").addEventListener("click", () => this.graph.reset());
     byId("in").addEventListener("click", () => this.graph.zoom(STEP));
     byId("out").addEventListener("click", () => this.graph.zoom(1 / STEP));
     listenForTheme(() => this.timeline?.draw());
+    offerStages([this.model]);
     listenForSearch();
     resizable(byId("divider"));
   }
