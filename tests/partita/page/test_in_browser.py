@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from partita.compiler.plan.explain_boxing import removals
+from partita.compiler.plan.explain_costs import signed
 from partita.compiler.plan.plan import Plan
 from partita.page.page import render_page
 
@@ -96,13 +98,18 @@ def test_a_click_explains_as_the_plan_does(page: Page, gpt2_plan: Plan) -> None:
 def test_a_collective_stands_on_its_edge_and_tells_why(
     page: Page, gpt2_plan: Plan
 ) -> None:
-    boxing = max(gpt2_plan.boxings, key=lambda b: b.bytes)
+    sources = {key: node.source for key, node in gpt2_plan.nodes.items()}
+    told = (b for b in gpt2_plan.boxings if [*removals(gpt2_plan, b)])
+    boxing = max((b for b in told if sources[b.producer]), key=lambda b: b.bytes)
     key = boxing.consumers[0]
     find(page, key if key in gpt2_plan.nodes else boxing.producer)
     page.locator("g.label.moves.lit", has_text=str(boxing.lowering[0])).first.click()
     details = page.locator("#details")
     for said in (boxing.why, boxing.producer, *(str(s) for s in boxing.lowering)):
         expect(details).to_contain_text(said)
+    expect(details).to_contain_text(sources[boxing.producer])
+    for what, seconds in removals(gpt2_plan, boxing):
+        expect(details).to_contain_text(f"{signed(seconds)} a step, if {what}")
 
 
 def test_search_tells_what_it_finds_and_goes_there(page: Page) -> None:
