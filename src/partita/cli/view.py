@@ -1,4 +1,4 @@
-"""``partita view``: the placement graph as one self-contained page."""
+"""``partita view``: a plan as one self-contained page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
 
 COMMAND = Command(
     name="view",
-    summary="write a page that shows the placement graph; it needs no network",
+    summary="write a page of the graph, timeline and memory; it needs no network",
     example="partita view gpt2.plan.json -o gpt2.html",
     add_arguments=add_arguments,
     run=run,

@@ -1,1 +1,1 @@
-"""The placement graph of a plan as one self-contained page."""
+"""A plan, or two side by side, as one self-contained page."""
