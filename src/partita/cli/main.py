@@ -10,7 +10,17 @@ import os
 import sys
 from collections.abc import Sequence
 
-from partita.cli import calibrate, explain, plan, run, show, simulate, verify, view
+from partita.cli import (
+    calibrate,
+    explain,
+    export,
+    plan,
+    run,
+    show,
+    simulate,
+    verify,
+    view,
+)
 from partita.cli.command import BAD_INPUT, FAILED, OK, Parser, tell
 from partita.compiler.errors import PartitaError, RankFailed
 from partita.compiler.plan.units import printable
@@ -23,6 +33,7 @@ COMMANDS = (
     verify.COMMAND,
     run.COMMAND,
     simulate.COMMAND,
+    export.COMMAND,
     calibrate.COMMAND,
 )
 

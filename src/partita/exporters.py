@@ -1,0 +1,22 @@
+"""The formats that ``partita export`` knows: the one place that lists them."""
+
+from __future__ import annotations
+
+from partita.compiler.export import (
+    dot,
+    graphml,
+    model_explorer,
+    perfetto,
+    schedule,
+    shardy,
+)
+
+EXPORTERS = (
+    dot.EXPORTER,
+    graphml.EXPORTER,
+    model_explorer.EXPORTER,
+    perfetto.EXPORTER,
+    schedule.EXPORTER,
+    shardy.EXPORTER,
+)
+"""In the order in which help lists them."""
