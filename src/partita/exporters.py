@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from partita.compiler.export import (
     dot,
+    dtensor,
     graphml,
     model_explorer,
     perfetto,
@@ -18,5 +19,6 @@ EXPORTERS = (
     perfetto.EXPORTER,
     schedule.EXPORTER,
     shardy.EXPORTER,
+    dtensor.EXPORTER,
 )
 """In the order in which help lists them."""
