@@ -201,13 +201,18 @@ def write_json(path: str | os.PathLike[str], data: dict[str, Any]) -> None:
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write ``text`` to the file at ``path``, whole or not at all."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write ``data`` to the file at ``path``, whole or not at all."""
     target = Path(path).resolve()
     if target.exists() and not target.is_file():  # a pipe, /dev/stdout
-        target.write_text(text, "utf-8")
+        target.write_bytes(data)
         return
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        temporary.write_text(text, "utf-8")
+        temporary.write_bytes(data)
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)

@@ -11,6 +11,7 @@ from partita.compiler.export import (
     schedule,
     shardy,
 )
+from partita.export import python
 
 EXPORTERS = (
     dot.EXPORTER,
@@ -20,5 +21,6 @@ EXPORTERS = (
     schedule.EXPORTER,
     shardy.EXPORTER,
     dtensor.EXPORTER,
+    python.EXPORTER,
 )
 """In the order in which help lists them."""

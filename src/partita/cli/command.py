@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from partita.compiler.errors import BadOptions
-from partita.compiler.plan.store import write_text
+from partita.compiler.plan.store import write_bytes
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
 """Exit codes: done; the check failed; what the user handed over is wrong."""
@@ -64,14 +64,14 @@ def print_json(figures: Any) -> None:
     print(json.dumps(figures, indent=2, sort_keys=True))
 
 
-def write_output(path: str | Path, text: str, option: str = "-o") -> None:
+def write_output(path: str | Path, made: str | bytes, option: str = "-o") -> None:
     """Write a file that the user asked for with ``option``.
 
     Raises:
         BadOptions: when it cannot be written.
     """
     try:
-        write_text(path, text)
+        write_bytes(path, made.encode() if isinstance(made, str) else made)
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise BadOptions(f"{option} {path}: cannot be written: {reason}") from None

@@ -6,14 +6,24 @@ import argparse
 import sys
 
 from partita.cli.command import OK, Command, add_plan, tell, write_output
+from partita.cli.target import load_target
 from partita.compiler.errors import BadOptions
+from partita.compiler.export.exporter import Exporter
 from partita.compiler.plan.plan import Plan
+from partita.export.exporter import ProgramExporter
 from partita.exporters import EXPORTERS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Ask for the plan, the format and the file."""
     add_plan(parser)
+    parser.add_argument(
+        "target",
+        metavar="TARGET",
+        nargs="?",
+        help="the model, as for partita plan, for "
+        + ", ".join(e.name for e in EXPORTERS if isinstance(e, ProgramExporter)),
+    )
     formats = "\n".join(f"  {e.name:<15} {e.summary}" for e in EXPORTERS)
     parser.add_argument(
         "--to",
@@ -33,13 +43,35 @@ def run(options: argparse.Namespace) -> int:
         raise BadOptions(
             f"--to {options.to}: there is no such format; want one of {known}"
         )
-    text = exporter.write(Plan.load(options.plan))
+    made = _written(exporter, options)
     if options.output is None:
-        sys.stdout.write(text)
+        sys.stdout.write(made.decode())
     else:
-        write_output(options.output, text)
+        write_output(options.output, made)
         tell(f"saved {options.output}")
     return OK
+
+
+def _written(
+    exporter: Exporter | ProgramExporter, options: argparse.Namespace
+) -> bytes:
+    """Return the file."""
+    name = exporter.name
+    if isinstance(exporter, Exporter):
+        if options.target is not None:
+            raise BadOptions(
+                f"TARGET {options.target}: --to {name} is of the plan alone; want none"
+            )
+        return exporter.write(Plan.load(options.plan)).encode()
+    if options.target is None:
+        raise BadOptions(
+            f"--to {name} needs the model: want TARGET behind the plan, e.g. "
+            f"partita export plan.json train.py:build --to {name}"
+        )
+    if options.output is None and not exporter.is_text:
+        raise BadOptions(f"--to {name} is no text; want -o FILE{exporter.suffix}")
+    plan = Plan.load(options.plan)
+    return exporter.write(load_target(options.target).model, plan)
 
 
 COMMAND = Command(

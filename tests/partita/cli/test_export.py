@@ -5,20 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.partita.conftest import MODEL
 
 from partita.cli.main import main
+from partita.compiler.export.exporter import Exporter
 from partita.exporters import EXPORTERS
 
 Captured = pytest.CaptureFixture[str]
 
-OF_PLANS = [e for e in EXPORTERS if e.name != "schedule"]
+OF_PLANS = [e for e in EXPORTERS if isinstance(e, Exporter) and e.name != "schedule"]
 
 
 @pytest.mark.parametrize("exporter", OF_PLANS, ids=lambda e: e.name)
 def test_a_format_goes_to_standard_output_or_a_file(
-    capsys: Captured, saved: Path, tmp_path: Path, exporter: object
+    capsys: Captured, saved: Path, tmp_path: Path, exporter: Exporter
 ) -> None:
-    name = exporter.name  # type: ignore[attr-defined]
+    name = exporter.name
     assert main(["export", str(saved), "--to", name]) == 0
     out, err = capsys.readouterr()
     assert (out[-1], err) == ("\n", "")
@@ -55,6 +57,15 @@ def test_bad_input_is_one_line_and_exit_code_2(
             f"partita: -o {nowhere}: cannot be written: No such file or directory",
         ),
         (
+            (saved, "--to", "python"),
+            "partita: --to python needs the model: want TARGET behind the plan, e.g. "
+            "partita export plan.json train.py:build --to python",
+        ),
+        (
+            (saved, "x.py:f", "--to", "dot"),
+            "partita: TARGET x.py:f: --to dot is of the plan alone; want none",
+        ),
+        (
             (saved,),
             "partita export: the following arguments are required: --to; see partita "
             "export --help",
@@ -63,3 +74,17 @@ def test_bad_input_is_one_line_and_exit_code_2(
     for argv, message in cases:
         assert main(["export", *map(str, argv)]) == 2
         assert capsys.readouterr() == ("", f"{message}\n")
+
+
+def test_programs_are_of_the_targets_model(
+    capsys: Captured, target: str, tmp_path: Path
+) -> None:
+    plan = str(tmp_path / "plan.json")
+    assert main(["plan", target, "--mesh", "dp=2", "-o", plan]) == 0
+    capsys.readouterr()
+    assert main(["export", plan, target, "--to", "python"]) == 0
+    assert "\ndef step_0(" in capsys.readouterr().out
+    other = tmp_path / "other.py"
+    other.write_text(MODEL.replace("32", "48"))
+    assert main(["export", plan, f"{other}:build", "--to", "python"]) == 2
+    assert "the plan was made for another model" in capsys.readouterr().err

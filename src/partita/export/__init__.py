@@ -1,0 +1,1 @@
+"""Formats that need the model: what a plan makes of it, for PyTorch alone."""

@@ -1,0 +1,122 @@
+"""A step of our own program, every rank in this process, and one of an exported one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from partita.compiler.capture.inputs import name_leaves
+from partita.compiler.ir.program import InputKind, OutputKind
+from partita.compiler.plan.plan import Plan
+from partita.lowering import capture_for, lower
+from partita.runtime.feeds import FeedKey, part_of_batch, shards_of
+from partita.runtime.virtual import run_all
+from partita.runtime.virtual_step import run_step
+
+Built = tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]
+Found = dict[str, torch.Tensor]
+
+DRIVER = """\
+import importlib.util, os, sys
+sys.path[:] = [p for p in sys.path if not os.path.isdir(os.path.join(p, "partita"))]
+assert importlib.util.find_spec("partita") is None
+import torch, torch.distributed as dist
+sys.path.insert(0, os.path.dirname(__file__))
+import exported
+dist.init_process_group("gloo")
+load = lambda name: torch.load(os.path.join(os.path.dirname(__file__), name))
+model = exported.Model(load("weights.pt"), "cpu")
+loss = model.step(load("batch.pt"))
+found = {n: p.grad for n, p in model.parameters.items() if p.grad is not None}
+found |= {f"buffer:{n}": x for n, x in model.buffers.items()}
+found |= {"loss": loss} if loss is not None else {}
+found |= {f"output:{n}": torch.cat(parts) for n, parts in model.outputs.items()}
+torch.save(found, os.path.join(os.path.dirname(__file__), f"rank{dist.get_rank()}.pt"))
+dist.destroy_process_group()
+"""
+
+
+def tensors_of(built: Built) -> Found:
+    """Return the tensors of the batch by name."""
+    leaves = name_leaves(*built)
+    return {n: x for n, x in leaves.items() if isinstance(x, torch.Tensor)}
+
+
+def own_step(built: Built, plan: Plan) -> list[Found]:
+    """Return by rank the loss and the gradients that our own programs make."""
+    model, _, _ = built
+    (lowered,) = lower(capture_for(model, plan), plan)
+    ranks = lowered.of_all()
+    values: dict[FeedKey, torch.Tensor] = {
+        (InputKind.INPUT, name): value for name, value in tensors_of(built).items()
+    }
+    for name, parameter in model.named_parameters():
+        values[InputKind.PARAMETER, name] = parameter.detach()
+    for name, buffer in model.named_buffers():
+        values[InputKind.BUFFER, name] = buffer
+    brought: list[dict[FeedKey, torch.Tensor]] = [{} for _ in ranks]
+    with torch.no_grad():
+        for programs in zip(
+            *(lowered.bringing_at(r.coordinates) for r in ranks), strict=True
+        ):
+            made = run_all(programs, [shards_of(p, values) for p in programs])
+            role = programs[0].inputs[0]
+            for rank, (value,) in enumerate(made):
+                assert value is not None
+                brought[rank][role.kind, role.name] = value
+        last = list(
+            zip(*(lowered.completing_at(r.coordinates) for r in ranks), strict=True)
+        )
+
+        def feeds_of(number: int) -> list[dict[FeedKey, torch.Tensor]]:
+            parts = part_of_batch(ranks[0], values, number)
+            return [
+                shards_of(r, parts) | own for r, own in zip(ranks, brought, strict=True)
+            ]
+
+        left = run_step(ranks, last, feeds_of)
+    found: list[Found] = [{} for _ in ranks]
+    for role, own in left.items():
+        if role.kind is OutputKind.LOSS or role.kind is OutputKind.GRADIENT:
+            (shards,) = own.shards
+            for rank, shard in enumerate(shards):
+                found[rank][role.name] = shard
+    return found
+
+
+def exported_step(
+    source: bytes, built: Built, num_ranks: int, folder: Path
+) -> list[Found]:
+    """Return by rank what the exported file makes, run where there is no Partita."""
+    folder.mkdir()
+    (folder / "exported.py").write_bytes(source)
+    (folder / "driver.py").write_text(DRIVER)
+    torch.save(built[0].state_dict(), folder / "weights.pt")
+    torch.save(tensors_of(built), folder / "batch.pt")
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    environment |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    subprocess.run(
+        [*launcher, f"--nproc-per-node={num_ranks}", str(folder / "driver.py")],
+        env=environment, cwd=folder, check=True, timeout=100,
+    )  # fmt: skip
+    return [torch.load(folder / f"rank{rank}.pt") for rank in range(num_ranks)]
+
+
+def worst_difference(ours: list[Found], theirs: list[Found]) -> float:
+    """Return the largest difference of a loss or a gradient, on any rank."""
+    assert len(ours) == len(theirs)
+    worst = 0.0
+    for own, other in zip(ours, theirs, strict=True):
+        assert set(own) <= set(other)
+        for name, value in own.items():
+            assert value.shape == other[name].shape, name
+            assert value.dtype == other[name].dtype, name
+            if value.numel():
+                worst = max(worst, float((value - other[name]).abs().max()))
+    return worst

@@ -1,0 +1,162 @@
+"""The exported file runs where there is no Partita, with the numbers of our program."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.models.pipelines import BATCH, WIDTH, Chain
+from tests.partita.export.own_step import (
+    Built,
+    exported_step,
+    own_step,
+    worst_difference,
+)
+from torch import nn
+
+import partita as pt
+from partita.compiler.errors import BadOptions
+from partita.export.python import write_python
+
+
+class Layers(nn.Module):
+    """Attention of which the heads can be split, dropout, norm, a buffer, a mask."""
+
+    scale: torch.Tensor
+    seen: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(24, 16)
+        self.qkv = nn.Linear(16, 48)
+        self.out = nn.Linear(16, 16)
+        self.norm = nn.LayerNorm(16)
+        self.drop = nn.Dropout(0.25)
+        self.head = nn.Linear(16, 24)
+        self.register_buffer("scale", torch.full((16,), 0.5), persistent=False)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, ids: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        x = self.embed(ids)
+        q, k, v = (
+            part.unflatten(-1, (4, 4)).transpose(1, 2)
+            for part in self.qkv(self.norm(x)).split(16, -1)
+        )
+        mask = torch.ones(8, 8, dtype=torch.bool).tril()
+        mixed = nn.functional.scaled_dot_product_attention(q, k, v, mask)
+        x = x + self.drop(self.out(mixed.transpose(1, 2).flatten(2))) * self.scale
+        self.seen.add_(1)
+        return nn.functional.cross_entropy(self.head(x).flatten(0, 1), target.flatten())
+
+
+def layers() -> Built:
+    torch.manual_seed(0)
+    ids = torch.randint(0, 24, (4, 8))
+    return Layers(), (ids, ids.roll(1, 1)), {}
+
+
+PINS = {
+    "qkv.weight": "(B, S(0; 16|16|16))",
+    "out.weight": "(B, S(1))",
+    "head.weight": "(B, S(0))",
+    "embed.weight": "storage=(B, B); gradient=(B, S(0)); optimizer=(B, S(0))",
+}
+
+
+def planned(built: Built, mesh: str, **options: Any) -> pt.Plan:
+    model, args, kwargs = built
+    return pt.plan(model, *args, mesh=mesh, options=pt.Options(**options), **kwargs)
+
+
+@pytest.mark.dist
+def test_it_runs_without_partita_with_our_numbers(tmp_path: Path) -> None:
+    built = layers()
+    plan = planned(built, "dp=1,tp=2", pins=PINS, microbatches=2)
+    source = write_python(built[0], plan)
+    text = source.decode()
+    assert "dist.all_reduce(" in text
+    assert "dist.all_gather_into_tensor(" in text
+    assert "import partita" not in text
+    assert "ops.partita" not in text
+    theirs = exported_step(source, built, 2, tmp_path / "run")
+    ours = own_step(built, plan)
+    assert len(ours[0]) == len(list(built[0].parameters())) + 1
+    assert worst_difference(ours, theirs) <= 1e-6
+
+
+@pytest.mark.dist
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["drawn", "zero3", "vit"])
+def test_more_plans_run_so_too(kind: str, tmp_path: Path) -> None:
+    from tests.models.storage_pins import storage_pins
+    from tests.models.zoo import ZOO
+
+    from partita.options import Options
+    from partita.planner import Planner
+
+    built = layers() if kind == "drawn" else ZOO["gpt2"]()
+    if kind == "drawn":
+        options = Options(fuse=True, microbatches=2)
+        planner = Planner.of(*built, pt.Mesh(dp=2, tp=2), options)
+        plan = next(p for p in map(planner.random, range(20)) if p.fusion)
+    elif kind == "zero3":
+        pins = storage_pins(built, "zero3", 1)
+        plan = planned(built, "dp=2", pins=pins, microbatches=2)
+    else:
+        built = ZOO["vit"]()
+        options = Options(microbatches=1)
+        plan = Planner.of(*built, pt.Mesh(dp=3), options).random(3)
+    source = write_python(built[0], plan)
+    theirs = exported_step(source, built, plan.mesh.size, tmp_path / "run")
+    assert worst_difference(own_step(built, plan), theirs) <= 1e-6
+
+
+def test_every_collective_says_why() -> None:
+    built = layers()
+    plan = planned(built, "dp=1,tp=2", pins=PINS, microbatches=1)
+    text = write_python(built[0], plan).decode()
+    lines = [line.strip() for line in text.splitlines()]
+    calls = [i for i, line in enumerate(lines) if line.startswith("dist.all_")]
+    assert calls
+    for i in calls:
+        before = [
+            line for line in lines[max(0, i - 4) : i] if line.startswith("# all_")
+        ]
+        assert before, lines[i]
+        assert " -> " in before[-1]
+
+
+def test_a_pipeline_is_refused() -> None:
+    torch.manual_seed(0)
+    batch = torch.randn(BATCH, WIDTH), torch.randn(BATCH, WIDTH)
+    plan = pt.plan(
+        Chain(), *batch, mesh="pp=2,dp=2", options=pt.Options(microbatches=2)
+    )
+    with pytest.raises(BadOptions, match="--to python: the plan has stages"):
+        write_python(Chain(), plan)
+
+
+def test_hostile_names_stay_in_their_quotes() -> None:
+    name = 'x"\'];\\"}})>]]\n"""\x1b[2J#{0}$(id)\u202e\\'
+
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+            return self.layer(batch[name]).square().mean()
+
+    model = Odd()
+    plan = pt.plan(model, {name: torch.randn(4, 4)}, mesh="dp=2")
+    text = write_python(model, plan).decode()
+    assert text.replace("\n", "").isprintable()
+    constants = {
+        node.value
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Constant)
+    }
+    assert f"batch.{name}" in constants
