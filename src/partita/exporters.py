@@ -11,7 +11,7 @@ from partita.compiler.export import (
     schedule,
     shardy,
 )
-from partita.export import python
+from partita.export import pt2, python
 
 EXPORTERS = (
     dot.EXPORTER,
@@ -22,5 +22,6 @@ EXPORTERS = (
     shardy.EXPORTER,
     dtensor.EXPORTER,
     python.EXPORTER,
+    pt2.EXPORTER,
 )
 """In the order in which help lists them."""

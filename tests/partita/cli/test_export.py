@@ -62,6 +62,10 @@ def test_bad_input_is_one_line_and_exit_code_2(
             "partita export plan.json train.py:build --to python",
         ),
         (
+            (saved, "x.py:f", "--to", "pt2"),
+            "partita: --to pt2 is no text; want -o FILE.zip",
+        ),
+        (
             (saved, "x.py:f", "--to", "dot"),
             "partita: TARGET x.py:f: --to dot is of the plan alone; want none",
         ),

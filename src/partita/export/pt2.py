@@ -1,0 +1,170 @@
+"""What ranks run, through ``torch.export``: a zip of ``.pt2`` files and what they are.
+
+``manifest.json`` says for every rank which files it runs, for every file what enters
+and leaves, in order: kind, name, the type of the rank's shard, its placement. Weights
+are inputs. Collectives are ``_c10d_functional`` ops, whose last argument is the name of
+a group, ``stage0/tp``: put ``group.group_name`` of a real one in its place. Ops called
+``partita.*`` want Partita imported.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from partita.compiler.ir.layout import shard_shape
+from partita.compiler.ir.local_program import LocalProgram
+from partita.compiler.ir.program import InputKind, InputRole, OutputRole
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.plan.plan import Plan
+from partita.export.exporter import ProgramExporter
+from partita.export.function_source import own_ops
+from partita.lowering import Lowered, capture_for, lower
+
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # so that equal plans make equal files
+
+
+@dataclass
+class _Files:
+    """The files so far, and which of them holds a program.
+
+    Ranks share a file where their programs are one and do not ask where they stand.
+    """
+
+    contents: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    manifest: dict[str, Any] = field(default_factory=dict[str, Any])
+    known: dict[object, str] = field(default_factory=dict[object, str])
+
+    def add(self, wish: str, local: LocalProgram) -> str:
+        """Return the name of the file that holds ``local``."""
+        asks = any(role.kind is InputKind.COORDINATE for role in local.inputs)
+        key = id(local.graph_module), local.coordinates if asks else None
+        if key not in self.known:
+            name = f"{wish}.{len(self.contents)}.pt2"
+            self.known[key] = name
+            self.contents[name] = exported(local)
+            self.manifest[name] = {
+                "inputs": list(_entries(local, local.inputs)),
+                "outputs": list(_entries(local, local.outputs)),
+                "partita_ops": sorted(own_ops(local)),
+            }
+        return self.known[key]
+
+
+def write_pt2(model: torch.nn.Module, plan: Plan) -> bytes:
+    """Return the zip.
+
+    Raises:
+        BadPlan: when the plan is of another model.
+    """
+    files = _Files()
+    ranks: dict[str, list[dict[str, Any]]] = {str(r): [] for r in range(plan.mesh.size)}
+    lowered = lower(capture_for(model, plan), plan)
+    for number, (own, stage) in enumerate(zip(lowered, plan.stages, strict=True)):
+        parted: dict[int, tuple[LocalProgram, ...]] = {}
+        for rank, local in zip(stage.ranks, own.of_all(), strict=True):
+            ranks[str(rank)].append(_of_rank(files, number, own, local, parted))
+    manifest = {
+        "mesh": str(plan.mesh),
+        "microbatches": plan.microbatches,
+        "schedule": list(plan.schedule.rows),
+        "stages": [{"mesh": str(s.mesh), "ranks": s.ranks} for s in plan.stages],
+        "files": files.manifest,
+        "ranks": ranks,
+    }
+    text = json.dumps(manifest, indent=1, sort_keys=True) + "\n"
+    return _zipped({"manifest.json": text.encode(), **files.contents})
+
+
+def _of_rank(
+    files: _Files,
+    stage: int,
+    lowered: Lowered,
+    local: LocalProgram,
+    parted: dict[int, tuple[LocalProgram, ...]],
+) -> dict[str, Any]:
+    """Return which files a rank runs of a stage; ``parted`` keeps what is cut."""
+    here, name = local.coordinates, f"stage{stage}"
+    steps: Sequence[LocalProgram] = (local,)
+    if len(lowered.plan.stages) > 1:
+        kind = id(local.graph_module)
+        if kind not in parted:
+            parted[kind] = lowered.parted(local)
+        steps = [replace(part, coordinates=here) for part in parted[kind]]
+    return {
+        "stage": stage,
+        "coordinates": here,
+        "steps": [files.add(f"{name}.step", step) for step in steps],
+        "bringing": [files.add(f"{name}.bring", p) for p in lowered.bringing_at(here)],
+        "completing": [
+            files.add(f"{name}.complete", p) for p in lowered.completing_at(here)
+        ],
+    }
+
+
+def exported(local: LocalProgram) -> bytes:
+    """Return one program as ``torch.export.save`` writes it."""
+    values = zip(local.inputs, local.input_types, local.input_placements, strict=True)
+    arguments = tuple(_example(local, *value) for value in values)
+    with torch.no_grad():
+        program = torch.export.export(local.graph_module, arguments, strict=False)
+    held = io.BytesIO()
+    torch.export.save(program, held)
+    return held.getvalue()
+
+
+def _example(
+    local: LocalProgram,
+    role: InputRole,
+    type_: TensorType | None,
+    placement: Placement | None,
+) -> torch.Tensor | int:
+    if type_ is None or placement is None:
+        return local.coordinates[local.mesh.axis(role.name)]
+    shape = shard_shape(type_.shape, placement, local.mesh, local.coordinates)
+    return torch.empty(shape, dtype=type_.dtype)
+
+
+def _entries(
+    local: LocalProgram, roles: Sequence[InputRole] | Sequence[OutputRole]
+) -> Iterator[dict[str, str | None]]:
+    """Yield what is known of inputs or outputs, in order."""
+    is_input = roles is local.inputs
+    types = local.input_types if is_input else local.output_types
+    placements = local.input_placements if is_input else local.output_placements
+    for role, type_, placement in zip(roles, types, placements, strict=True):
+        shape = None
+        if type_ is not None and placement is not None:
+            here = local.mesh, local.coordinates
+            own = shard_shape(type_.shape, placement, *here)
+            shape = str(TensorType(own, type_.dtype))
+        yield {
+            "kind": str(role.kind),
+            "name": role.name,
+            "type": shape,
+            "placement": None if placement is None else str(placement),
+        }
+
+
+def _zipped(files: dict[str, bytes]) -> bytes:
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), content)
+    return held.getvalue()
+
+
+EXPORTER = ProgramExporter(
+    "pt2",
+    "what every rank runs, through torch.export, in a zip",
+    ".zip",
+    write_pt2,
+    is_text=False,
+)
