@@ -11,6 +11,7 @@ from partita.compiler.cost.memory import timeline
 from partita.compiler.cost.timeline import Timeline
 from partita.compiler.errors import BadPlan
 from partita.compiler.plan.check import check
+from partita.compiler.plan.difference import Difference, find_difference
 from partita.compiler.plan.document import Document
 from partita.compiler.plan.explain import explain
 from partita.compiler.plan.graph import build_graph
@@ -92,6 +93,10 @@ class Plan(Document):
             BadOptions: for an unknown name, with those closest to it.
         """
         return explain(self, name)
+
+    def diff(self, other: Document) -> Difference:
+        """Return what moved from this plan to ``other``, and the price of it."""
+        return find_difference(self, other)
 
     def graph(self) -> nx.MultiDiGraph[str]:
         """Return nodes and tensors as a graph; see graph.py for the attributes."""

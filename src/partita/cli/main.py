@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 from partita.cli import (
     calibrate,
+    check,
+    diff,
     explain,
     export,
     plan,
@@ -34,6 +36,8 @@ COMMANDS = (
     run.COMMAND,
     simulate.COMMAND,
     export.COMMAND,
+    diff.COMMAND,
+    check.COMMAND,
     calibrate.COMMAND,
 )
 

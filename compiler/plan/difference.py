@@ -1,0 +1,177 @@
+"""What differs between two plans: what moved, and the price of it.
+
+Things are the same that have one name or one stable key, so that plans of a model and
+of the same model edited, or of other meshes, can be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from partita.compiler.plan.document import Document, Parameter
+from partita.compiler.plan.sent import sent_bytes
+
+_PLACEMENTS = ("storage", "use", "gradient", "optimizer")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing that differs; ``None`` where a plan has no such thing.
+
+    ``what`` is a placement of a parameter, ``signature`` of a node, or empty.
+
+    >>> str(Change("up.weight", "use", "(B,)", "(S(0),)"))
+    'up.weight use: (B,) -> (S(0),)'
+    """
+
+    name: str
+    what: str
+    before: str | None
+    after: str | None
+
+    def __str__(self) -> str:
+        what = f" {self.what}" if self.what else ""
+        return f"{self.name}{what}: {self.before or '-'} -> {self.after or '-'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """A figure that both plans predict, in seconds or bytes."""
+
+    name: str
+    before: float
+    after: float
+
+    @property
+    def change(self) -> float:
+        """How much more the second plan takes."""
+        return self.after - self.before
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What differs between two plans, from the first to the second.
+
+    Attributes:
+        plan: model, mesh, hardware, microbatches, schedule.
+        parameters: placements of parameters and buffers, and those of one plan alone.
+        nodes: signatures of calls, and calls of one plan alone.
+        collectives: how many of a kind run along an axis, and their payloads.
+        seconds: of a step, and by part.
+        bytes: that a rank holds at the peak, by part, and puts on the wire.
+    """
+
+    plan: tuple[Change, ...]
+    parameters: tuple[Change, ...]
+    nodes: tuple[Change, ...]
+    collectives: tuple[Change, ...]
+    seconds: tuple[Price, ...]
+    bytes: tuple[Price, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the plans decide alike; what they predict may differ."""
+        return not (self.plan or self.parameters or self.nodes or self.collectives)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the difference as plain JSON values."""
+        return asdict(self)
+
+
+def find_difference(before: Document, after: Document) -> Difference:
+    """Return what differs from ``before`` to ``after``."""
+    return Difference(
+        tuple(_changes("", _of_plan(before), _of_plan(after))),
+        tuple(_of_parameters(before, after)),
+        tuple(_changes("signature", _signatures(before), _signatures(after))),
+        tuple(_changes("", _collectives(before), _collectives(after))),
+        tuple(_prices(_seconds(before), _seconds(after))),
+        tuple(_prices(_bytes(before), _bytes(after))),
+    )
+
+
+def _changes(
+    what: str, before: Mapping[str, str], after: Mapping[str, str]
+) -> Iterator[Change]:
+    for name in dict.fromkeys((*before, *after)):
+        old, new = before.get(name), after.get(name)
+        if old != new:
+            yield Change(name, what, old, new)
+
+
+def _of_plan(document: Document) -> dict[str, str]:
+    fingerprint = document.model.fingerprint[:12]
+    return {
+        "model": f"{document.model.class_name} {fingerprint}",
+        "mesh": str(document.mesh),
+        "hardware": str(document.hardware.get("name", "unnamed")),
+        "microbatches": str(document.microbatches),
+        "schedule": document.schedule.name,
+        "stages": str(len(document.stages)),
+    }
+
+
+def _of_parameters(before: Document, after: Document) -> Iterator[Change]:
+    old, new = before.parameters, after.parameters
+    for name in dict.fromkeys((*old, *new)):
+        if name not in old or name not in new:
+            found = [str(p[name].type) if name in p else None for p in (old, new)]
+            yield Change(name, "", *found)
+            continue
+        if old[name].type != new[name].type:
+            yield Change(name, "", str(old[name].type), str(new[name].type))
+        for what in _PLACEMENTS:
+            one, other = _placement(old[name], what), _placement(new[name], what)
+            if one != other:
+                yield Change(name, what, one, other)
+        homes = [",".join(map(str, p[name].homes)) for p in (old, new)]
+        if homes[0] != homes[1]:
+            yield Change(name, "stages", *homes)
+    buffers = [
+        {n: str(b.placement) for n, b in d.buffers.items()} for d in (before, after)
+    ]
+    yield from _changes("buffer", *buffers)
+
+
+def _placement(parameter: Parameter, what: str) -> str | None:
+    placement = getattr(parameter.placements, what)
+    return None if placement is None else str(placement)
+
+
+def _signatures(document: Document) -> dict[str, str]:
+    several = len(document.stages) > 1
+    return {
+        key: f"{node.signature} in stage {node.stage}"
+        if several
+        else str(node.signature)
+        for key, node in document.nodes.items()
+        if node.role is None
+    }
+
+
+def _collectives(document: Document) -> dict[str, str]:
+    return {
+        f"{total.kind} {total.axis}": f"x{total.count}, {total.bytes} bytes"
+        for total in document.collectives
+    }
+
+
+def _prices(before: Mapping[str, float], after: Mapping[str, float]) -> Iterator[Price]:
+    for name in dict.fromkeys((*before, *after)):
+        yield Price(name, before.get(name, 0), after.get(name, 0))
+
+
+def _seconds(document: Document) -> dict[str, float]:
+    predicted = document.predicted
+    return {"step": predicted.seconds, **predicted.seconds_by_part}
+
+
+def _bytes(document: Document) -> dict[str, float]:
+    predicted = document.predicted
+    return {
+        "memory": predicted.bytes,
+        "on the wire": sent_bytes(document),
+        **predicted.bytes_by_part,
+    }
