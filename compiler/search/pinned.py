@@ -34,9 +34,13 @@ def pins_of(program: Program, texts: Mapping[str, str]) -> dict[str, str]:
     Raises:
         BadOptions: for a pin that does not parse.
     """
+    return naming_any(texts, named_things(program))
+
+
+def named_things(program: Program) -> list[Named]:
+    """Return what pins may name of a program, in the order of its nodes."""
     roles = dict(program.placeholders())
-    things = [_named(node, roles.get(node)) for node in program.nodes()]
-    return naming_any(texts, things)
+    return [_named(node, roles.get(node)) for node in program.nodes()]
 
 
 class Pinned:

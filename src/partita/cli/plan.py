@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import Any
 
 from partita.cli.command import (
@@ -19,6 +20,7 @@ from partita.cli.progress import shown
 from partita.cli.target import load_target
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.mesh import Mesh
+from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.store import format_json
 
 
@@ -55,17 +57,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         help="seconds the search may take, for all meshes that are tried together",
     )
+    parser.add_argument(
+        "--like",
+        metavar="old.json",
+        help="keep the decisions of a plan of this model before it was edited, or for "
+        "another mesh, where they fit; what is not given is as there, --mesh too",
+    )
     parser.add_argument("-o", "--output", metavar="plan.json", help="save the plan")
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Plan, save, print."""
+    like = None if options.like is None else Plan.load(options.like)
     where = _read_mesh(options)
     pins = dict(_read_pin(text) for text in options.pin)
     example = load_target(options.target)
 
     import partita as pt
+    from partita.like import options_of, plan_like
 
     choices: dict[str, Any] = {
         "hardware": options.hardware,
@@ -77,14 +87,20 @@ def run(options: argparse.Namespace) -> int:
         "microbatches": _read_count(options.microbatches),
     }
     given = {name: value for name, value in choices.items() if value is not None}
+    if options.inference:
+        given["train"] = False
+    model, args, kwargs = example
     with shown():
-        plan = pt.plan(
-            example.model,
-            *example.args,
-            **where,
-            options=pt.Options(train=not options.inference, pins=pins, **given),
-            **example.kwargs,
-        )
+        if like is None:
+            asked = pt.Options(pins=pins, **given)
+            plan = pt.plan(model, *args, **where, options=asked, **kwargs)
+        else:
+            mesh = where.get("mesh", like.mesh)
+            asked = replace(options_of(like, mesh), pins=pins, **given)
+            plan, kept = plan_like(
+                model, *args, like=like, mesh=mesh, options=asked, **kwargs
+            )
+            tell(f"like {options.like}: {kept}")
     if options.output is not None:
         write_output(options.output, format_json(plan.to_dict()) + "\n")
         tell(f"saved {options.output}")
@@ -101,6 +117,13 @@ def _read_count(text: str | None) -> int | str | None:
 
 def _read_mesh(options: argparse.Namespace) -> dict[str, Any]:
     """Return ``mesh`` or ``devices``, whichever was given."""
+    if options.like is not None:
+        if options.devices is not None:
+            raise BadOptions(
+                "--devices: a plan like another has its mesh, or --mesh; want no "
+                "devices"
+            )
+        return {} if options.mesh is None else {"mesh": Mesh.parse(options.mesh)}
     if (options.mesh is None) == (options.devices is None):
         raise BadOptions(
             "give --mesh, axes and sizes, e.g. --mesh dp=2,tp=2, or --devices, a "

@@ -1,0 +1,101 @@
+"""How a plan made like another one compares with it, thing by thing.
+
+Things are parameters by name and calls by stable key. Meshes may be of other sizes and
+have other axes: placements are compared on the axes on which both have several ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from partita.compiler.ir.sbp import Placement, Sharding
+from partita.compiler.plan.document import Document
+
+Held = tuple[tuple[Sharding, ...] | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reapplied:
+    """What became of the old plan's decisions.
+
+    Attributes:
+        matched: things that are placed as they were.
+        moved: those that are placed otherwise, by name or key.
+        new: those that only the new plan has; they were searched.
+        gone: those that only the old plan has.
+
+    >>> str(Reapplied(("a", "b"), ("c",), ("d",), ()))
+    '2 matched, 1 moved, 1 new: searched again'
+    """
+
+    matched: tuple[str, ...]
+    moved: tuple[str, ...]
+    new: tuple[str, ...]
+    gone: tuple[str, ...]
+
+    def __str__(self) -> str:
+        parts = [
+            f"{len(self.matched)} matched",
+            f"{len(self.moved)} moved",
+            f"{len(self.new)} new",
+        ]
+        if self.gone:
+            parts.append(f"{len(self.gone)} gone")
+        again = ": searched again" if self.moved or self.new else ""
+        return ", ".join(parts) + again
+
+
+def compare_reapplied(old: Document, new: Document) -> Reapplied:
+    """Return what became of ``old``'s decisions in ``new``."""
+    names = _splitting(old) & _splitting(new)
+    before, after = dict(_held(old, names)), dict(_held(new, names))
+    both = [name for name in after if name in before]
+    return Reapplied(
+        tuple(name for name in both if before[name] == after[name]),
+        tuple(name for name in both if before[name] != after[name]),
+        tuple(name for name in after if name not in before),
+        tuple(name for name in before if name not in after),
+    )
+
+
+def _splitting(document: Document) -> set[str]:
+    """Return the names of the axes with several ranks: one has nothing to split."""
+    axes = (axis for stage in document.stages for axis in stage.mesh.axes)
+    return {name for name, size in axes if size > 1}
+
+
+def _held(document: Document, names: set[str]) -> Iterator[tuple[str, Held]]:
+    """Yield parameters and calls with their placements on the axes ``names``."""
+
+    def shown(placements: Sequence[Placement | None], stage: int) -> Held:
+        axes = document.stages[stage].mesh.names
+        return tuple(p and on_axes(p, axes, names) for p in placements)
+
+    for name, parameter in document.parameters.items():
+        own = parameter.placements
+        held = (own.storage, own.gradient, own.optimizer)
+        yield name, shown(held, min(parameter.homes, default=0))
+    for key, node in document.nodes.items():
+        if node.role is None:
+            signature = node.signature
+            yield key, shown((*signature.operands, *signature.results), node.stage)
+
+
+def on_axes(
+    placement: Placement, axes: Sequence[str], names: set[str]
+) -> tuple[Sharding, ...]:
+    """Return what a placement does on the axes of a mesh that are among ``names``.
+
+    They are in the order of the names, so that meshes of another order compare.
+
+    >>> p = Placement.parse("(S(0), B)")
+    >>> [str(s) for s in on_axes(p, ("tp", "dp"), {"dp", "tp"})]
+    ['B', 'S(0)']
+    """
+    pairs = zip(axes, placement.shardings, strict=True)
+    return tuple(
+        sharding
+        for name, sharding in sorted(pairs, key=lambda p: p[0])
+        if name in names
+    )
