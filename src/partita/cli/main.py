@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from partita.cli import (
+    bundle,
     calibrate,
     check,
     diff,
@@ -38,6 +39,7 @@ COMMANDS = (
     export.COMMAND,
     diff.COMMAND,
     check.COMMAND,
+    bundle.COMMAND,
     calibrate.COMMAND,
 )
 

@@ -1,4 +1,4 @@
-"""``partita verify``: the planned program against the original model."""
+"""``partita verify``: the planned program against the original model, or its graph."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from partita.cli.command import (
     OK,
     Command,
     add_json,
-    add_plan,
-    add_target,
     print_json,
 )
 from partita.cli.target import load_target
+from partita.compiler.errors import BadOptions
 from partita.compiler.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -24,25 +23,45 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Ask for the model and the plan."""
-    add_target(parser)
-    add_plan(parser)
+    """Ask for the model and the plan, or a bundle that holds both."""
+    parser.add_argument(
+        "target",
+        metavar="TARGET",
+        help="the model, as for partita plan; or bundle.zip, what partita bundle "
+        "saved, which is replayed without the model",
+    )
+    parser.add_argument("plan", metavar="plan.json", nargs="?", help="a saved plan")
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the largest errors; fail unless all are small enough."""
-    plan = Plan.load(options.plan)
-    example = load_target(options.target)
-
-    import partita as pt
-
-    report = pt.verify(example.model, *example.args, plan=plan, **example.kwargs)
+    report = _replayed(options) if options.plan is None else _verified(options)
     if options.json:
         print_json(_figures(report))
     else:
         print(report)
     return OK if report.ok else FAILED
+
+
+def _verified(options: argparse.Namespace) -> Report:
+    plan = Plan.load(options.plan)
+    example = load_target(options.target)
+
+    import partita as pt
+
+    return pt.verify(example.model, *example.args, plan=plan, **example.kwargs)
+
+
+def _replayed(options: argparse.Namespace) -> Report:
+    from partita.bundle import Bundle
+
+    if not options.target.endswith(".zip"):
+        raise BadOptions(
+            f"TARGET {options.target}: want plan.json behind it, or a bundle.zip in "
+            "its place"
+        )
+    return Bundle.load(options.target).replay()
 
 
 def _figures(report: Report) -> dict[str, object]:

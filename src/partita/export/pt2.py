@@ -155,9 +155,10 @@ def _entries(
 
 def _zipped(files: dict[str, bytes]) -> bytes:
     held = io.BytesIO()
-    with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(held, "w") as archive:
         for name, content in files.items():
-            archive.writestr(zipfile.ZipInfo(name, _EPOCH), content)
+            entry = zipfile.ZipInfo(name, _EPOCH)
+            archive.writestr(entry, content, zipfile.ZIP_DEFLATED)
     return held.getvalue()
 
 
