@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from partita.compiler.export import (
+    deepspeed,
     dot,
     dtensor,
     graphml,
+    megatron,
     model_explorer,
     perfetto,
     schedule,
     shardy,
+    torchtitan,
 )
 from partita.export import pt2, python
 
@@ -21,6 +24,9 @@ EXPORTERS = (
     schedule.EXPORTER,
     shardy.EXPORTER,
     dtensor.EXPORTER,
+    torchtitan.EXPORTER,
+    megatron.EXPORTER,
+    deepspeed.EXPORTER,
     python.EXPORTER,
     pt2.EXPORTER,
 )

@@ -48,7 +48,11 @@ def words() -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
 
 def planned(mesh: str = "dp=2,tp=2", **options: Any) -> pt.Plan:
     model, args, kwargs = words()
-    asked: dict[str, Any] = {"microbatches": 1, "pins": {"head.weight": "(B, S(0))"}, **options}
+    asked: dict[str, Any] = {
+        "microbatches": 1,
+        "pins": {"head.weight": "(B, S(0))"},
+        **options,
+    }
     return pt.plan(model, *args, mesh=mesh, options=pt.Options(**asked), **kwargs)
 
 
