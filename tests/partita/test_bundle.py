@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import zipfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,9 @@ def planned(mesh: str = "dp=2,tp=2", **options: Any) -> pt.Plan:
     return pt.plan(model, *args, mesh=mesh, options=pt.Options(**asked), **kwargs)
 
 
+@cache
 def bundled() -> Bundle:
+    """Return a bundle, made once: nothing changes it."""
     return Bundle.of(*words(), planned())
 
 
@@ -108,6 +111,7 @@ def test_marks_among_integers_stay_marks() -> None:
     assert set(drawn.tolist()) == {-100, 3, 4, 5, 6, 7}
 
 
+@pytest.mark.slow
 def test_it_replays_in_another_process_without_the_model(tmp_path: Path) -> None:
     path = saved(tmp_path, bundled().save())
     command = [sys.executable, "-m", "partita", "verify", path, "--json"]

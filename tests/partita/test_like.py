@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ class Mlp(nn.Module):
 X = torch.randn(8, 16)
 
 
+@cache
 def old_plan(**pins: str) -> pt.Plan:
     options = pt.Options(pins={**PINS, **pins}, microbatches=1)
     return pt.plan(Mlp(), X, mesh="dp=2,tp=2", options=options)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from tests.models.zoo import ZOO
+from torch import nn
 
 from partita.compiler.capture.capture import capture
 from partita.compiler.capture.fingerprint import fingerprint
@@ -16,10 +16,28 @@ from partita.compiler.rules.table import default_rules
 OPS = frozenset(row.op for row in default_rules.rows)
 
 
+class Words(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(12, 8)
+        self.qkv = nn.Linear(8, 24)
+        self.head = nn.Linear(8, 12)
+        self.head.weight = self.embed.weight
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.embed(ids) + torch.arange(6).unsqueeze(-1)
+        q, k, v = (p.unsqueeze(1) for p in self.qkv(x).chunk(3, -1))
+        mask = torch.tensor([float("-inf")] * 3 + [0.0] * 3)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, mask.expand(6, 6))
+        return self.head(y).float().log_softmax(-1).mean()
+
+
 @pytest.fixture(scope="module")
 def program() -> Program:
-    model, args, kwargs = ZOO["gpt2"]()
-    return capture(model, args, kwargs).program
+    """Return a program with attention, an embedding, a constant and a tied weight."""
+    torch.manual_seed(0)
+    ids = torch.randint(0, 12, (2, 6))
+    return capture(Words(), (ids,), {}).program
 
 
 def test_what_prints_parses(program: Program) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +20,17 @@ from partita.compiler.search.pose import UPDATE_PASSES
 
 SHARDED = "storage=(B); gradient=(S(0)); optimizer=(S(0)); use=(B)"
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
-    "one stage": ("dp=2,tp=2", {"microbatches": 1}),
     "inference": ("dp=2", {"train": False}),
     "microbatches": ("dp=2", {"microbatches": 4, "pins": {"layers.*.weight": SHARDED}}),
-    "pipeline": ("pp=2,dp=2", {"microbatches": 4, "schedule": "1f1b"}),
+    "pipeline": ("pp=2,dp=2", {"microbatches": 4, "schedule": "zero-bubble"}),
     "interleaved": (
         "pp=2",
         {"microbatches": 4, "schedule": "interleaved", "stages_per_rank": 2},
     ),
-    "zero bubble": ("pp=2", {"microbatches": 4, "schedule": "zero-bubble"}),
 }
 
 
+@cache
 def planned(kind: str) -> pt.Plan:
     torch.manual_seed(0)
     mesh, options = KINDS[kind]

@@ -28,15 +28,17 @@ assert importlib.util.find_spec("partita") is None
 import torch, torch.distributed as dist
 sys.path.insert(0, os.path.dirname(__file__))
 import exported
-dist.init_process_group("gloo")
-load = lambda name: torch.load(os.path.join(os.path.dirname(__file__), name))
+here, rank, size = os.path.dirname(__file__), *map(int, sys.argv[1:])
+dist.init_process_group("gloo", f"file://{here}/meeting", rank=rank, world_size=size)
+load = lambda name: torch.load(os.path.join(here, name))
 model = exported.Model(load("weights.pt"), "cpu")
 loss = model.step(load("batch.pt"))
 found = {n: p.grad for n, p in model.parameters.items() if p.grad is not None}
 found |= {f"buffer:{n}": x for n, x in model.buffers.items()}
 found |= {"loss": loss} if loss is not None else {}
 found |= {f"output:{n}": torch.cat(parts) for n, parts in model.outputs.items()}
-torch.save(found, os.path.join(os.path.dirname(__file__), f"rank{dist.get_rank()}.pt"))
+torch.save(found, os.path.join(here, f"rank{rank}.pt"))
+dist.barrier()  # gloo aborts where a peer leaves first
 dist.destroy_process_group()
 """
 
@@ -100,11 +102,18 @@ def exported_step(
     torch.save(tensors_of(built), folder / "batch.pt")
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     environment |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    subprocess.run(
-        [*launcher, f"--nproc-per-node={num_ranks}", str(folder / "driver.py")],
-        env=environment, cwd=folder, check=True, timeout=100,
-    )  # fmt: skip
+    command = [sys.executable, str(folder / "driver.py")]
+    ranks = [
+        subprocess.Popen([*command, str(rank), str(num_ranks)], env=environment)
+        for rank in range(num_ranks)
+    ]
+    try:
+        codes = [rank.wait(timeout=100) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    assert codes == [0] * num_ranks
     return [torch.load(folder / f"rank{rank}.pt") for rank in range(num_ranks)]
 
 
