@@ -99,6 +99,8 @@ def test_command_lines_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         "llama.plan.json",
         "llama.html",
         "llama.trace.json",
+        "llama.dot",
+        "llama.bundle.zip",
     }
 
 
