@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch import fx
 
 from partita.compiler.ir.layout import shard_shape
 from partita.compiler.ir.local_program import LocalProgram
@@ -40,7 +41,9 @@ class _Files:
 
     contents: dict[str, bytes] = field(default_factory=dict[str, bytes])
     manifest: dict[str, Any] = field(default_factory=dict[str, Any])
-    known: dict[object, str] = field(default_factory=dict[object, str])
+    known: dict[object, tuple[str, LocalProgram]] = field(
+        default_factory=dict[object, "tuple[str, LocalProgram]"]
+    )
 
     def add(self, wish: str, local: LocalProgram) -> str:
         """Return the name of the file that holds ``local``."""
@@ -48,14 +51,14 @@ class _Files:
         key = id(local.graph_module), local.coordinates if asks else None
         if key not in self.known:
             name = f"{wish}.{len(self.contents)}.pt2"
-            self.known[key] = name
+            self.known[key] = name, local  # kept, so that its id stays its own
             self.contents[name] = exported(local)
             self.manifest[name] = {
                 "inputs": list(_entries(local, local.inputs)),
                 "outputs": list(_entries(local, local.outputs)),
                 "partita_ops": sorted(own_ops(local)),
             }
-        return self.known[key]
+        return self.known[key][0]
 
 
 def write_pt2(model: torch.nn.Module, plan: Plan) -> bytes:
@@ -68,9 +71,12 @@ def write_pt2(model: torch.nn.Module, plan: Plan) -> bytes:
     ranks: dict[str, list[dict[str, Any]]] = {str(r): [] for r in range(plan.mesh.size)}
     lowered = lower(capture_for(model, plan), plan)
     for number, (own, stage) in enumerate(zip(lowered, plan.stages, strict=True)):
-        parted: dict[int, tuple[LocalProgram, ...]] = {}
+        known: dict[fx.GraphModule, _Kind] = {}
         for rank, local in zip(stage.ranks, own.of_all(), strict=True):
-            ranks[str(rank)].append(_of_rank(files, number, own, local, parted))
+            if local.graph_module not in known:
+                known[local.graph_module] = _Kind.of(own, local)
+            kind = known[local.graph_module]
+            ranks[str(rank)].append(_of_rank(files, number, kind, local.coordinates))
     manifest = {
         "mesh": str(plan.mesh),
         "microbatches": plan.microbatches,
@@ -83,29 +89,40 @@ def write_pt2(model: torch.nn.Module, plan: Plan) -> bytes:
     return _zipped({"manifest.json": text.encode(), **files.contents})
 
 
+@dataclass(frozen=True)
+class _Kind:
+    """What ranks of a stage run that run the same."""
+
+    steps: tuple[LocalProgram, ...]
+    bringing: tuple[LocalProgram, ...]
+    completing: tuple[LocalProgram, ...]
+
+    @classmethod
+    def of(cls, lowered: Lowered, local: LocalProgram) -> _Kind:
+        """Return what the ranks run that run ``local``, forward and backward apart.
+
+        Where there is one stage they are one program.
+        """
+        here, is_one = local.coordinates, len(lowered.plan.stages) == 1
+        steps = (local,) if is_one else lowered.parted(local)
+        return cls(steps, lowered.bringing_at(here), lowered.completing_at(here))
+
+
 def _of_rank(
-    files: _Files,
-    stage: int,
-    lowered: Lowered,
-    local: LocalProgram,
-    parted: dict[int, tuple[LocalProgram, ...]],
+    files: _Files, stage: int, kind: _Kind, here: tuple[int, ...]
 ) -> dict[str, Any]:
-    """Return which files a rank runs of a stage; ``parted`` keeps what is cut."""
-    here, name = local.coordinates, f"stage{stage}"
-    steps: Sequence[LocalProgram] = (local,)
-    if len(lowered.plan.stages) > 1:
-        kind = id(local.graph_module)
-        if kind not in parted:
-            parted[kind] = lowered.parted(local)
-        steps = [replace(part, coordinates=here) for part in parted[kind]]
+    """Return which files the rank at ``here`` runs of a stage."""
+
+    def added(word: str, programs: Sequence[LocalProgram]) -> list[str]:
+        own = [replace(program, coordinates=here) for program in programs]
+        return [files.add(f"stage{stage}.{word}", program) for program in own]
+
     return {
         "stage": stage,
         "coordinates": here,
-        "steps": [files.add(f"{name}.step", step) for step in steps],
-        "bringing": [files.add(f"{name}.bring", p) for p in lowered.bringing_at(here)],
-        "completing": [
-            files.add(f"{name}.complete", p) for p in lowered.completing_at(here)
-        ],
+        "steps": added("step", kind.steps),
+        "bringing": added("bring", kind.bringing),
+        "completing": added("complete", kind.completing),
     }
 
 

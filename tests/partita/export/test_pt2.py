@@ -104,7 +104,10 @@ def test_stages_have_files_for_their_parts() -> None:
     manifest, archive = opened(write_pt2(Chain(), plan))
     entries = [entry for (entry,) in manifest["ranks"].values()]
     assert [entry["stage"] for entry in entries] == [0, 0, 1, 1]
-    assert [len(entry["steps"]) for entry in entries] == [2, 2, 2, 2]
+    assert [len(set(entry["steps"])) for entry in entries] == [2, 2, 2, 2]
+    assert entries[0]["steps"] == entries[1]["steps"]
+    assert not {*entries[0]["steps"]} & {*entries[2]["steps"]}
+    assert len(manifest["files"]) == len(set(map(str, manifest["files"].values())))
     assert manifest["schedule"] == list(plan.schedule.rows)
     for name in manifest["files"]:
         assert load(archive, name).graph.nodes
