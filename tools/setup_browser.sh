@@ -30,14 +30,15 @@ if browser_works; then
     exit 0
 fi
 say "installing a Chromium for the tests of the page"
-if timeout 300 "$python" -m playwright install --only-shell chromium >"$log" 2>&1; then
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    install=(timeout 240 apt-get install -y --no-install-recommends chromium)
+    export DEBIAN_FRONTEND=noninteractive
+    {
+        "${install[@]}" || { timeout 60 apt-get update && "${install[@]}"; }
+    } >"$log" 2>&1 </dev/null || true
     browser_works && exit 0
 fi
-if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    {
-        apt-get install -y --no-install-recommends chromium ||
-            { apt-get update && apt-get install -y --no-install-recommends chromium; }
-    } >>"$log" 2>&1 || true
+if timeout 120 "$python" -m playwright install --only-shell chromium >>"$log" 2>&1; then
     browser_works && exit 0
 fi
 say "no Chromium could be installed ($log): the tests of the page in a browser are" \

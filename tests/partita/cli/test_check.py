@@ -9,6 +9,7 @@ import pytest
 
 from partita.cli.main import main
 from partita.compiler.plan.plan import Plan
+from partita.page.page import render_diff_page
 
 Captured = pytest.CaptureFixture[str]
 
@@ -34,6 +35,16 @@ def test_diff_prints_what_moved_and_the_price(
     assert main(["diff", str(saved), str(worse)]) == 0
     lines = [" ".join(x.split()) for x in capsys.readouterr().out.splitlines()]
     assert "on the wire 256 B 320 B +64 B (+25.0%)" in lines
+
+
+def test_diff_writes_a_page_of_both(
+    capsys: Captured, saved: Path, worse: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "diff.html"
+    assert main(["diff", str(saved), str(worse), "-o", str(page)]) == 0
+    wanted = render_diff_page(Plan.load(saved), Plan.load(worse))
+    assert page.read_text() == wanted
+    assert capsys.readouterr().err == f"saved {page}\n"
 
 
 def test_diff_as_json_is_that_of_the_plans(
