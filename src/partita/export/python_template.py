@@ -162,6 +162,7 @@ def main(weights, batch, steps="1"):
         optimizer.zero_grad()
         if dist.get_rank() == 0:
             print(f"step {number + 1}  loss {float(loss):.6f}", flush=True)
+    dist.barrier()  # gloo aborts where a peer leaves first
     dist.destroy_process_group()
 
 
