@@ -34,3 +34,23 @@ def shared_gradient_name(parameter: str, stage: int) -> str:
     'wte.weight of stage 3'
     """
     return f"{parameter} of stage {stage}"
+
+
+def receiver_of(name: str) -> tuple[str, int]:
+    """Return the tensor and the stage that ``sent_name`` names.
+
+    >>> receiver_of(sent_name("h.0/add/0", 1))
+    ('h.0/add/0', 1)
+    """
+    ref, _, stage = name.rpartition(" to stage ")
+    return ref, int(stage)
+
+
+def sender_of(name: str) -> tuple[str, int]:
+    """Return the parameter and the stage that ``shared_gradient_name`` names.
+
+    >>> sender_of(shared_gradient_name("wte.weight", 3))
+    ('wte.weight', 3)
+    """
+    parameter, _, stage = name.rpartition(" of stage ")
+    return parameter, int(stage)

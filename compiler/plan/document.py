@@ -32,6 +32,7 @@ from partita.compiler.plan.stage_records import (
     Stage,
     Transfer,
 )
+from partita.compiler.plan.tried import Tried
 
 VERSION = 1
 """The version of the document's form; a change that old readers misread raises it."""
@@ -319,6 +320,7 @@ class SearchResult:
     status: str
     gap: float | None
     seconds: float
+    tried: tuple[Tried, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

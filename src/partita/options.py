@@ -30,13 +30,16 @@ class Options:
         optimizer: what ``predicted`` reckons with: ``"sgd"``, ``"adam"``, ``"adamw"``.
         train: plan the backward too; otherwise the model is for inference.
         microbatches: into how many equal parts a batch is cut in time; their gradients
-            add up before they are reduced. ``"auto"`` is 1, but where the fastest plan
-            does not keep to ``memory`` it is the fastest of 1, 2, 4, ... that does.
+            add up before they are reduced. ``"auto"`` is the fastest number for a
+            pipeline. For one stage it is 1, but where the fastest plan does not keep
+            to ``memory`` it is the fastest of 1, 2, 4, ... that does.
         schedule: the order of the stages' work: ``"gpipe"``, ``"1f1b"``,
             ``"interleaved"``, ``"zero-bubble"`` or ``"frugal"``, which holds least.
-            ``"auto"`` is 1f1b, or ``"sequential"`` with one stage, which has no other.
+            ``"auto"`` is the fastest of them that keeps to ``memory``, or
+            ``"sequential"`` with one stage, which has no other.
         stages_per_rank: into how many stages, one after another, the ranks of a
-            pipeline cut their part; more than one for ``"interleaved"`` alone.
+            pipeline cut their part; more than one for ``"interleaved"`` alone, for
+            which ``"auto"`` is the fastest number of 2 to 4.
         pins: placements asked for beforehand, by the name of a parameter, buffer, input
             or node, the path of a module or a pattern (``"layers.*.mlp.*"``):
             ``"(S(0), B)"``, for a parameter's use ``"use=(B, B)"``, ``"on tp"`` for
@@ -65,7 +68,7 @@ class Options:
     train: bool = True
     microbatches: int | str = "auto"
     schedule: str = "auto"
-    stages_per_rank: int = 1
+    stages_per_rank: int | str = "auto"
     pins: Mapping[str, str] = field(default_factory=dict[str, str])
     recompute: Sequence[str] = ()
     fuse: bool = False
@@ -99,9 +102,10 @@ class Options:
                 f"schedule is {self.schedule!r}; want one of {', '.join(known)}"
             )
         stages = cast(object, self.stages_per_rank)
-        if type(stages) is not int or stages < 1:
+        if stages != "auto" and (type(stages) is not int or stages < 1):
             raise BadOptions(
-                f"stages_per_rank is {stages!r}; want a whole number from 1 on"
+                f"stages_per_rank is {stages!r}; want a whole number from 1 on, or "
+                "'auto'"
             )
 
     def _check_microbatches(self, count: object) -> None:

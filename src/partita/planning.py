@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, field, replace
+from math import log2
 from typing import Any, cast
 
 import torch
@@ -23,13 +24,12 @@ from partita.compiler.plan.units import format_bytes, format_seconds
 from partita.compiler.search.parts import Clock
 from partita.lowering import in_microbatches
 from partita.options import Options
+from partita.pipeline_search import PipelineSearch
+from partita.pipeline_space import PipelineSpace
 from partita.planner import Planner, Search
 from partita.rules_for import rules_for
-from partita.staged import PIPELINE, StagedSearch, stage_mesh
-from partita.ways_out import Refused
-
-_BUSY = (1, 2, 4)
-"""Microbatches that are tried in a pipeline, as multiples of its ranks."""
+from partita.staged import PIPELINE, SINGLE, stage_mesh
+from partita.ways_out import Refused, batch_of
 
 _LEAST_S = 0.1  # for one mesh, once the time is over
 
@@ -109,11 +109,12 @@ def plan(
 
 def _check_no_stages(options: Options) -> None:
     """Check that nothing is asked of stages, where there are none."""
-    if options.schedule not in ("auto", "sequential") or options.stages_per_rank > 1:
+    turns = options.stages_per_rank
+    is_one = turns in ("auto", 1)
+    if options.schedule not in ("auto", "sequential") or not is_one:
         raise BadOptions(
-            f"schedule is {options.schedule!r}, with {options.stages_per_rank} stages "
-            f"on a rank, but the mesh has no axis {PIPELINE!r}; want one, first, like "
-            f"{PIPELINE}=2,dp=2"
+            f"schedule is {options.schedule!r}, with {turns} stages on a rank, but the "
+            f"mesh has no axis {PIPELINE!r}; want one, first, like {PIPELINE}=2,dp=2"
         )
 
 
@@ -160,8 +161,10 @@ def _fastest(batch: _Batch, mesh: Mesh, clock: Clock) -> Plan:
     """
     if PIPELINE in mesh.names:
         inner = stage_mesh(mesh)
-        if inner.size < mesh.size or batch.options.stages_per_rank > 1:
-            return _fastest_pipeline(batch, mesh, clock)
+        turns = batch.options.stages_per_rank
+        if inner.size < mesh.size or (isinstance(turns, int) and turns > 1):
+            space = PipelineSpace.of_stages(mesh.sizes[0], inner, batch.options)
+            return _fastest_pipeline(batch, space, clock)
         mesh = inner
     asked = batch.options.microbatches
     count = asked if isinstance(asked, int) else 1
@@ -190,39 +193,34 @@ def _fastest(batch: _Batch, mesh: Mesh, clock: Clock) -> Plan:
     return min(plans, key=lambda found: found.predicted.seconds)
 
 
-def _fastest_pipeline(batch: _Batch, mesh: Mesh, clock: Clock) -> Plan:
+def _fastest_pipeline(batch: _Batch, space: PipelineSpace, clock: Clock) -> Plan:
     """Return the fastest plan of a pipeline, of the microbatches asked for.
 
-    Unless told, those that keep the ranks busy are tried: as many as there are ranks
-    along the axis of stages, twice and four times as many, where the batch can be cut
-    so; else one.
+    Unless told, all numbers are tried that the batch can be cut into, those first that
+    give each row a few.
 
     Raises:
         NoSolution: when no plan was found that keeps to the memory limit.
     """
-    inner, asked = stage_mesh(mesh), batch.options.microbatches
-    counts = [asked] if isinstance(asked, int) else [mesh.sizes[0] * n for n in _BUSY]
-    if not batch.options.train:
+    asked = batch.options.microbatches
+    if isinstance(asked, int):
+        counts = [asked]
+    elif not batch.options.train:
         counts = [1]
+    else:
+        rows = max(map(len, space.sizes))
+        size = batch_of(batch.captured.inputs.leaves)
+        divisors = [n for n in range(1, size + 1) if size % n == 0]
+        counts = [n for n in divisors if n <= space.most_microbatches]
+        counts.sort(key=lambda count: abs(log2(count / (2 * rows))))
     planners: list[Planner] = []
     for count in counts:
         try:
-            planners.append(batch.planner(count, inner))
+            planners.append(batch.planner(count, SINGLE))
         except BadOptions:
             if asked != "auto":
                 raise
-    planners = planners or [batch.planner(1, inner)]
-    plans: list[Plan] = []
-    refusals: list[NoSolution] = []
-    for number, planner in enumerate(planners):
-        share = max(clock.left_s, _LEAST_S) / (len(planners) - number)
-        try:
-            plans.append(StagedSearch(planner, mesh, Clock.of(share)).run())
-        except NoSolution as refusal:
-            refusals.append(refusal)
-    if not plans:
-        raise refusals[0]
-    return min(plans, key=lambda found: found.predicted.seconds)
+    return PipelineSearch(planners, space, clock).run()
 
 
 def _meshes(devices: int | None) -> list[Mesh]:

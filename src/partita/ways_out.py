@@ -158,7 +158,7 @@ class Refused:
     def _for_smaller_batches(self) -> Iterator[tuple[str, Plan]]:
         """Yield plans for half of the batch, and half of that."""
         leaves = self.captured.inputs.leaves
-        batch = _batch_of(leaves)
+        batch = batch_of(leaves)
         while batch > 1 and self.clock.left_s > 0:
             batch //= 2
             spec = replace(self.captured.inputs, leaves=_cut(leaves, batch))
@@ -177,7 +177,7 @@ def _first(ways: Iterator[tuple[str, Plan]]) -> Iterator[tuple[str, Plan]]:
         yield way
 
 
-def _batch_of(leaves: Mapping[str, object]) -> int:
+def batch_of(leaves: Mapping[str, object]) -> int:
     """Return the size of the first dim of the first input that has one."""
     types = (leaf for leaf in leaves.values() if isinstance(leaf, TensorType))
     return next((type_.shape[0] for type_ in types if type_.shape), 1)
@@ -185,7 +185,7 @@ def _batch_of(leaves: Mapping[str, object]) -> int:
 
 def _cut(leaves: Mapping[str, object], batch: int) -> dict[str, object]:
     """Return the leaves with ``batch`` in place of what is their batch."""
-    whole = _batch_of(leaves)
+    whole = batch_of(leaves)
     return {
         name: TensorType((batch, *leaf.shape[1:]), leaf.dtype)
         if isinstance(leaf, TensorType) and leaf.shape[:1] == (whole,)

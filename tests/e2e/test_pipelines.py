@@ -25,13 +25,14 @@ from partita.compiler.capture.torch_private import pytree
 from partita.compiler.errors import RankFailed
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.stages import read_schedule
-from partita.compiler.search.cut_line import Line
 from partita.compiler.search.parts import Clock
-from partita.compiler.search.stage_of import stage_of
-from partita.lowering import in_microbatches, in_stages
+from partita.lowering import in_microbatches
+from partita.pipeline_search import PipelineSearch
+from partita.pipeline_space import PipelineSpace
 from partita.planner import Planner
 from partita.runtime.launch import launch
-from partita.staged import StagedSearch, stage_mesh
+from partita.stage_plans import StagePlans
+from partita.staged import joined, stage_mesh
 from partita.verification import DOUBLE_TOLERANCE, Verifier
 
 MODELS = {
@@ -51,27 +52,31 @@ def _captured(name: str, count: int) -> tuple[Captured, Verifier]:
     return in_microbatches(captured, count, pt.default_rules), verifier
 
 
-def search_of(captured: Captured, mesh: str, **options: Any) -> StagedSearch:
+def search_of(captured: Captured, mesh: str, **options: Any) -> PipelineSearch:
     """Return the search of a pipeline, under links that cost nothing."""
     whole = Mesh.parse(mesh)
     asked = pt.Options(hardware="cpu-gloo-free", **options)
-    planner = Planner(captured, "Model", stage_mesh(whole), asked)
-    return StagedSearch(planner, whole, Clock.of(60.0))
+    inner = stage_mesh(whole)
+    space = PipelineSpace.of_stages(whole.sizes[0], inner, asked)
+    planner = Planner(captured, "Model", inner, asked)
+    return PipelineSearch([planner], space, Clock.of(10.0))
 
 
-def drawn(search: StagedSearch, seed: int) -> pt.Plan:
+def drawn(search: PipelineSearch, seed: int) -> pt.Plan:
     """Return a plan cut at random, whose stages are drawn at random too."""
     rng = random.Random(seed)
-    captured, num = search.whole.captured, search.schedule.num_stages
-    forward = Line.of(captured.program).forward
-    ends = sorted(rng.sample(range(1, len(forward)), num - 1))
-    stages = {key: sum(at >= end for end in ends) for at, key in enumerate(forward)}
-    programs = in_stages(captured.program, stage_of(captured.program, stages), num)
+    (planner,) = search.programs
+    form = search.space.forms(planner.captured.program.in_time.count)[0]
+    plans = StagePlans.of(planner, search.clock)
+    count, num = len(plans.line.forward), form.schedule.num_stages
+    ends = [*sorted(rng.sample(range(1, count), num - 1)), count]
     parts = [
-        replace(search.whole, captured=replace(captured, program=program)).random(seed)
-        for program in programs
+        replace(planner, captured=replace(planner.captured, program=program)).random(
+            seed
+        )
+        for program in plans.programs(ends)
     ]
-    return search.joined(parts)
+    return joined(planner, parts, form.ranks, form.schedule)
 
 
 def check(name: str, plan: pt.Plan) -> None:
@@ -107,7 +112,7 @@ def test_interleaved_stages_verify() -> None:
 @pytest.mark.parametrize("name", ["diamond", "tied"])
 def test_a_random_cut_of_random_plans_verifies(name: str) -> None:
     captured, _ = _captured(name, 2)
-    check(name, drawn(search_of(captured, "pp=2,tp=2"), 0))
+    check(name, drawn(search_of(captured, "pp=2,tp=2", schedule="1f1b"), 0))
 
 
 @pytest.mark.slow
@@ -124,7 +129,7 @@ def test_all_searched_plans_verify(name: str, mesh: str) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_ten_random_cuts_verify(name: str, mesh: str) -> None:
     captured, _ = _captured(name, 2)
-    search = search_of(captured, mesh)
+    search = search_of(captured, mesh, schedule="1f1b")
     for seed in range(10):
         check(name, drawn(search, seed))
 
@@ -221,7 +226,7 @@ def end_in_the_middle(document: dict[str, Any]) -> None:
 @pytest.mark.dist
 def test_a_rank_killed_in_a_step_is_named_with_its_action() -> None:
     model, args, kwargs = MODELS["chain"]()
-    options = pt.Options(microbatches=4)
+    options = pt.Options(microbatches=4, schedule="1f1b")
     plan = pt.plan(model, *args, mesh="pp=2", options=options, **kwargs)
     with pytest.raises(RankFailed) as caught:
         launch(end_in_the_middle, 2, (plan.to_dict(),), timeout_s=60)

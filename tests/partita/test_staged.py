@@ -20,13 +20,14 @@ from partita.compiler.schedules.schedule import Work
 @lru_cache
 def gpt2_plan() -> pt.Plan:
     model, args, kwargs = with_dropout("gpt2")
-    options = pt.Options(microbatches=2)
+    options = pt.Options(microbatches=2, schedule="1f1b")
     return pt.plan(model, *args, mesh="pp=2,tp=1", options=options, **kwargs)
 
 
 def chain(**options: object) -> pt.Plan:
     model, args, kwargs = PIPELINES["chain"]()
-    asked = pt.Options(**{"microbatches": 4, **options})  # type: ignore[arg-type]
+    own = {"microbatches": 4, "schedule": "1f1b", **options}
+    asked = pt.Options(**own)  # type: ignore[arg-type]
     return pt.plan(model, *args, mesh="pp=2,dp=2", options=asked, **kwargs)
 
 
@@ -161,7 +162,9 @@ class TwoTables(nn.Module):
 
 def test_the_cut_keeps_to_the_memory() -> None:
     def planned(memory: str | None) -> pt.Plan:
-        options = pt.Options(microbatches=2, memory=memory, time_limit=10.0)
+        options = pt.Options(
+            microbatches=2, schedule="1f1b", memory=memory, time_limit=10.0
+        )
         return pt.plan(TwoTables(), words, mesh="pp=2", options=options)
 
     words = torch.arange(256)

@@ -1,0 +1,248 @@
+"""The fastest arrangement of a form: its cut and the mesh of each stage.
+
+Stages are chosen one after another, from the first. What is chosen bounds the step from
+below, and where that is no less than what the best arrangement known takes, nothing
+behind it is looked at. So the minimum over all cuts and meshes is exact: for stages
+whose plans are the best ones for themselves, by the simulator's seconds.
+
+The bounds. Let stage s take f forward and b backward for each of m microbatches, x
+both, and p all stages in front of it together, with what is handed on. The first
+microbatch reaches it after their forwards and the last leaves after their backwards:
+p + m x. It holds no more than k microbatches at once (``Schedule.most_live``), so
+before its first backward ends no more than k forwards were done; that is a round trip,
+t = p + x + what the stages behind take. The rest follows: t + (m - 1) b + (m - k) f.
+The same the other way round: t + (m - 1) f + (m - k) b. Where the backward is cut in
+two, those behind it wait for the first part of it alone. The stages that are still to
+be chosen take what their calls take at least (floors.py), and one of them its share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+import numpy as np
+
+from partita.compiler.hardware.profile import Hardware
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.search.arrangement import Arrangement, Form
+from partita.compiler.search.floors import Floors, Parts
+from partita.compiler.search.model import Floats
+from partita.compiler.search.parts import Clock
+from partita.compiler.search.pipeline_step import (
+    Hop,
+    PlacedStage,
+    hops_to,
+    step_seconds,
+)
+from partita.compiler.search.stage_cost import StageCost
+from partita.compiler.search.stage_ends import StageEnds
+
+_ROUNDING = 1e-12
+"""Relative; what is no faster than that is not looked for."""
+
+
+class OutOfTime(Exception):
+    """The clock ran out before all was looked at."""
+
+
+@dataclass
+class Best:
+    """The best arrangement known, and the seconds of the best of each form."""
+
+    arrangement: Arrangement | None = None
+    seconds: float = inf
+    by_form: dict[str, float] = field(default_factory=dict[str, float])
+
+    def offer(self, arrangement: Arrangement, seconds: float) -> None:
+        """Take note of an arrangement."""
+        name = str(arrangement.form)
+        self.by_form[name] = min(self.by_form.get(name, inf), seconds)
+        if seconds < self.seconds * (1 - _ROUNDING):
+            self.arrangement, self.seconds = arrangement, seconds
+
+
+@dataclass(frozen=True)
+class Stages:
+    """What may be asked of the stages of a program.
+
+    Attributes:
+        num_calls: of its forward.
+        floors: by mesh.
+        cost: what a stage takes between two boundaries, on a mesh, with so many bytes
+            for so many microbatches; ``None`` where it has no plan.
+        ends: what it takes and gives.
+        hardware: that joins stages.
+        limit: the bytes of a rank.
+        clock: when to come to an end.
+    """
+
+    num_calls: int
+    floors: Mapping[Mesh, Floors]
+    cost: Callable[[int, int, Mesh, int | None, int], StageCost | None]
+    ends: Callable[[int, int], StageEnds]
+    hardware: Hardware
+    limit: int | None
+    clock: Clock
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """The stages that are chosen, from the first on."""
+
+    stages: tuple[PlacedStage, ...] = ()
+    hops: tuple[Hop, ...] = ()
+    ends: tuple[int, ...] = ()
+    allowed: tuple[int | None, ...] = ()
+    passed: float = 0.0
+
+
+class Arranger:
+    """Looks for the best arrangement of one form."""
+
+    def __init__(self, form: Form, stages: Stages, best: Best) -> None:
+        self.form = form
+        self.stages = stages
+        self.best = best
+        schedule = form.schedule
+        self.ranks = form.ranks
+        self.count = schedule.num_microbatches
+        self.live = schedule.most_live
+        self.is_cut = bool(schedule.cut)
+        self.behind = self._behind()
+
+    def run(self) -> None:
+        """Offer what is found to be better than the best known.
+
+        Raises:
+            OutOfTime: when not all was looked at.
+        """
+        if self.stages.num_calls >= self.form.schedule.num_stages:
+            self._descend(_Chosen())
+
+    def offer(self, ends: tuple[int, ...], meshes: tuple[Mesh, ...]) -> None:
+        """Offer one arrangement, if its stages have plans."""
+        chosen: _Chosen | None = _Chosen()
+        for end, mesh in zip(ends, meshes, strict=True):
+            chosen = self._with(chosen, end, mesh)
+            if chosen is None:
+                return
+        self._offer(chosen)
+
+    @property
+    def least(self) -> float:
+        """No arrangement takes less."""
+        num = self.form.schedule.num_stages
+        every, waited = (float(self.behind[part, 0]) for part in (0, 1))
+        return max(waited, self.count * every / num)
+
+    def _behind(self) -> Floats:
+        """Return by boundary the least of all calls behind: all, what is waited for."""
+        meshes = {mesh for own in self.form.meshes for mesh in own}
+        steps = np.min(
+            [np.diff(self.stages.floors[mesh].before, axis=1) for mesh in meshes],
+            axis=0,
+        )
+        waited = steps[0] + steps[1] if self.is_cut else steps.sum(axis=0)
+        found = np.zeros((2, steps.shape[1] + 1))
+        for part, along in enumerate((steps.sum(axis=0), waited)):
+            found[part, :-1] = np.cumsum(along[::-1])[::-1]
+        return found
+
+    def _descend(self, chosen: _Chosen) -> None:
+        number = len(chosen.ends)
+        if number == self.form.schedule.num_stages:
+            self._offer(chosen)
+            return
+        begin = chosen.ends[-1] if chosen.ends else 0
+        for end in self._ends(number, begin):
+            for mesh in self.form.meshes[number]:
+                least = self.stages.floors[mesh].of_stage(begin, end)
+                if self._is_pruned(number, least, end, chosen.passed):
+                    continue
+                if self.stages.clock.left_s <= 0:
+                    raise OutOfTime
+                more = self._with(chosen, end, mesh)
+                if more is None:
+                    continue
+                parts = Parts.of(more.stages[-1].cost)
+                passed = more.passed - self._waited(parts)
+                if not self._is_pruned(number, parts, end, passed):
+                    self._descend(more)
+
+    def _ends(self, number: int, begin: int) -> Iterator[int]:
+        """Yield where a stage may end, first where it has its share of what is left."""
+        left = self.form.schedule.num_stages - 1 - number
+        last = self.stages.num_calls
+        if left == 0:
+            yield last
+            return
+        share = self.behind[0, begin] * left / (left + 1)
+        ends = range(begin + 1, last + 1 - left)
+        yield from sorted(ends, key=lambda end: abs(self.behind[0, end] - share))
+
+    def _waited(self, parts: Parts) -> float:
+        """Return what other stages wait for."""
+        return parts.all - parts.rest if self.is_cut else parts.all
+
+    def _is_pruned(self, number: int, parts: Parts, end: int, passed: float) -> bool:
+        """Whether no step with this stage is faster than the best known.
+
+        ``passed`` is what the stages in front take, and all that is handed on.
+        """
+        m, left = self.count, self.form.schedule.num_stages - 1 - number
+        one, own = self._waited(parts), parts.all
+        back = one - parts.forward
+        trip = passed + one + float(self.behind[1, end])
+        more = max(0, m - self.live[number])
+        bounds = [
+            trip + (m - 1) * back + more * parts.forward,
+            trip + (m - 1) * parts.forward + more * back,
+            passed + m * one,
+            m * own,
+        ]
+        if left:
+            bounds.append(passed + one + m * float(self.behind[1, end]) / left)
+            bounds.append(m * float(self.behind[0, end]) / left)
+        return max(bounds) >= self.best.seconds * (1 - _ROUNDING)
+
+    def _with(self, chosen: _Chosen, end: int, mesh: Mesh) -> _Chosen | None:
+        """Return what is chosen with one more stage, if that has a plan."""
+        number = len(chosen.ends)
+        begin = chosen.ends[-1] if chosen.ends else 0
+        allowed = self._allowed(chosen)
+        cost = self.stages.cost(begin, end, mesh, allowed, self.live[number])
+        if cost is None:
+            return None
+        ends = self.stages.ends(begin, end)
+        stage = PlacedStage(cost, ends, mesh, self.ranks[number])
+        stages = (*chosen.stages, stage)
+        hops = hops_to(stages, number, self.stages.hardware)
+        handed = sum(hop.seconds for hop in hops if hop.kind.is_of_microbatch)
+        return _Chosen(
+            stages,
+            (*chosen.hops, *hops),
+            (*chosen.ends, end),
+            (*chosen.allowed, allowed),
+            chosen.passed + handed + self._waited(Parts.of(cost)),
+        )
+
+    def _allowed(self, chosen: _Chosen) -> int | None:
+        """Return what the other stages of its row leave the next one."""
+        if self.stages.limit is None:
+            return None
+        rows = self.form.schedule.rank_of
+        row = rows[len(chosen.stages)]
+        held = sum(
+            stage.cost.bytes(self.live[number])
+            for number, stage in enumerate(chosen.stages)
+            if rows[number] == row
+        )
+        return self.stages.limit - held
+
+    def _offer(self, chosen: _Chosen) -> None:
+        seconds = step_seconds(self.form.schedule, chosen.stages, chosen.hops)
+        meshes = tuple(stage.mesh for stage in chosen.stages)
+        arrangement = Arrangement(self.form, chosen.ends, meshes, chosen.allowed)
+        self.best.offer(arrangement, seconds)

@@ -1,0 +1,206 @@
+"""Search pipelines: cuts, meshes of stages, schedules, numbers of microbatches at once.
+
+Every stage is planned by itself (stage_plans.py), and what a step takes is simulated
+from the stages' own figures. First, for every form, the cut is tried that is best if
+stages take what their calls do where the model is one stage. Then all cuts and meshes
+are gone through, as long as there is time (compiler/search/arrange.py).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import inf
+
+from partita.compiler.errors import NoSolution
+from partita.compiler.hardware.profile import load_hardware
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.plan.document import SearchResult
+from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.tried import Tried
+from partita.compiler.search.arrange import Arranger, Best, OutOfTime, Stages
+from partita.compiler.search.arrangement import Form
+from partita.compiler.search.candidates import Candidates
+from partita.compiler.search.floors import Floors
+from partita.compiler.search.parts import Clock
+from partita.compiler.search.stage_cost import StageCost
+from partita.pipeline_space import PipelineSpace
+from partita.planner import Planner, Search
+from partita.stage_plans import Room, StagePlans
+from partita.staged import arranged
+from partita.whole_prices import WholePrices
+
+ALL = "optimal, of stages planned by themselves"
+"""Says in a plan that all cuts, meshes of stages and schedules were compared."""
+
+_LEAST_S = 0.1
+_PART = 0.1
+"""Of the time limit: what looking at all cuts may take where the rest took less."""
+
+
+@dataclass
+class PipelineSearch:
+    """The search for the plan of a pipeline.
+
+    Attributes:
+        programs: by number of microbatches, what plans the program of one.
+        space: what may be chosen.
+        clock: the time there is.
+        best: the best arrangement known.
+    """
+
+    programs: Sequence[Planner]
+    space: PipelineSpace
+    clock: Clock
+    best: Best = field(default_factory=Best)
+
+    def run(self) -> Plan:
+        """Return the plan found.
+
+        Raises:
+            NoSolution: when none was found that keeps to the memory limit.
+        """
+        started, allowed_s = time.perf_counter(), self.clock.left_s
+        cutters = [Cutter(planner, self.space, self.clock) for planner in self.programs]
+        for number, cutter in enumerate(cutters):
+            if number and self.clock.left_s <= 0:
+                break
+            cutter.try_cuts(self.best, len(cutters) - number)
+        spent = time.perf_counter() - started
+        share = min(self.clock.left_s, max(spent, _PART * allowed_s))
+        is_all = _try_all(cutters, self.best, Clock.of(share))
+        if self.best.arrangement is None:
+            raise min(
+                (refusal for cutter in cutters for refusal in cutter.refusals),
+                key=lambda refusal: refusal.least_bytes or inf,
+            )
+        count = self.best.arrangement.form.schedule.num_microbatches
+        (cutter,) = (c for c in cutters if c.count == count)
+        plan = arranged(cutter.plans, self.best.arrangement)
+        tried = tuple(
+            Tried(name, seconds if seconds < inf else None)
+            for name, seconds in self.best.by_form.items()
+        )
+        status = ALL if is_all else "not compared with all"
+        solver = f"{len(plan.stages)} stages: {plan.search.solver}"
+        spent = time.perf_counter() - started
+        return replace(plan, search=SearchResult(solver, status, None, spent, tried))
+
+
+def _try_all(cutters: Sequence[Cutter], best: Best, clock: Clock) -> bool:
+    """Look at all arrangements, first those that may take least.
+
+    Returns whether there was time for all.
+    """
+    arrangers = [a for cutter in cutters for a in cutter.arrangers(best, clock)]
+    try:
+        for arranger in sorted(arrangers, key=lambda arranger: arranger.least):
+            arranger.run()
+    except OutOfTime:
+        return False
+    return True
+
+
+@dataclass
+class Cutter:
+    """The pipelines of one number of microbatches."""
+
+    planner: Planner
+    space: PipelineSpace
+    clock: Clock
+    refusals: list[NoSolution] = field(default_factory=list[NoSolution])
+
+    @property
+    def count(self) -> int:
+        """The number of microbatches."""
+        return self.planner.captured.program.in_time.count
+
+    @cached_property
+    def plans(self) -> StagePlans:
+        """Plans of its stages."""
+        return StagePlans.of(self.planner, self.clock)
+
+    @cached_property
+    def forms(self) -> list[Form]:
+        """What is decided before the cut."""
+        return self.space.forms(self.count)
+
+    def try_cuts(self, best: Best, parts: int) -> None:
+        """Offer the cut of each form that prices of one stage are least for.
+
+        Rows of several sizes are left out. A part of the time is for that.
+        """
+        for size in {form.sizes[0] for form in self.forms if _is_even(form)}:
+            mesh = self.space.meshes[size][0]
+            share = Clock.of(max(self.clock.left_s, _LEAST_S) / parts / 2)
+            planner = replace(self.planner, mesh=mesh)
+            free = replace(planner.options, memory=None)
+            alone = Search(replace(planner, options=free), share).run()
+            prices = WholePrices(alone, self.plans.line)
+            for form in self.forms:
+                if form.sizes[0] == size and _is_even(form):
+                    self._try_cut(form, prices, best)
+
+    def _try_cut(self, form: Form, prices: WholePrices, best: Best) -> None:
+        schedule, limit = form.schedule, self.planner.limit
+        per_row = schedule.num_stages // len(form.sizes)
+        try:
+            cut = prices.cut(schedule.most_live, limit, per_row)
+        except NoSolution as refusal:
+            self.refusals.append(refusal)
+            return
+        stages = [*cut.stage_of_forward.values()]
+        ends = [at for at in range(1, len(stages)) if stages[at - 1] < stages[at]]
+        meshes = tuple(own[0] for own in form.meshes)
+        best.by_form.setdefault(str(form), inf)
+        arranger = Arranger(form, self._stages(self.clock), best)
+        arranger.offer((*ends, len(stages)), meshes)
+
+    def arrangers(self, best: Best, clock: Clock) -> list[Arranger]:
+        """Return what looks for the best arrangement of each form."""
+        stages = self._stages(clock)
+        return [Arranger(form, stages, best) for form in self.forms]
+
+    @cached_property
+    def _floors(self) -> dict[Mesh, Floors]:
+        return {
+            mesh: self._floor(mesh)
+            for own in self.space.meshes.values()
+            for mesh in own
+        }
+
+    def _floor(self, mesh: Mesh) -> Floors:
+        options, line = self.planner.options, self.plans.line
+        if options.fuse:  # a group may take less than its calls
+            return Floors.none(line)
+        program = self.planner.captured.program.with_mesh(mesh)
+        hardware = load_hardware(options.hardware)
+        return Floors.of(line, Candidates(program, options.rules, mesh, hardware))
+
+    def _stages(self, clock: Clock) -> Stages:
+        return Stages(
+            len(self.plans.line.forward),
+            self._floors,
+            self._cost,
+            lambda begin, end: self.plans.program(begin, end).ends,
+            load_hardware(self.planner.options.hardware),
+            self.planner.limit,
+            clock,
+        )
+
+    def _cost(
+        self, begin: int, end: int, mesh: Mesh, allowed: int | None, live: int
+    ) -> StageCost | None:
+        room = None if allowed is None else Room(allowed, live)
+        found = self.plans.cost(begin, end, mesh, room)
+        if found is None:
+            self.refusals += self.plans.refusals
+            self.plans.refusals.clear()
+        return found
+
+
+def _is_even(form: Form) -> bool:
+    """Whether all rows have one size."""
+    return len(set(form.sizes)) == 1

@@ -1,0 +1,129 @@
+"""What a pipeline may be: how many stages of which ranks, schedules, microbatches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from partita.compiler.errors import BadOptions
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.schedules.make import SCHEDULES, make_schedule
+from partita.compiler.schedules.schedule import Action, Schedule
+from partita.compiler.search.arrangement import Form
+from partita.options import Options
+
+_BUSY = 4
+"""More microbatches than so many times the rows are not tried unless asked for."""
+
+_ANY_SIZES = 4
+"""Up to so many ranks, rows of any sizes are tried; of more, those that divide them."""
+
+_MIXED = 8
+"""Of more ranks than that, the rows that are tried have one size."""
+
+_MOST_TURNS = 4
+"""Into so many stages at most the part of a row is cut, unless told."""
+
+
+@dataclass(frozen=True)
+class PipelineSpace:
+    """The pipelines that are looked at.
+
+    Attributes:
+        sizes: how many ranks each row has.
+        meshes: that so many ranks can form.
+        options: what is asked of schedules.
+    """
+
+    sizes: tuple[tuple[int, ...], ...]
+    meshes: Mapping[int, tuple[Mesh, ...]]
+    options: Options
+
+    @classmethod
+    def of_stages(cls, num_rows: int, mesh: Mesh, options: Options) -> PipelineSpace:
+        """Return the pipelines of so many rows of one mesh."""
+        return cls(((mesh.size,) * num_rows,), {mesh.size: (mesh,)}, options)
+
+    @classmethod
+    def of_devices(cls, devices: int, options: Options) -> PipelineSpace:
+        """Return the pipelines of so many ranks, two rows and more."""
+        if devices > _MIXED:
+            rows = (n for n in range(2, devices + 1) if devices % n == 0)
+            sizes = tuple((devices // n,) * n for n in rows)
+        else:
+            any_size = range(1, devices)
+            parts = [n for n in any_size if devices <= _ANY_SIZES or devices % n == 0]
+            sizes = tuple(_sums(devices, parts))
+        known = {size for row in sizes for size in row}
+        return cls(sizes, {size: meshes_of(size) for size in known}, options)
+
+    @property
+    def most_microbatches(self) -> int:
+        """More are not tried unless asked for."""
+        return _BUSY * max(map(len, self.sizes))
+
+    def forms(self, count: int) -> list[Form]:
+        """Return the forms of so many microbatches.
+
+        Raises:
+            BadOptions: when the schedule that is asked for cannot be.
+        """
+        return [
+            Form(schedule, sizes, tuple(self._shapes(sizes, schedule)))
+            for sizes in self.sizes
+            for schedule in self._schedules(len(sizes), count)
+        ]
+
+    def _shapes(
+        self, sizes: tuple[int, ...], schedule: Schedule
+    ) -> Iterator[tuple[Mesh, ...]]:
+        for row in schedule.rank_of:
+            yield self.meshes[sizes[row]]
+
+    def _schedules(self, num_rows: int, count: int) -> Iterator[Schedule]:
+        """Yield the schedules of so many rows, none that does what another one does."""
+        options = self.options
+        if options.microbatches == "auto" and count > _BUSY * num_rows:
+            return
+        asked = options.schedule
+        names = sorted(SCHEDULES) if asked == "auto" else [asked]
+        seen: set[tuple[tuple[Action, ...], ...]] = set()
+        for name in names:
+            for turns in self._turns(name):
+                try:
+                    made = make_schedule(name, num_rows, count, turns)
+                except BadOptions:
+                    if asked != "auto":
+                        raise
+                    continue
+                if made.rows not in seen:
+                    seen.add(made.rows)
+                    yield made
+
+    def _turns(self, name: str) -> range:
+        """Return how many stages a row may have."""
+        asked = self.options.stages_per_rank
+        if isinstance(asked, int):
+            return range(asked, asked + 1)
+        is_several = name == "interleaved"
+        return range(2, _MOST_TURNS + 1) if is_several else range(1, 2)
+
+
+def meshes_of(size: int) -> tuple[Mesh, ...]:
+    """Return the meshes of one and two axes that so many ranks can form.
+
+    >>> [str(mesh) for mesh in meshes_of(4)]
+    ['dp=4', 'dp=2,tp=2']
+    """
+    pairs = [(n, size // n) for n in range(2, size) if size % n == 0]
+    return Mesh(dp=size), *(Mesh(dp=dp, tp=tp) for dp, tp in pairs)
+
+
+def _sums(total: int, parts: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yield every row of parts that adds up to a total."""
+    if total == 0:
+        yield ()
+    for part in parts:
+        if part <= total:
+            for rest in _sums(total - part, parts):
+                yield part, *rest

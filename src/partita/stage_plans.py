@@ -1,0 +1,179 @@
+"""Plans of stages: of any stretch of a program, on any mesh, each search made once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from partita.compiler.capture.capture import Captured
+from partita.compiler.errors import NoSolution
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.program import Program
+from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.units import format_bytes
+from partita.compiler.search.again import patterns_of
+from partita.compiler.search.cut_line import Line
+from partita.compiler.search.parts import Clock
+from partita.compiler.search.pinned import pins_of
+from partita.compiler.search.stage_cost import StageCost, peak_bytes
+from partita.compiler.search.stage_ends import StageProgram
+from partita.compiler.search.stage_of import stage_of
+from partita.lowering import in_stages
+from partita.planner import Planner, Search
+
+_MOST_FITTINGS = 4
+_LEAST_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a stage has: bytes on a rank, for so many microbatches at once."""
+
+    limit_bytes: int
+    live: int
+
+
+def plan_stage(
+    planner: Planner, program: Program, room: Room | None, clock: Clock
+) -> Plan:
+    """Return the fastest plan found of a stage's program.
+
+    Args:
+        planner: what plans it, on the stage's mesh.
+        program: of the stage.
+        room: what it must fit; anything does unless said.
+        clock: half of the time left is for it.
+
+    Raises:
+        NoSolution: when no plan was found that fits.
+    """
+    options = replace(
+        planner.options,
+        memory=None,
+        pins=pins_of(program, planner.options.pins),
+        recompute=patterns_of(program, planner.options.recompute),
+    )
+    planner = replace(planner, captured=replace(planner.captured, program=program))
+    allowed = None if room is None else room.limit_bytes
+    least = 0
+    for _ in range(_MOST_FITTINGS):
+        share = Clock.of(max(clock.left_s, _LEAST_S) / 2)
+        limited = replace(options, memory=allowed)
+        plan = Search(replace(planner, options=limited), share).run()
+        if room is None or allowed is None:
+            return plan
+        least = peak_bytes(plan, room.live)
+        if least <= room.limit_bytes:
+            return plan
+        more = least - plan.predicted.bytes
+        allowed = min(allowed - 1, room.limit_bytes - more)
+        if allowed <= 0:
+            break
+    assert room is not None
+    raise NoSolution(
+        f"memory: the limit is {format_bytes(room.limit_bytes)} on a rank; a stage "
+        f"that holds {room.live} microbatches at once needs {format_bytes(least)}",
+        least,
+    )
+
+
+@dataclass
+class StagePlans:
+    """What stages of one program take, for one number of microbatches.
+
+    Attributes:
+        planner: what plans a program; its mesh does not count.
+        line: along which the program is cut.
+        clock: when to come to an end.
+        refusals: of stages that do not fit.
+    """
+
+    planner: Planner
+    line: Line
+    clock: Clock
+    refusals: list[NoSolution] = field(default_factory=list[NoSolution])
+    _programs: dict[tuple[int, int], StageProgram] = field(
+        default_factory=dict[tuple[int, int], StageProgram]
+    )
+    _costs: dict[object, StageCost | None] = field(
+        default_factory=dict[object, "StageCost | None"]
+    )
+
+    @classmethod
+    def of(cls, planner: Planner, clock: Clock) -> StagePlans:
+        """Return the plans of the stages of a planner's program."""
+        return cls(planner, Line.of(planner.captured.program), clock)
+
+    @property
+    def captured(self) -> Captured:
+        """The model."""
+        return self.planner.captured
+
+    def programs(self, ends: Sequence[int]) -> tuple[Program, ...]:
+        """Return the programs of the stages that end at these boundaries."""
+        stages = {
+            key: sum(at >= end for end in ends[:-1])
+            for at, key in enumerate(self.line.forward)
+        }
+        program = self.captured.program
+        return in_stages(program, stage_of(program, stages), len(ends))
+
+    def program(self, begin: int, end: int) -> StageProgram:
+        """Return the program of a stage from one boundary to another."""
+        if (begin, end) not in self._programs:
+            last = len(self.line.forward)
+            ends = [at for at in (begin, end, last) if at]
+            found = self.programs(sorted({*ends}))[begin > 0]
+            self._programs[begin, end] = StageProgram(found)
+        return self._programs[begin, end]
+
+    def cost(
+        self, begin: int, end: int, mesh: Mesh, room: Room | None
+    ) -> StageCost | None:
+        """Return what a stage takes; ``None`` where no plan of it was found that fits.
+
+        What fits is the same plan with room and without.
+        """
+        stage = self.program(begin, end)
+        free = self._cost(stage, mesh, None)
+        if room is None or free is None or free.bytes(room.live) <= room.limit_bytes:
+            return free
+        return self._cost(stage, mesh, room)
+
+    def _cost(
+        self, stage: StageProgram, mesh: Mesh, room: Room | None
+    ) -> StageCost | None:
+        names: object = None
+        if self.planner.options.pins or self.planner.options.recompute:
+            names = stage.program.inputs, stage.program.outputs
+        key = stage.structure, mesh, room, names
+        if key not in self._costs:
+            planner = replace(self.planner, mesh=mesh)
+            try:
+                plan = plan_stage(planner, stage.program, room, self.clock)
+            except NoSolution as refusal:
+                self.refusals.append(refusal)
+                self._costs[key] = None
+            else:
+                self._costs[key] = StageCost.of(plan, stage.program)
+        return self._costs[key]
+
+    def plan(
+        self,
+        ends: Sequence[int],
+        meshes: Sequence[Mesh],
+        rooms: Sequence[Room | None],
+    ) -> list[Plan]:
+        """Return the plans of all stages.
+
+        Raises:
+            NoSolution: when one does not fit.
+        """
+        found: list[Plan] = []
+        for program, mesh, room in zip(self.programs(ends), meshes, rooms, strict=True):
+            planner = replace(self.planner, mesh=mesh)
+            plan = plan_stage(planner, program, None, self.clock)
+            if room is not None and peak_bytes(plan, room.live) > room.limit_bytes:
+                plan = plan_stage(planner, program, room, self.clock)
+            found.append(plan)
+        return found
