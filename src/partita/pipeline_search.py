@@ -36,7 +36,7 @@ ALL = "optimal, of stages planned by themselves"
 """Says in a plan that all cuts, meshes of stages and schedules were compared."""
 
 _LEAST_S = 0.1
-_PART = 0.1
+_PART = 0.05
 """Of the time limit: what looking at all cuts may take where the rest took less."""
 
 
@@ -60,7 +60,8 @@ class PipelineSearch:
         """Return the plan found.
 
         Raises:
-            NoSolution: when none was found that keeps to the memory limit.
+            NoSolution: when none was found that keeps to the memory limit and is
+                faster than the best known.
         """
         started, allowed_s = time.perf_counter(), self.clock.left_s
         cutters = [Cutter(planner, self.space, self.clock) for planner in self.programs]
@@ -72,21 +73,26 @@ class PipelineSearch:
         share = min(self.clock.left_s, max(spent, _PART * allowed_s))
         is_all = _try_all(cutters, self.best, Clock.of(share))
         if self.best.arrangement is None:
-            raise min(
-                (refusal for cutter in cutters for refusal in cutter.refusals),
-                key=lambda refusal: refusal.least_bytes or inf,
-            )
+            refusals = [refusal for cutter in cutters for refusal in cutter.refusals]
+            slower = NoSolution("no pipeline is faster than a plan of one stage")
+            raise min([*refusals, slower], key=lambda each: each.least_bytes or inf)
         count = self.best.arrangement.form.schedule.num_microbatches
         (cutter,) = (c for c in cutters if c.count == count)
         plan = arranged(cutter.plans, self.best.arrangement)
-        tried = tuple(
-            Tried(name, seconds if seconds < inf else None)
-            for name, seconds in self.best.by_form.items()
-        )
         status = ALL if is_all else "not compared with all"
         solver = f"{len(plan.stages)} stages: {plan.search.solver}"
         spent = time.perf_counter() - started
-        return replace(plan, search=SearchResult(solver, status, None, spent, tried))
+        return replace(
+            plan, search=SearchResult(solver, status, None, spent, self.tried)
+        )
+
+    @property
+    def tried(self) -> tuple[Tried, ...]:
+        """What the best arrangement found of each form takes."""
+        return tuple(
+            Tried(name, seconds if seconds < inf else None)
+            for name, seconds in self.best.by_form.items()
+        )
 
 
 def _try_all(cutters: Sequence[Cutter], best: Best, clock: Clock) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, field, replace
-from math import log2
+from math import inf, log2
 from typing import Any, cast
 
 import torch
@@ -20,12 +20,14 @@ from partita.compiler.capture.inputs import InputSpec
 from partita.compiler.errors import BadMesh, BadOptions, NoSolution
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.tried import Tried
 from partita.compiler.plan.units import format_bytes, format_seconds
+from partita.compiler.search.arrange import Best
 from partita.compiler.search.parts import Clock
 from partita.lowering import in_microbatches
 from partita.options import Options
 from partita.pipeline_search import PipelineSearch
-from partita.pipeline_space import PipelineSpace
+from partita.pipeline_space import PipelineSpace, meshes_of
 from partita.planner import Planner, Search
 from partita.rules_for import rules_for
 from partita.staged import PIPELINE, SINGLE, stage_mesh
@@ -52,8 +54,9 @@ def plan(
         mesh: the logical mesh, slowest links first.
         options: see ``Options``.
         devices: in place of ``mesh``, a number of ranks: meshes of one and two axes
-            (``dp``, ``tp``) are tried, and the one with the fastest plan is taken;
-            they share ``Options(time_limit=)``.
+            (``dp``, ``tp``) are tried, and pipelines, whose stages may each have a
+            mesh of their own; the fastest plan is taken, and says what was tried.
+            They share ``Options(time_limit=)``.
         kwargs: example keyword inputs.
 
     Raises:
@@ -69,7 +72,7 @@ def plan(
     if mesh is not None and not isinstance(cast(object, mesh), Mesh):
         raise BadMesh(f"mesh is {mesh!r}; want Mesh(dp=2, ...) or text like 'dp=2'")
     options = options or Options()
-    if mesh is None or PIPELINE not in mesh.names:
+    if mesh is not None and PIPELINE not in mesh.names:
         _check_no_stages(options)
     started = time.perf_counter()
     with collection_paused():
@@ -77,7 +80,10 @@ def plan(
     num_calls = sum(1 for _ in captured.program.calls())
     spent = format_seconds(time.perf_counter() - started)
     _log.info("captured %d calls in %s", num_calls, spent)
-    meshes = _meshes(devices) if mesh is None else [mesh]
+    if mesh is None:
+        meshes, space = _of_devices(devices, options)
+    else:
+        meshes, space = [mesh], None
     batch = _Batch(captured, type(model).__name__, options)
 
     def attempt(captured: Captured, mesh: Mesh, options: Options) -> Plan:
@@ -87,24 +93,34 @@ def plan(
     def recapture(spec: InputSpec) -> Captured:
         return capture_spec(model, spec, loss=options.loss, train=options.train)
 
-    plans: list[Plan] = []
-    refusals: list[tuple[NoSolution, Mesh]] = []
-    clock = Clock.of(options.time_limit)
+    compared = _Compared(batch, Clock.of(options.time_limit))
     for number, tried in enumerate(meshes):
-        share = max(clock.left_s, _LEAST_S) / (len(meshes) - number)
-        try:
-            plans.append(_fastest(batch, tried, Clock.of(share)))
-        except NoSolution as refusal:
-            refusals.append((refusal, tried))
-            _log.info("mesh %s: no plan: %s", tried, refusal)
-        else:
-            _log.info("mesh %s: %s", tried, _summary(plans[-1]))
-    if not plans:
-        refusal, tried = min(refusals, key=lambda pair: pair[0].least_bytes or 0)
+        compared.try_mesh(tried, len(meshes) - number + (space is not None))
+    if space is not None:
+        compared.try_stages(space)
+    if compared.fastest is None:
+        refusal, tried = min(
+            compared.refusals, key=lambda pair: pair[0].least_bytes or 0
+        )
         clock = Clock.of(options.time_limit)
         refused = Refused(captured, tried, options, attempt, recapture, clock)
         raise refused.explained(refusal)
-    return min(plans, key=lambda found: found.predicted.seconds)
+    return compared.result
+
+
+def _of_devices(
+    devices: int | None, options: Options
+) -> tuple[list[Mesh], PipelineSpace | None]:
+    """Return the meshes and the pipelines of so many ranks, as far as asked for."""
+    if type(devices) is not int or devices < 1:
+        raise BadMesh(f"devices is {devices!r}; want a number of ranks, at least 1")
+    turns = options.stages_per_rank
+    is_staged = options.schedule not in ("auto", "sequential")
+    is_staged |= isinstance(turns, int) and turns > 1
+    if options.schedule == "sequential" or (devices == 1 and not is_staged):
+        return [*meshes_of(devices)], None
+    meshes = [] if is_staged else [*meshes_of(devices)]
+    return meshes, PipelineSpace.of_devices(devices, options)
 
 
 def _check_no_stages(options: Options) -> None:
@@ -151,6 +167,65 @@ class _Batch:
         return Planner(captured, self.class_name, mesh, options)
 
 
+@dataclass
+class _Compared:
+    """The fastest plan of those that were found, what was tried, who refused."""
+
+    batch: _Batch
+    clock: Clock
+    fastest: Plan | None = None
+    tried: list[Tried] = field(default_factory=list[Tried])
+    refusals: list[tuple[NoSolution, Mesh]] = field(
+        default_factory=list[tuple[NoSolution, Mesh]]
+    )
+
+    @property
+    def result(self) -> Plan:
+        """The fastest plan; where several were compared, with what was tried."""
+        assert self.fastest is not None
+        if len(self.tried) == 1:
+            return self.fastest
+        search = replace(self.fastest.search, tried=tuple(self.tried))
+        return replace(self.fastest, search=search)
+
+    def try_mesh(self, mesh: Mesh, parts: int) -> None:
+        """Plan on a mesh, in one of so many equal parts of the time that is left."""
+        share = Clock.of(max(self.clock.left_s, _LEAST_S) / parts)
+        try:
+            found = _fastest(self.batch, mesh, share)
+        except NoSolution as refusal:
+            self._refuse(f"mesh {mesh}", refusal, mesh)
+            self.tried.append(Tried(f"mesh {mesh}", None))
+            return
+        self._offer(f"mesh {mesh}", found)
+        row = Tried(f"mesh {mesh}", found.predicted.seconds)
+        self.tried += found.search.tried or (row,)
+
+    def try_stages(self, space: PipelineSpace) -> None:
+        """Plan pipelines that are faster than what was found, in the time left."""
+        clock = Clock.of(max(self.clock.left_s, _LEAST_S))
+        bound_s = inf if self.fastest is None else self.fastest.predicted.seconds
+        search = _pipelines(self.batch, space, clock, bound_s)
+        name = f"stages on {sum(space.sizes[0])} ranks"
+        try:
+            found = search.run()
+        except NoSolution as refusal:
+            self._refuse(name, refusal, Mesh(**{PIPELINE: sum(space.sizes[0])}))
+        else:
+            self._offer(name, found)
+        self.tried += search.tried
+
+    def _offer(self, name: str, found: Plan) -> None:
+        _log.info("%s: %s", name, _summary(found))
+        fastest = self.fastest
+        if fastest is None or found.predicted.seconds < fastest.predicted.seconds:
+            self.fastest = found
+
+    def _refuse(self, name: str, refusal: NoSolution, mesh: Mesh) -> None:
+        self.refusals.append((refusal, mesh))
+        _log.info("%s: no plan: %s", name, refusal)
+
+
 def _fastest(batch: _Batch, mesh: Mesh, clock: Clock) -> Plan:
     """Return the fastest plan on ``mesh``, of the microbatches that are asked for.
 
@@ -164,7 +239,7 @@ def _fastest(batch: _Batch, mesh: Mesh, clock: Clock) -> Plan:
         turns = batch.options.stages_per_rank
         if inner.size < mesh.size or (isinstance(turns, int) and turns > 1):
             space = PipelineSpace.of_stages(mesh.sizes[0], inner, batch.options)
-            return _fastest_pipeline(batch, space, clock)
+            return _pipelines(batch, space, clock).run()
         mesh = inner
     asked = batch.options.microbatches
     count = asked if isinstance(asked, int) else 1
@@ -193,14 +268,13 @@ def _fastest(batch: _Batch, mesh: Mesh, clock: Clock) -> Plan:
     return min(plans, key=lambda found: found.predicted.seconds)
 
 
-def _fastest_pipeline(batch: _Batch, space: PipelineSpace, clock: Clock) -> Plan:
-    """Return the fastest plan of a pipeline, of the microbatches asked for.
+def _pipelines(
+    batch: _Batch, space: PipelineSpace, clock: Clock, bound_s: float = inf
+) -> PipelineSearch:
+    """Return the search for a pipeline of what is asked for, faster than a bound.
 
     Unless told, all numbers are tried that the batch can be cut into, those first that
     give each row a few.
-
-    Raises:
-        NoSolution: when no plan was found that keeps to the memory limit.
     """
     asked = batch.options.microbatches
     if isinstance(asked, int):
@@ -220,12 +294,4 @@ def _fastest_pipeline(batch: _Batch, space: PipelineSpace, clock: Clock) -> Plan
         except BadOptions:
             if asked != "auto":
                 raise
-    return PipelineSearch(planners, space, clock).run()
-
-
-def _meshes(devices: int | None) -> list[Mesh]:
-    """Return the meshes of one and two axes that ``devices`` ranks can form."""
-    if type(devices) is not int or devices < 1:
-        raise BadMesh(f"devices is {devices!r}; want a number of ranks, at least 1")
-    pairs = [(n, devices // n) for n in range(2, devices) if devices % n == 0]
-    return [Mesh(dp=devices), *(Mesh(dp=dp, tp=tp) for dp, tp in pairs)]
+    return PipelineSearch(planners, space, clock, Best(seconds=bound_s))
