@@ -18,7 +18,7 @@ be chosen take what their calls take at least (floors.py), and one of them its s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -42,6 +42,8 @@ from partita.compiler.search.stage_ends import StageEnds
 _ROUNDING = 1e-12
 """Relative; what is no faster than that is not looked for."""
 
+_HALVINGS = 40
+
 
 class OutOfTime(Exception):
     """The clock ran out before all was looked at."""
@@ -49,16 +51,26 @@ class OutOfTime(Exception):
 
 @dataclass
 class Best:
-    """The best arrangement known, and the seconds of the best of each form."""
+    """The best arrangement known, and that of each form that was tried.
+
+    Attributes:
+        seconds: what the best takes; a bound where there is none.
+        of_form: by the name of a form, with its seconds.
+        refused: the names of forms of which an arrangement had no plan.
+    """
 
     arrangement: Arrangement | None = None
     seconds: float = inf
-    by_form: dict[str, float] = field(default_factory=dict[str, float])
+    of_form: dict[str, tuple[float, Arrangement]] = field(
+        default_factory=dict[str, tuple[float, Arrangement]]
+    )
+    refused: dict[str, None] = field(default_factory=dict[str, None])
 
     def offer(self, arrangement: Arrangement, seconds: float) -> None:
         """Take note of an arrangement."""
         name = str(arrangement.form)
-        self.by_form[name] = min(self.by_form.get(name, inf), seconds)
+        if name not in self.of_form or seconds < self.of_form[name][0]:
+            self.of_form[name] = seconds, arrangement
         if seconds < self.seconds * (1 - _ROUNDING):
             self.arrangement, self.seconds = arrangement, seconds
 
@@ -121,14 +133,42 @@ class Arranger:
         if self.stages.num_calls >= self.form.schedule.num_stages:
             self._descend(_Chosen())
 
-    def offer(self, ends: tuple[int, ...], meshes: tuple[Mesh, ...]) -> None:
-        """Offer one arrangement, if its stages have plans."""
+    def offer(self, ends: tuple[int, ...], meshes: tuple[Mesh, ...]) -> float:
+        """Offer one arrangement; return its seconds, infinity where it has no plan."""
         chosen: _Chosen | None = _Chosen()
         for end, mesh in zip(ends, meshes, strict=True):
             chosen = self._with(chosen, end, mesh)
             if chosen is None:
-                return
-        self._offer(chosen)
+                self.best.refused[str(self.form)] = None
+                return inf
+        return self._offer(chosen)
+
+    def balanced(self) -> tuple[tuple[int, ...], tuple[Mesh, ...]] | None:
+        """Return the cut whose slowest stage takes least, as calls take at least.
+
+        With it the meshes on which all calls together take least.
+        """
+        last = self.stages.num_calls
+        if last < self.form.schedule.num_stages:
+            return None
+        before = {
+            mesh: self.stages.floors[mesh].before.sum(axis=0)
+            for own in self.form.meshes
+            for mesh in own
+        }
+        meshes = tuple(
+            min(own, key=lambda mesh: float(before[mesh][-1]))
+            for own in self.form.meshes
+        )
+        low, high = 0.0, max(float(before[mesh][-1]) for mesh in meshes)
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            if _ends_within(middle, [before[mesh] for mesh in meshes]) is None:
+                low = middle
+            else:
+                high = middle
+        ends = _ends_within(high, [before[mesh] for mesh in meshes])
+        return None if ends is None else (ends, meshes)
 
     @property
     def least(self) -> float:
@@ -241,8 +281,24 @@ class Arranger:
         )
         return self.stages.limit - held
 
-    def _offer(self, chosen: _Chosen) -> None:
+    def _offer(self, chosen: _Chosen) -> float:
         seconds = step_seconds(self.form.schedule, chosen.stages, chosen.hops)
         meshes = tuple(stage.mesh for stage in chosen.stages)
         arrangement = Arrangement(self.form, chosen.ends, meshes, chosen.allowed)
         self.best.offer(arrangement, seconds)
+        return seconds
+
+
+def _ends_within(bound: float, before: Sequence[Floats]) -> tuple[int, ...] | None:
+    """Return a cut into stages of no more seconds than ``bound``, given those of each.
+
+    Every stage takes as many calls as it can.
+    """
+    last = len(before[0]) - 1
+    begin, ends = 0, list[int]()
+    for number, own in enumerate(before):
+        left = len(before) - 1 - number
+        end = int(np.searchsorted(own, own[begin] + bound, "right")) - 1
+        begin = min(max(end, begin + 1), last - left)
+        ends.append(begin)
+    return tuple(ends) if begin == last else None

@@ -25,6 +25,7 @@ from partita.compiler.search.arrangement import Form
 from partita.compiler.search.candidates import Candidates
 from partita.compiler.search.floors import Floors
 from partita.compiler.search.parts import Clock
+from partita.compiler.search.rearrange import improve
 from partita.compiler.search.stage_cost import StageCost
 from partita.pipeline_space import PipelineSpace
 from partita.planner import Planner, Search
@@ -36,6 +37,7 @@ ALL = "optimal, of stages planned by themselves"
 """Says in a plan that all cuts, meshes of stages and schedules were compared."""
 
 _LEAST_S = 0.1
+_MOST_IMPROVED = 8
 _PART = 0.05
 """Of the time limit: what looking at all cuts may take where the rest took less."""
 
@@ -71,6 +73,7 @@ class PipelineSearch:
             cutter.try_cuts(self.best, len(cutters) - number)
         spent = time.perf_counter() - started
         share = min(self.clock.left_s, max(spent, _PART * allowed_s))
+        _improve(cutters, self.best, Clock.of(share / 2))
         is_all = _try_all(cutters, self.best, Clock.of(share))
         if self.best.arrangement is None:
             refusals = [refusal for cutter in cutters for refusal in cutter.refusals]
@@ -89,10 +92,34 @@ class PipelineSearch:
     @property
     def tried(self) -> tuple[Tried, ...]:
         """What the best arrangement found of each form takes."""
-        return tuple(
-            Tried(name, seconds if seconds < inf else None)
-            for name, seconds in self.best.by_form.items()
-        )
+        found = [Tried(name, best[0]) for name, best in self.best.of_form.items()]
+        names = [n for n in self.best.refused if n not in self.best.of_form]
+        return *found, *(Tried(name, None) for name in names)
+
+
+def _improve(cutters: Sequence[Cutter], best: Best, clock: Clock) -> None:
+    """Move the boundaries of the best arrangements of some forms, the fastest first.
+
+    Forms that have none yet begin where calls are shared out evenly.
+    """
+    arrangers = [a for cutter in cutters for a in cutter.arrangers(best, clock)]
+    for arranger in arrangers:
+        if clock.left_s <= 0:
+            break
+        if str(arranger.form) not in best.of_form and arranger.least < best.seconds:
+            place = arranger.balanced()
+            if place is not None:
+                arranger.offer(*place)
+    known = [(best.of_form.get(str(a.form)), a) for a in arrangers]
+    found = sorted(
+        ((*known, a) for known, a in known if known is not None),
+        key=lambda each: each[0],
+    )
+    for _, arrangement, arranger in found[:_MOST_IMPROVED]:
+        try:
+            improve(arranger, (arrangement.ends, arrangement.meshes))
+        except OutOfTime:
+            break
 
 
 def _try_all(cutters: Sequence[Cutter], best: Best, clock: Clock) -> bool:
@@ -160,13 +187,12 @@ class Cutter:
         stages = [*cut.stage_of_forward.values()]
         ends = [at for at in range(1, len(stages)) if stages[at - 1] < stages[at]]
         meshes = tuple(own[0] for own in form.meshes)
-        best.by_form.setdefault(str(form), inf)
-        arranger = Arranger(form, self._stages(self.clock), best)
+        arranger = Arranger(form, self.stages(self.clock), best)
         arranger.offer((*ends, len(stages)), meshes)
 
     def arrangers(self, best: Best, clock: Clock) -> list[Arranger]:
         """Return what looks for the best arrangement of each form."""
-        stages = self._stages(clock)
+        stages = self.stages(clock)
         return [Arranger(form, stages, best) for form in self.forms]
 
     @cached_property
@@ -185,7 +211,8 @@ class Cutter:
         hardware = load_hardware(options.hardware)
         return Floors.of(line, Candidates(program, options.rules, mesh, hardware))
 
-    def _stages(self, clock: Clock) -> Stages:
+    def stages(self, clock: Clock) -> Stages:
+        """Return what may be asked of the stages until a time."""
         return Stages(
             len(self.plans.line.forward),
             self._floors,

@@ -119,6 +119,30 @@ class Uneven(nn.Module):
         return _error(x, target)
 
 
+class ConvStem(nn.Module):
+    """Convolutions of large images, then few wide layers that compute less."""
+
+    def __init__(
+        self, channels: int = 32, width: int = 512, num_convs: int = 4
+    ) -> None:
+        super().__init__()
+        steps = [*pairwise((3, *(channels,) * num_convs))]
+        self.stem = nn.ModuleList(nn.Conv2d(a, b, 3, padding=1) for a, b in steps)
+        self.wide = nn.ModuleList(
+            nn.Linear(a, width) for a in (channels * 16, *(width,) * (num_convs - 1))
+        )
+
+    def forward(self, images: Tensor, target: Tensor) -> Tensor:
+        """Return the loss of ``images`` ``[batch, 3, 32, 32]``."""
+        x = images
+        for conv in self.stem:
+            x = torch.relu(conv(x))
+        x = F.avg_pool2d(x, 8).flatten(1)
+        for layer in self.wide:
+            x = torch.tanh(layer(x))
+        return _error(x, target)
+
+
 def _rows(model: Callable[[], nn.Module]) -> Callable[[], Built]:
     def build() -> Built:
         torch.manual_seed(0)
@@ -128,10 +152,10 @@ def _rows(model: Callable[[], nn.Module]) -> Callable[[], Built]:
     return build
 
 
-def tied() -> Built:
+def tied(num_layers: int = 4) -> Built:
     """Return a tied language model with ids and labels."""
     torch.manual_seed(0)
-    model = Tied()
+    model = Tied(num_layers)
     ids = torch.randint(0, WORDS, (BATCH, LENGTH))
     return model, (ids, torch.randint(0, WORDS, (BATCH, LENGTH))), {}
 
@@ -143,6 +167,13 @@ def uneven() -> Built:
     return model, (torch.randn(BATCH, 3, 8, 8), torch.randn(BATCH, 128)), {}
 
 
+def conv_stem(batch: int = 16) -> Built:
+    """Return convolutions before wide layers, with images."""
+    torch.manual_seed(0)
+    model = ConvStem()
+    return model, (torch.randn(batch, 3, 32, 32), torch.randn(batch, 512)), {}
+
+
 PIPELINES: dict[str, Callable[[], Built]] = {
     "chain": _rows(Chain),
     "diamond": _rows(Diamond),
@@ -150,3 +181,11 @@ PIPELINES: dict[str, Callable[[], Built]] = {
     "tied": tied,
     "uneven": uneven,
 }
+
+FEW_CALLS: dict[str, Callable[[], Built]] = {
+    "chain": _rows(lambda: Chain(2)),
+    "diamond": _rows(Diamond),
+    "hourglass": _rows(lambda: Hourglass(1)),
+    "tied": lambda: tied(1),
+}
+"""The same shapes with as few calls as may be, for tests that try every cut."""

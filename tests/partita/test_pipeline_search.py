@@ -1,0 +1,161 @@
+"""The search of pipelines finds the fastest of all of them, and says what it tried.
+
+Quick: a small space. ``pytest -m slow`` takes four ranks, all schedules of one stage on
+a row, three numbers of microbatches, with and without a limit that binds.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from functools import lru_cache
+
+import pytest
+from tests.models.pipelines import FEW_CALLS, PIPELINES, conv_stem
+from tests.partita.every_pipeline import least_seconds
+
+import partita as pt
+from partita.compiler.capture.capture import Captured, capture
+from partita.compiler.search.arrange import Arranger, Best
+from partita.compiler.search.arrangement import SINGLE
+from partita.compiler.search.parts import Clock
+from partita.lowering import in_microbatches
+from partita.pipeline_search import ALL, Cutter, PipelineSearch
+from partita.pipeline_space import PipelineSpace
+from partita.planner import Planner
+from partita.stage_plans import StagePlans
+from partita.staged import arranged
+from partita.verification import Verifier
+
+CLOCK = Clock.of(100_000.0)
+
+
+@lru_cache
+def _captured(name: str) -> tuple[Captured, Verifier]:
+    model, args, kwargs = FEW_CALLS[name]()
+    captured = capture(model, args, kwargs)
+    return captured, Verifier.of(model, args, kwargs, draws=captured.program.draws)
+
+
+def planners(name: str, counts: tuple[int, ...], options: pt.Options) -> list[Planner]:
+    captured, _ = _captured(name)
+    parts = [in_microbatches(captured, m, options.rules) for m in counts]
+    return [Planner(part, "Model", SINGLE, options) for part in parts]
+
+
+def check_is_least(
+    name: str, ranks: int, counts: tuple[int, ...], options: pt.Options
+) -> pt.Plan:
+    """Check that the fastest of all pipelines is found, and that it verifies."""
+    space = PipelineSpace.of_devices(ranks, options)
+    made = planners(name, counts, options)
+    search = PipelineSearch(made, space, CLOCK)
+    plan = search.run()
+    assert plan.search.status == ALL
+    least = least_seconds([StagePlans.of(each, CLOCK) for each in made], space)
+    assert plan.predicted.seconds == pytest.approx(least, rel=1e-9, abs=0)
+    (planner,) = (
+        p for p in made if p.captured.program.in_time.count == plan.microbatches
+    )
+    _, verifier = _captured(name)
+    report = verifier.verify_captured(
+        planner.captured, pt.Plan.from_dict(plan.to_dict())
+    )
+    assert report.ok, report
+    return plan
+
+
+@pytest.mark.parametrize("hardware", ["cpu-gloo", "cpu-gloo-free"])
+def test_the_fastest_of_all_pipelines_is_found(hardware: str) -> None:
+    options = pt.Options(hardware=hardware, stages_per_rank=1)
+    check_is_least("hourglass", 2, (2,), options)
+
+
+def test_the_fastest_within_a_limit_is_found() -> None:
+    options = pt.Options(stages_per_rank=1, schedule="1f1b")
+    free = check_is_least("chain", 2, (2,), options)
+    limit = free.predicted.bytes - 1
+    found = check_is_least("chain", 2, (2,), replace(options, memory=limit))
+    assert found.predicted.bytes <= limit
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hardware", ["cpu-gloo", "cpu-gloo-free"])
+@pytest.mark.parametrize("name", FEW_CALLS)
+def test_the_fastest_of_all_on_four_ranks_is_found(name: str, hardware: str) -> None:
+    options = pt.Options(hardware=hardware, stages_per_rank=1)
+    free = check_is_least(name, 4, (1, 2, 4), options)
+    limit = free.predicted.bytes * 9 // 10
+    found = check_is_least(name, 4, (1, 2, 4), replace(options, memory=limit))
+    assert found.predicted.bytes <= limit < free.predicted.bytes
+    assert found.predicted.seconds >= free.predicted.seconds * (1 - 1e-9)
+
+
+def test_figures_of_stages_are_those_of_the_plan() -> None:
+    rng = random.Random(0)
+    for name in FEW_CALLS:
+        (planner,) = planners(name, (2,), pt.Options())
+        cutter = Cutter(planner, PipelineSpace.of_devices(4, planner.options), CLOCK)
+        for form in rng.sample(cutter.forms, 3):
+            last = len(cutter.plans.line.forward)
+            inside = rng.sample(range(1, last), form.schedule.num_stages - 1)
+            meshes = tuple(rng.choice(own) for own in form.meshes)
+            best = Best()
+            Arranger(form, cutter.stages(CLOCK), best).offer(
+                (*sorted(inside), last), meshes
+            )
+            assert best.arrangement is not None
+            plan = arranged(cutter.plans, best.arrangement)
+            assert plan.predicted.seconds == pytest.approx(best.seconds, rel=1e-9)
+            report = _captured(name)[1].verify_captured(
+                planner.captured, pt.Plan.from_dict(plan.to_dict())
+            )
+            assert report.ok, report
+
+
+def test_a_searched_cut_is_faster_than_one_of_equal_layers() -> None:
+    model, args, kwargs = conv_stem()
+    options = pt.Options(schedule="1f1b", microbatches=4)
+    captured = in_microbatches(capture(model, args, kwargs), 4, options.rules)
+    planner = Planner(captured, "ConvStem", SINGLE, options)
+    space = PipelineSpace.of_stages(2, SINGLE, options)
+    plan = PipelineSearch([planner], space, CLOCK).run()
+    assert plan.search.status == ALL
+    cutter = Cutter(planner, space, CLOCK)
+    forward = cutter.plans.line.forward
+    equal = next(at for at, key in enumerate(forward) if key.startswith("wide.0"))
+    (form,) = cutter.forms
+    arranger = Arranger(form, cutter.stages(CLOCK), Best())
+    layers_s = arranger.offer((equal, len(forward)), (SINGLE, SINGLE))
+    assert layers_s >= 1.2 * plan.predicted.seconds
+
+
+def test_what_was_tried_is_in_the_plan() -> None:
+    model, args, kwargs = PIPELINES["chain"]()
+    options = pt.Options(hardware="cpu-gloo-free", microbatches=2, time_limit=10.0)
+    plan = pt.plan(model, *args, devices=2, options=options, **kwargs)
+    tried = {row.way: row.seconds for row in plan.search.tried}
+    assert "mesh dp=2" in tried
+    names = {"1f1b", "frugal", "gpipe", "interleaved", "zero-bubble"}
+    found = {name for name in names for way in tried if f", {name}, 2 micro" in way}
+    assert found >= names - {"gpipe"}  # which of two microbatches differs little
+    least = min(seconds for seconds in tried.values() if seconds is not None)
+    assert plan.predicted.seconds == pytest.approx(least, rel=1e-9)
+    assert pt.Plan.from_dict(plan.to_dict()).search == plan.search
+
+
+def test_schedules_that_do_not_fit_are_left_out() -> None:
+    model, args, kwargs = PIPELINES["chain"]()
+    asked = {"hardware": "cpu-gloo-free", "microbatches": 8, "stages_per_rank": 1}
+
+    def planned(**more: object) -> pt.Plan:
+        options = pt.Options(**asked, **more)  # type: ignore[arg-type]
+        return pt.plan(model, *args, mesh="pp=2", options=options, **kwargs)
+
+    whole, least = (planned(schedule=name) for name in ("gpipe", "frugal"))
+    limit = least.predicted.bytes
+    assert limit < whole.predicted.bytes
+    within = planned(memory=limit, time_limit=20.0)
+    assert within.predicted.bytes <= limit
+    assert within.predicted.seconds <= least.predicted.seconds * (1 + 1e-9)
+    assert within.schedule.name != "gpipe"
