@@ -12,6 +12,7 @@ from partita.compiler.ir.again import again_key
 from partita.compiler.plan.asked import find_asked
 from partita.compiler.plan.document import Boxing, Document, Parameter
 from partita.compiler.plan.stage_records import Transfer
+from partita.compiler.plan.tried import Tried
 from partita.compiler.plan.units import (
     format_bytes,
     format_seconds,
@@ -80,6 +81,8 @@ def _head(document: Document) -> str:
         f"search  {search.solver}: {search.status}, {gap}, "
         f"{format_seconds(search.seconds)}",
     ]
+    if search.tried:
+        lines.append(f"tried   {_tried(search.tried)}")
     lines += _soft_pins(document)
     if document.recompute:
         lines.append(f"again   {_again(document)}")
@@ -89,6 +92,15 @@ def _head(document: Document) -> str:
             f"{document.microbatches} microbatches"
         )
     return "\n".join(printable(line) for line in lines)
+
+
+def _tried(tried: Sequence[Tried]) -> str:
+    """Say how many ways were compared, and which is the second."""
+    found = sorted((row.seconds, row.way) for row in tried if row.seconds is not None)
+    second = (
+        f"; second: {found[1][1]}, {format_seconds(found[1][0])}" if found[1:] else ""
+    )
+    return f"{len(tried)} ways, {len(tried) - len(found)} without a plan{second}"
 
 
 def _soft_pins(document: Document) -> Iterator[str]:

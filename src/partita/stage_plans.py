@@ -132,21 +132,25 @@ class StagePlans:
     ) -> StageCost | None:
         """Return what a stage takes; ``None`` where no plan of it was found that fits.
 
-        What fits is the same plan with room and without.
+        What fits is the same plan with room and without. What does not fit with fewer
+        microbatches is not tried with more.
         """
         stage = self.program(begin, end)
         free = self._cost(stage, mesh, None)
         if room is None or free is None or free.bytes(room.live) <= room.limit_bytes:
             return free
+        if room.limit_bytes <= 0:
+            return None
+        for live in range(1, room.live):
+            fewer = self._key(stage, mesh, replace(room, live=live))
+            if fewer in self._costs and self._costs[fewer] is None:
+                return None
         return self._cost(stage, mesh, room)
 
     def _cost(
         self, stage: StageProgram, mesh: Mesh, room: Room | None
     ) -> StageCost | None:
-        names: object = None
-        if self.planner.options.pins or self.planner.options.recompute:
-            names = stage.program.inputs, stage.program.outputs
-        key = stage.structure, mesh, room, names
+        key = self._key(stage, mesh, room)
         if key not in self._costs:
             planner = replace(self.planner, mesh=mesh)
             try:
@@ -157,6 +161,12 @@ class StagePlans:
             else:
                 self._costs[key] = StageCost.of(plan, stage.program)
         return self._costs[key]
+
+    def _key(self, stage: StageProgram, mesh: Mesh, room: Room | None) -> object:
+        """Return what stages have in common that are planned alike."""
+        named = self.planner.options.pins or self.planner.options.recompute
+        names = (stage.program.inputs, stage.program.outputs) if named else ()
+        return stage.structure, mesh, room, names
 
     def plan(
         self,

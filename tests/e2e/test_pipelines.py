@@ -25,10 +25,11 @@ from partita.compiler.capture.torch_private import pytree
 from partita.compiler.errors import RankFailed
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.stages import read_schedule
+from partita.compiler.search.arrangement import SINGLE
 from partita.compiler.search.parts import Clock
 from partita.lowering import in_microbatches
 from partita.pipeline_search import PipelineSearch
-from partita.pipeline_space import PipelineSpace
+from partita.pipeline_space import PipelineSpace, meshes_of
 from partita.planner import Planner
 from partita.runtime.launch import launch
 from partita.stage_plans import StagePlans
@@ -174,16 +175,25 @@ def check_trained(name: str, mesh: str, count: int, **options: Any) -> None:
     """Check that real ranks train as one process does, in the schedule's order."""
     model, args, kwargs = doubles(*MODELS[name]())
     asked = pt.Options(microbatches=count, **options)
-    plan = pt.plan(model, *args, mesh=mesh, options=asked, **kwargs)
+    check_ranks(name, pt.plan(model, *args, mesh=mesh, options=asked, **kwargs))
+
+
+def check_ranks(name: str, plan: pt.Plan) -> None:
+    """Check that the ranks of a plan train as one process does."""
+    model, args, kwargs = doubles(*MODELS[name]())
     alone = pt.plan(model, *args, mesh="dp=1", **kwargs)
     wanted, state, _ = train(model, alone, args, kwargs)
     schedule = read_schedule(plan)
     ranks = launch(train_rank, plan.mesh.size, (name, plan.to_dict()), timeout_s=240)
     seen: set[str] = set()
-    size = plan.stages[0].mesh.size
+    row_of = {
+        rank: row
+        for stage, row in zip(plan.stages, schedule.rank_of, strict=True)
+        for rank in stage.ranks
+    }
     for rank, (losses, own, actions) in enumerate(ranks):
         assert losses == pytest.approx(wanted, rel=1e-6), rank
-        assert actions == [str(action) for action in schedule.rows[rank // size]]
+        assert actions == [str(action) for action in schedule.rows[row_of[rank]]]
         for key, value in own.items():
             torch.testing.assert_close(value, state[key], rtol=1e-6, atol=1e-7)
         seen |= set(own)
@@ -233,3 +243,15 @@ def test_a_rank_killed_in_a_step_is_named_with_its_action() -> None:
     assert str(caught.value) == (
         "rank 1 was killed by signal 9 (SIGKILL), at 1F2 of schedule '1f1b'"
     )
+
+
+@pytest.mark.dist
+def test_stages_of_several_shapes_train_as_one_process() -> None:
+    model, args, kwargs = doubles(*MODELS["tied"]())
+    options = pt.Options(hardware="cpu-gloo-free", microbatches=2)
+    captured = in_microbatches(capture(model, args, kwargs), 2, options.rules)
+    planner = Planner(captured, type(model).__name__, SINGLE, options)
+    space = PipelineSpace(((1, 2),), {1: meshes_of(1), 2: meshes_of(2)}, options)
+    plan = PipelineSearch([planner], space, Clock.of(10.0)).run()
+    assert [stage.mesh.size for stage in plan.stages[:2]] == [1, 2]
+    check_ranks("tied", plan)

@@ -31,17 +31,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--mesh",
         help="axes and sizes, slowest links first; pp carries stages: pp=2,dp=2",
     )
-    parser.add_argument("--devices", type=int, help="ranks, in place of --mesh")
+    parser.add_argument(
+        "--devices",
+        type=int,
+        help="ranks, in place of --mesh: mesh and stages are searched",
+    )
     parser.add_argument("--hardware", help="a profile's name or file (cpu-gloo)")
     parser.add_argument("--memory", help="what one rank may use, e.g. 24GiB")
     parser.add_argument(
         "--microbatches", help="parts of a batch, one after another: a number or auto"
     )
     parser.add_argument(
-        "--schedule", help="of stages: gpipe, 1f1b, interleaved, zero-bubble, frugal"
+        "--schedule",
+        help="of stages: gpipe, 1f1b, interleaved, zero-bubble, frugal (the fastest)",
     )
     parser.add_argument(
-        "--stages-per-rank", type=int, help="more than 1 for interleaved stages (1)"
+        "--stages-per-rank", help="more than 1 for interleaved stages (the fastest)"
     )
     parser.add_argument("--optimizer", help="adamw, sgd, ...: for its memory (adamw)")
     parser.add_argument("--inference", action="store_true", help="only the forward")
@@ -83,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
         "optimizer": options.optimizer,
         "time_limit": options.time_limit,
         "schedule": options.schedule,
-        "stages_per_rank": options.stages_per_rank,
+        "stages_per_rank": _read_count(options.stages_per_rank),
         "microbatches": _read_count(options.microbatches),
     }
     given = {name: value for name, value in choices.items() if value is not None}

@@ -23,7 +23,9 @@ def staged(tmp_path_factory: pytest.TempPathFactory) -> Path:
         torch.randn(8, 16),
         mesh="pp=2,dp=2",
         options=pt.Options(
-            microbatches=4, loss=lambda out: out.square().flatten(1).mean(1).mean()
+            microbatches=4,
+            schedule="1f1b",
+            loss=lambda out: out.square().flatten(1).mean(1).mean(),
         ),
     )
     path = tmp_path_factory.mktemp("simulate") / "staged.plan.json"

@@ -1,0 +1,184 @@
+"""The best arrangement of random figures, against every arrangement of them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from functools import cache
+from itertools import combinations, product
+from math import inf
+
+import numpy as np
+import pytest
+import torch
+
+from partita.compiler.hardware.profile import load_hardware
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.plan.stage_records import TransferKind
+from partita.compiler.schedules.make import SCHEDULES, make_schedule
+from partita.compiler.schedules.schedule import Schedule, Work
+from partita.compiler.search.arrange import Arranger, Best, OutOfTime, Stages
+from partita.compiler.search.arrangement import Form
+from partita.compiler.search.floors import Floors
+from partita.compiler.search.parts import Clock
+from partita.compiler.search.rearrange import improve
+from partita.compiler.search.stage_cost import StageCost
+from partita.compiler.search.stage_ends import StageEnds
+
+MESHES = Mesh(dp=2), Mesh(tp=2)
+TYPE = TensorType((1000,), torch.float32)
+Place = tuple[tuple[int, ...], tuple[Mesh, ...]]
+
+
+class Figures:
+    """Random figures of the stages of a line."""
+
+    def __init__(self, seed: int, num_calls: int, limit: int | None = None) -> None:
+        self.seed, self.num_calls, self.limit = seed, num_calls, limit
+        rng = np.random.default_rng(seed)
+        self.least = {
+            mesh: rng.integers(0, 4, (3, num_calls)) * 1e-4 for mesh in MESHES
+        }
+
+    @cache  # noqa: B019 - lives as long as a test
+    def cost(
+        self, begin: int, end: int, mesh: Mesh, allowed: int | None, live: int
+    ) -> StageCost | None:
+        rng = random.Random(str((self.seed, begin, end, mesh)))
+        least = self.least[mesh][:, begin:end].sum(axis=1)
+        forward, waited, rest = (float(s) + rng.choice([0, 0, 1e-4]) for s in least)
+        seconds = {
+            Work.FORWARD: forward,
+            Work.BACKWARD_INPUT: waited,
+            Work.BACKWARD_WEIGHT: rest,
+            Work.BACKWARD: waited + rest,
+        }
+        once = rng.choice([0.0, 1e-4]), rng.choice([0.0, 1e-4])
+        held = rng.randint(1, 9) * (end - begin), rng.randint(0, 3)
+        spread = Placement.parse(rng.choice(["(B,)", "(S(0),)"]))
+        made = StageCost(seconds, *once, *held, (spread,), (spread,))
+        fits = allowed is None or made.bytes(live) <= allowed
+        return made if fits and rng.random() < 0.95 else None
+
+    def ends(self, begin: int, end: int) -> StageEnds:
+        """Each stage hands one tensor on."""
+        takes = {(TransferKind.FORWARD, str(begin)): (0, TYPE)} if begin else {}
+        last = end == self.num_calls
+        gives = {} if last else {(TransferKind.FORWARD, str(end)): 0}
+        return StageEnds(takes, gives, {}, {})
+
+    def stages(self, seconds: float = 1000.0) -> Stages:
+        floors = {
+            mesh: Floors(np.cumsum(np.pad(least, ((0, 0), (1, 0))), axis=1))
+            for mesh, least in self.least.items()
+        }
+        hardware = load_hardware("cpu-gloo")
+        return Stages(
+            self.num_calls,
+            floors,
+            self.cost,
+            self.ends,
+            hardware,
+            self.limit,
+            Clock.of(seconds),
+        )
+
+
+def form_of(schedule: Schedule) -> Form:
+    return Form(schedule, (2,) * len(schedule.rows), (MESHES,) * schedule.num_stages)
+
+
+def places(form: Form, num_calls: int) -> Iterator[Place]:
+    num = form.schedule.num_stages
+    for inside in combinations(range(1, num_calls), num - 1):
+        for meshes in product(*form.meshes):
+            yield (*inside, num_calls), meshes
+
+
+def least_of_all(form: Form, figures: Figures) -> float:
+    every = Arranger(form, figures.stages(), Best())
+    return min((every.offer(*p) for p in places(form, figures.num_calls)), default=inf)
+
+
+@pytest.mark.parametrize("limit", [None, 30])
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_the_best_of_all_arrangements_is_found(name: str, limit: int | None) -> None:
+    rng = random.Random(name)
+    for seed in range(12):
+        rows, turns = rng.randint(1, 3), 1
+        if name == "interleaved":
+            rows, turns = rng.randint(1, 2), 2
+        count = rows * rng.randint(1, 3) if turns > 1 else rng.randint(1, 6)
+        figures = Figures(seed, rng.randint(rows * turns, 6), limit)
+        form = form_of(make_schedule(name, rows, count, turns))
+        best = Best()
+        Arranger(form, figures.stages(), best).run()
+        assert best.seconds == pytest.approx(least_of_all(form, figures), rel=1e-9)
+
+
+def test_a_bound_beforehand_leaves_out_what_is_no_faster() -> None:
+    figures, form = Figures(0, 6), form_of(make_schedule("1f1b", 3, 4))
+    least = least_of_all(form, figures)
+    best = Best(seconds=least)
+    Arranger(form, figures.stages(), best).run()
+    assert best.arrangement is None
+    assert Arranger(form, figures.stages(), best).least <= least
+
+
+@pytest.mark.parametrize("limit", range(12, 40, 4))
+def test_stages_of_a_row_fit_together(limit: int) -> None:
+    figures = Figures(1, 6, limit=limit)
+    form = form_of(make_schedule("interleaved", 2, 2, 2))
+    best = Best()
+    Arranger(form, figures.stages(), best).run()
+    assert limit < 24 or best.arrangement is not None
+    if best.arrangement is None:
+        return
+    found, held = best.arrangement, [0, 0]
+    begins = (0, *found.ends)
+    for number, end in enumerate(found.ends):
+        live = form.schedule.most_live[number]
+        allowed = found.allowed[number]
+        cost = figures.cost(begins[number], end, found.meshes[number], allowed, live)
+        assert cost is not None
+        held[form.schedule.rank_of[number]] += cost.bytes(live)
+    assert max(held) <= limit
+
+
+def test_moving_boundaries_ends_where_no_neighbour_is_faster() -> None:
+    figures, form = Figures(3, 6), form_of(make_schedule("1f1b", 2, 4))
+    best = Best()
+    arranger = Arranger(form, figures.stages(), best)
+    place = arranger.balanced()
+    assert place is not None
+    improve(arranger, place)
+    assert best.arrangement is not None
+    assert best.seconds <= arranger.offer(*place)
+    ends, meshes = best.arrangement.ends, best.arrangement.meshes
+    for end in (ends[0] - 1, ends[0] + 1):
+        assert arranger.offer((end, ends[1]), meshes) >= best.seconds
+
+
+def test_an_even_cut_takes_the_faster_mesh() -> None:
+    figures, form = Figures(0, 6), form_of(make_schedule("1f1b", 3, 4))
+    for mesh, seconds in zip(MESHES, (2.0, 1.0), strict=True):
+        figures.least[mesh] = np.full((3, 6), seconds)
+    found = Arranger(form, figures.stages(), Best()).balanced()
+    assert found == ((2, 4, 6), (MESHES[1],) * 3)
+
+
+def test_fewer_calls_than_stages_have_no_arrangement() -> None:
+    figures, form = Figures(0, 2), form_of(make_schedule("1f1b", 3, 4))
+    best = Best()
+    arranger = Arranger(form, figures.stages(), best)
+    arranger.run()
+    assert best.arrangement is None
+    assert arranger.balanced() is None
+
+
+def test_the_end_of_the_time_is_told() -> None:
+    figures, form = Figures(0, 6), form_of(make_schedule("1f1b", 3, 4))
+    with pytest.raises(OutOfTime):
+        Arranger(form, figures.stages(seconds=0.0), Best()).run()
