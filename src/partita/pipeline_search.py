@@ -37,6 +37,8 @@ ALL = "optimal, of stages planned by themselves"
 """Says in a plan that all cuts, meshes of stages and schedules were compared."""
 
 _LEAST_S = 0.1
+_LOOKING = 0.9
+"""Of the time limit; a stage that hands on what two others take is searched at last."""
 _MOST_IMPROVED = 8
 _PART = 0.05
 """Of the time limit: what looking at all cuts may take where the rest took less."""
@@ -66,13 +68,14 @@ class PipelineSearch:
                 faster than the best known.
         """
         started, allowed_s = time.perf_counter(), self.clock.left_s
-        cutters = [Cutter(planner, self.space, self.clock) for planner in self.programs]
+        clock = Clock.of(_LOOKING * allowed_s)
+        cutters = [Cutter(planner, self.space, clock) for planner in self.programs]
         for number, cutter in enumerate(cutters):
-            if number and self.clock.left_s <= 0:
+            if number and clock.left_s <= 0:
                 break
             cutter.try_cuts(self.best, len(cutters) - number)
         spent = time.perf_counter() - started
-        share = min(self.clock.left_s, max(spent, _PART * allowed_s))
+        share = min(clock.left_s, max(spent, _PART * allowed_s))
         _improve(cutters, self.best, Clock.of(share / 2))
         is_all = _try_all(cutters, self.best, Clock.of(share))
         if self.best.arrangement is None:
@@ -81,6 +84,7 @@ class PipelineSearch:
             raise min([*refusals, slower], key=lambda each: each.least_bytes or inf)
         count = self.best.arrangement.form.schedule.num_microbatches
         (cutter,) = (c for c in cutters if c.count == count)
+        cutter.plans.clock = self.clock
         plan = arranged(cutter.plans, self.best.arrangement)
         status = ALL if is_all else "not compared with all"
         solver = f"{len(plan.stages)} stages: {plan.search.solver}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -43,6 +43,24 @@ WITHIN = "within the memory limit"
 """Says in a plan that it is the fastest found among those that the limit allows."""
 
 _MOST_FITTINGS = 6
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What a search decided, by position: it holds for every program that is alike.
+
+    Attributes:
+        steps: the choices of every step's problem.
+        last: those of the whole mesh, as they were taken in the end.
+        again: what is made again: of which node, by its position, and the rest of the
+            key where it is no node of the program but a part or a boxing of one.
+        result: how it was found.
+    """
+
+    steps: tuple[tuple[int, ...], ...]
+    last: tuple[int, ...]
+    again: frozenset[tuple[int, str]]
+    result: SearchResult
 
 
 @dataclass(frozen=True)
@@ -97,6 +115,16 @@ class Planner:
         """The bytes that one rank may use."""
         memory = self.options.memory
         return None if memory is None else parse_bytes(memory)
+
+    @collection_paused()
+    def decided(self, decided: Decided) -> Plan:
+        """Return the plan of what was decided for a program like this one."""
+        steps = iter(decided.steps)
+        posed, _ = self.choose(lambda _: next(steps))
+        keys = [node.key for node in posed.problem.nodes]
+        again = {f"{keys[position]}{rest}" for position, rest in decided.again}
+        recompute = self.options.recompute
+        return self.decide(Found(decided.last, decided.result, again, recompute), posed)
 
     @collection_paused()
     def random(self, seed: int) -> Plan:
@@ -156,10 +184,16 @@ class Planner:
 
 @dataclass
 class Search:
-    """One search of a planner, under its memory limit if there is one."""
+    """One search of a planner, under its memory limit if there is one.
+
+    Of other choices than those taken a plan tells ``most_alternatives``.
+    """
 
     planner: Planner
     clock: Clock
+    most_alternatives: int = 6
+    steps: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
+    found: tuple[Posed, Found] | None = None
     ways: list[str] = field(default_factory=list[str])
     fastest: tuple[Posed, Solution] | None = None
     limited: LimitedSearch | None = None
@@ -212,7 +246,28 @@ class Search:
             last.gap if is_compared else None,
             time.perf_counter() - self.started,
         )
-        return planner.decide(Found(last.choices, result, self.again, asked), posed)
+        found = Found(
+            last.choices,
+            result,
+            self.again,
+            asked,
+            most_alternatives=self.most_alternatives,
+        )
+        self.found = posed, found
+        return planner.decide(found, posed)
+
+    @property
+    def decided(self) -> Decided:
+        """What the plan made last is of, for programs alike."""
+        assert self.found is not None
+        posed, found = self.found
+        at = {node.key: index for index, node in enumerate(posed.problem.nodes)}
+        return Decided(
+            tuple(self.steps),
+            tuple(found.choices),
+            frozenset(_placed(key, at) for key in found.recompute),
+            found.result,
+        )
 
     def _free(self, posed: Posed, steps: int) -> Solution:
         """Return the fastest assignment; with a limit, half of the time is for that."""
@@ -222,6 +277,7 @@ class Search:
             self.ways.append(ALIKE)
         found = solve(posed.problem, max(self.clock.left_s, 0.01) / share, fold=fold)
         self.fastest = posed, found
+        self.steps.append(tuple(found.choices))
         return found
 
     def _within(self, posed: Posed, free: Solution, allowed: int) -> Solution:
@@ -238,3 +294,12 @@ class Search:
         if self.bound_s is None:  # of the limit itself; less is allowed from now on
             self.bound_s = found.bound_s
         return found.solution(self.bound_s)
+
+
+def _placed(key: str, at: Mapping[str, int]) -> tuple[int, str]:
+    """Return the position of the node that a key begins with, and the rest of it."""
+    end = len(key)
+    while key[:end] not in at:
+        end = max(key.rfind(mark, 0, end) for mark in "#/")
+        assert end > 0, key
+    return at[key[:end]], key[end:]

@@ -19,7 +19,7 @@ from partita.compiler.search.stage_cost import StageCost, peak_bytes
 from partita.compiler.search.stage_ends import StageProgram
 from partita.compiler.search.stage_of import stage_of
 from partita.lowering import in_stages
-from partita.planner import Planner, Search
+from partita.planner import Decided, Planner, Search
 
 _MOST_FITTINGS = 4
 _LEAST_S = 0.1
@@ -33,10 +33,12 @@ class Room:
     live: int
 
 
-def plan_stage(
+def search_stage(
     planner: Planner, program: Program, room: Room | None, clock: Clock
-) -> Plan:
-    """Return the fastest plan found of a stage's program.
+) -> tuple[Plan, Decided]:
+    """Return the fastest plan found of a stage's program, and what it decides.
+
+    It tells no alternatives.
 
     Args:
         planner: what plans it, on the stage's mesh.
@@ -47,24 +49,19 @@ def plan_stage(
     Raises:
         NoSolution: when no plan was found that fits.
     """
-    options = replace(
-        planner.options,
-        memory=None,
-        pins=pins_of(program, planner.options.pins),
-        recompute=patterns_of(program, planner.options.recompute),
-    )
-    planner = replace(planner, captured=replace(planner.captured, program=program))
+    planner = _of_stage(planner, program)
     allowed = None if room is None else room.limit_bytes
     least = 0
     for _ in range(_MOST_FITTINGS):
         share = Clock.of(max(clock.left_s, _LEAST_S) / 2)
-        limited = replace(options, memory=allowed)
-        plan = Search(replace(planner, options=limited), share).run()
+        options = replace(planner.options, memory=allowed)
+        search = Search(replace(planner, options=options), share, most_alternatives=0)
+        plan = search.run()
         if room is None or allowed is None:
-            return plan
+            return plan, search.decided
         least = peak_bytes(plan, room.live)
         if least <= room.limit_bytes:
-            return plan
+            return plan, search.decided
         more = least - plan.predicted.bytes
         allowed = min(allowed - 1, room.limit_bytes - more)
         if allowed <= 0:
@@ -75,6 +72,26 @@ def plan_stage(
         f"that holds {room.live} microbatches at once needs {format_bytes(least)}",
         least,
     )
+
+
+def _of_stage(planner: Planner, program: Program) -> Planner:
+    """Return what plans a stage's program, with what of the options is about it."""
+    options = replace(
+        planner.options,
+        memory=None,
+        pins=pins_of(program, planner.options.pins),
+        recompute=patterns_of(program, planner.options.recompute),
+    )
+    captured = replace(planner.captured, program=program)
+    return replace(planner, captured=captured, options=options)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a stage: what it takes, and what was decided for that."""
+
+    cost: StageCost
+    decided: Decided
 
 
 @dataclass
@@ -95,8 +112,8 @@ class StagePlans:
     _programs: dict[tuple[int, int], StageProgram] = field(
         default_factory=dict[tuple[int, int], StageProgram]
     )
-    _costs: dict[object, StageCost | None] = field(
-        default_factory=dict[object, "StageCost | None"]
+    _known: dict[object, Known | None] = field(
+        default_factory=dict[object, "Known | None"]
     )
 
     @classmethod
@@ -135,32 +152,43 @@ class StagePlans:
         What fits is the same plan with room and without. What does not fit with fewer
         microbatches is not tried with more.
         """
-        stage = self.program(begin, end)
-        free = self._cost(stage, mesh, None)
-        if room is None or free is None or free.bytes(room.live) <= room.limit_bytes:
+        known = self._fitting(self.program(begin, end), mesh, room)
+        return None if known is None else known.cost
+
+    def _fitting(
+        self, stage: StageProgram, mesh: Mesh, room: Room | None
+    ) -> Known | None:
+        free = self._searched(stage, mesh, None)
+        if (
+            room is None
+            or free is None
+            or free.cost.bytes(room.live) <= room.limit_bytes
+        ):
             return free
         if room.limit_bytes <= 0:
             return None
         for live in range(1, room.live):
             fewer = self._key(stage, mesh, replace(room, live=live))
-            if fewer in self._costs and self._costs[fewer] is None:
+            if fewer in self._known and self._known[fewer] is None:
                 return None
-        return self._cost(stage, mesh, room)
+        return self._searched(stage, mesh, room)
 
-    def _cost(
+    def _searched(
         self, stage: StageProgram, mesh: Mesh, room: Room | None
-    ) -> StageCost | None:
+    ) -> Known | None:
         key = self._key(stage, mesh, room)
-        if key not in self._costs:
+        if key not in self._known:
             planner = replace(self.planner, mesh=mesh)
             try:
-                plan = plan_stage(planner, stage.program, room, self.clock)
+                found = search_stage(planner, stage.program, room, self.clock)
             except NoSolution as refusal:
                 self.refusals.append(refusal)
-                self._costs[key] = None
+                self._known[key] = None
             else:
-                self._costs[key] = StageCost.of(plan, stage.program)
-        return self._costs[key]
+                plan, decided = found
+                cost = StageCost.of(plan, stage.program)
+                self._known[key] = Known(cost, decided)
+        return self._known[key]
 
     def _key(self, stage: StageProgram, mesh: Mesh, room: Room | None) -> object:
         """Return what stages have in common that are planned alike."""
@@ -174,16 +202,16 @@ class StagePlans:
         meshes: Sequence[Mesh],
         rooms: Sequence[Room | None],
     ) -> list[Plan]:
-        """Return the plans of all stages.
+        """Return the plans of all stages: what was decided for stages alike.
 
         Raises:
             NoSolution: when one does not fit.
         """
         found: list[Plan] = []
         for program, mesh, room in zip(self.programs(ends), meshes, rooms, strict=True):
-            planner = replace(self.planner, mesh=mesh)
-            plan = plan_stage(planner, program, None, self.clock)
-            if room is not None and peak_bytes(plan, room.live) > room.limit_bytes:
-                plan = plan_stage(planner, program, room, self.clock)
-            found.append(plan)
+            known = self._fitting(StageProgram(program), mesh, room)
+            if known is None:
+                raise self.refusals[-1]
+            planner = _of_stage(replace(self.planner, mesh=mesh), program)
+            found.append(planner.decided(known.decided))
         return found

@@ -71,7 +71,9 @@ class Figures:
 
     def stages(self, seconds: float = 1000.0) -> Stages:
         floors = {
-            mesh: Floors(np.cumsum(np.pad(least, ((0, 0), (1, 0))), axis=1))
+            mesh: Floors(
+                np.cumsum(np.pad(least, ((0, 0), (1, 0))), axis=1).astype(np.float64)
+            )
             for mesh, least in self.least.items()
         }
         hardware = load_hardware("cpu-gloo")
