@@ -71,6 +71,27 @@ def test_the_fastest_of_all_pipelines_is_found(hardware: str) -> None:
     check_is_least("hourglass", 2, (2,), options)
 
 
+@pytest.mark.parametrize("hardware", ["cpu-gloo", "cpu-gloo-free"])
+def test_devices_find_the_fastest_of_one_stage_and_several(hardware: str) -> None:
+    asked = {"microbatches": 2, "schedule": "auto", "stages_per_rank": 1}
+    options = pt.Options(hardware=hardware, time_limit=2000.0, **asked)  # type: ignore[arg-type]
+    model, args, kwargs = FEW_CALLS["hourglass"]()
+    found = pt.plan(model, *args, devices=2, options=options, **kwargs)
+    one = pt.plan(
+        model,
+        *args,
+        mesh="dp=2",
+        options=pt.Options(hardware=hardware, microbatches=2),
+        **kwargs,
+    )
+    (planner,) = planners("hourglass", (2,), options)
+    space = PipelineSpace.of_devices(2, options)
+    several_s = least_seconds([StagePlans.of(planner, CLOCK)], space)
+    least_s = min(one.predicted.seconds, several_s)
+    assert found.predicted.seconds == pytest.approx(least_s, rel=1e-9, abs=0)
+    assert pt.verify(model, *args, plan=found, **kwargs).ok
+
+
 def test_the_fastest_within_a_limit_is_found() -> None:
     options = pt.Options(stages_per_rank=1, schedule="1f1b")
     free = check_is_least("chain", 2, (2,), options)

@@ -1,0 +1,114 @@
+"""Stages that compute the same are searched once, and planned alike."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import pairwise
+
+import pytest
+from tests.models.pipelines import PIPELINES
+
+import partita as pt
+from partita.compiler.capture.capture import capture
+from partita.compiler.errors import NoSolution
+from partita.compiler.ir.again import again_key
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.search.arrangement import SINGLE
+from partita.compiler.search.parts import Clock
+from partita.compiler.search.stage_cost import StageCost, peak_bytes
+from partita.lowering import in_microbatches
+from partita.planner import Planner
+from partita.stage_plans import Room, StagePlans, search_stage
+
+PAIR = Mesh(dp=2)
+
+
+def plans_of(name: str, **options: object) -> StagePlans:
+    model, args, kwargs = PIPELINES[name]()
+    asked = pt.Options(**options)  # type: ignore[arg-type]
+    captured = in_microbatches(capture(model, args, kwargs), 2, asked.rules)
+    planner = Planner(captured, type(model).__name__, SINGLE, asked)
+    return StagePlans.of(planner, Clock.of(1000.0))
+
+
+@lru_cache
+def chain() -> StagePlans:
+    return plans_of("chain")
+
+
+def layers(plans: StagePlans) -> list[tuple[int, int]]:
+    """Return the boundaries of each layer in the middle of the chain."""
+    forward = plans.line.forward
+    starts = [forward.index(f"layers.{n}/t/0") for n in range(2, 6)]
+    return [*pairwise(starts)]
+
+
+def test_stages_that_compute_the_same_are_alike() -> None:
+    plans = chain()
+    first, second, third = layers(plans)
+    structure = plans.program(*first).structure
+    assert plans.program(*second).structure == structure
+    assert plans.program(*third).structure == structure
+    longer = plans.program(first[0], second[1]).structure
+    shifted = plans.program(first[0] + 1, first[1] + 1).structure
+    assert len({structure, longer, shifted}) == 3
+
+
+def test_a_stage_that_is_known_is_not_searched_again() -> None:
+    plans = chain()
+    first, second, _ = layers(plans)
+    cost = plans.cost(*first, PAIR, None)
+    assert cost is not None
+    assert plans.cost(*second, PAIR, None) is cost
+    assert plans.cost(*second, SINGLE, None) is not cost
+
+
+def test_pinned_stages_are_told_apart_by_their_names() -> None:
+    plans = plans_of("chain", pins={"layers.3.weight": "(S(0),)"})
+    first, second, _ = layers(plans)
+    assert plans.cost(*first, PAIR, None) is not plans.cost(*second, PAIR, None)
+
+
+def test_what_was_decided_of_one_stage_holds_for_another() -> None:
+    plans = chain()
+    first, second, _ = layers(plans)
+    one, other = (plans.program(*place).program for place in (first, second))
+    planner = Planner(plans.captured, "Chain", PAIR, plans.planner.options)
+    _, decided = search_stage(planner, one, None, Clock.of(1000.0))
+    found, _ = search_stage(planner, other, None, Clock.of(1000.0))
+    last = len(plans.line.forward)
+    _, plan, _ = plans.plan((*second, last), (PAIR,) * 3, (None,) * 3)
+    assert StageCost.of(plan, other) == StageCost.of(found, other)
+    assert plan.nodes.keys() == found.nodes.keys()
+    assert any(node.alternatives for node in plan.nodes.values())
+    assert decided.result.status == "optimal"
+
+
+def test_what_is_made_again_goes_by_the_names_of_the_stage() -> None:
+    plans = plans_of("tied", memory="1GiB")
+    first = 6, 30
+    free = plans.cost(*first, SINGLE, None)
+    assert free is not None
+    live = 4
+    room = Room(free.bytes(live) - 1, live)
+    cost = plans.cost(*first, SINGLE, room)
+    assert cost is not None
+    assert cost.bytes(live) <= room.limit_bytes
+    last = len(plans.line.forward)
+    parts = plans.plan((*first, last), (SINGLE,) * 3, (None, room, None))
+    assert parts[1].recompute
+    assert peak_bytes(parts[1], live) == cost.bytes(live)
+    made = {*parts[1].nodes, *(boxing.key for boxing in parts[1].boxings)}
+    assert made >= {again_key(key) for key in parts[1].recompute}
+
+
+def test_what_does_not_fit_has_no_cost() -> None:
+    plans = chain()
+    place = layers(plans)[0]
+    for live in (1, 2):
+        assert plans.cost(*place, SINGLE, Room(100, live)) is None
+    assert plans.cost(*place, SINGLE, Room(0, 1)) is None
+    assert len(plans.refusals) == 1
+    last = len(plans.line.forward)
+    with pytest.raises(NoSolution, match="the limit is 100 B on a rank"):
+        plans.plan((last,), (SINGLE,), (Room(100, 1),))
