@@ -102,10 +102,18 @@ def test_the_fastest_within_a_limit_is_found() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("hardware", ["cpu-gloo", "cpu-gloo-free"])
-@pytest.mark.parametrize("name", FEW_CALLS)
-def test_the_fastest_of_all_on_four_ranks_is_found(name: str, hardware: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        *[("chain", (1, 2, 4)), ("hourglass", (1, 2, 4))],
+        *[(name, (count,)) for name in ("diamond", "tied") for count in (1, 2, 4)],
+    ],
+)
+def test_the_fastest_of_all_on_four_ranks_is_found(
+    name: str, counts: tuple[int, ...], hardware: str
+) -> None:
     options = pt.Options(hardware=hardware, stages_per_rank=1)
-    check_is_least(name, 4, (1, 2, 4), options)
+    check_is_least(name, 4, counts, options)
 
 
 @pytest.mark.slow
