@@ -87,6 +87,8 @@ class Stages:
         ends: what it takes and gives.
         hardware: that joins stages.
         limit: the bytes of a rank.
+        trains: whether every rank is to have a parameter to train, as optimizers of
+            torch want it.
         clock: when to come to an end.
     """
 
@@ -96,6 +98,7 @@ class Stages:
     ends: Callable[[int, int], StageEnds]
     hardware: Hardware
     limit: int | None
+    trains: bool
     clock: Clock
 
 
@@ -251,11 +254,13 @@ class Arranger:
         """Return what is chosen with one more stage, if that has a plan."""
         number = len(chosen.ends)
         begin = chosen.ends[-1] if chosen.ends else 0
+        ends = self.stages.ends(begin, end)
+        if self.stages.trains and not self._trains(chosen, ends):
+            return None
         allowed = self._allowed(chosen)
         cost = self.stages.cost(begin, end, mesh, allowed, self.live[number])
         if cost is None:
             return None
-        ends = self.stages.ends(begin, end)
         stage = PlacedStage(cost, ends, mesh, self.ranks[number])
         stages = (*chosen.stages, stage)
         hops = hops_to(stages, number, self.stages.hardware)
@@ -266,6 +271,18 @@ class Arranger:
             (*chosen.ends, end),
             (*chosen.allowed, allowed),
             chosen.passed + handed + self._waited(Parts.of(cost)),
+        )
+
+    def _trains(self, chosen: _Chosen, ends: StageEnds) -> bool:
+        """Whether the row of the next stage trains something, if that is its last."""
+        rows = self.form.schedule.rank_of
+        number = len(chosen.stages)
+        if rows[number] in rows[number + 1 :] or ends.sums:
+            return True
+        return any(
+            stage.ends.sums
+            for stage, row in zip(chosen.stages, rows, strict=False)
+            if row == rows[number]
         )
 
     def _allowed(self, chosen: _Chosen) -> int | None:

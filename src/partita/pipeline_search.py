@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
@@ -77,11 +78,17 @@ class PipelineSearch:
         spent = time.perf_counter() - started
         share = min(clock.left_s, max(spent, _PART * allowed_s))
         _improve(cutters, self.best, Clock.of(share / 2))
+        if self.best.arrangement is None and self.best.seconds == inf:
+            share = clock.left_s
         is_all = _try_all(cutters, self.best, Clock.of(share))
         if self.best.arrangement is None:
             refusals = [refusal for cutter in cutters for refusal in cutter.refusals]
-            slower = NoSolution("no pipeline is faster than a plan of one stage")
-            raise min([*refusals, slower], key=lambda each: each.least_bytes or inf)
+            none = NoSolution(
+                "no pipeline was found"
+                if self.best.seconds == inf
+                else "no pipeline is faster than a plan of one stage"
+            )
+            raise min([*refusals, none], key=lambda each: each.least_bytes or inf)
         count = self.best.arrangement.form.schedule.num_microbatches
         (cutter,) = (c for c in cutters if c.count == count)
         cutter.plans.clock = self.clock
@@ -112,7 +119,12 @@ def _improve(cutters: Sequence[Cutter], best: Best, clock: Clock) -> None:
             break
         if str(arranger.form) not in best.of_form and arranger.least < best.seconds:
             place = arranger.balanced()
-            if place is not None:
+            if place is None:
+                continue
+            if best.arrangement is None:
+                with suppress(OutOfTime):
+                    improve(arranger, place)
+            else:
                 arranger.offer(*place)
     known = [(best.of_form.get(str(a.form)), a) for a in arrangers]
     found = sorted(
@@ -224,6 +236,7 @@ class Cutter:
             lambda begin, end: self.plans.program(begin, end).ends,
             load_hardware(self.planner.options.hardware),
             self.planner.limit,
+            bool(self.planner.captured.program.trained),
             clock,
         )
 

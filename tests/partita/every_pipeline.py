@@ -63,14 +63,17 @@ def _placed(
     plans: StagePlans, ends: tuple[int, ...], meshes: tuple[Mesh, ...], form: Form
 ) -> tuple[list[PlacedStage], list[Hop]] | None:
     limit = plans.planner.limit
+    is_trained = bool(plans.captured.program.trained)
     stages: list[PlacedStage] = []
     begins = (0, *ends)
     for number, end in enumerate(ends):
+        own = plans.program(begins[number], end).ends
+        if is_trained and not own.sums:
+            return None
         room = None if limit is None else Room(limit, form.schedule.most_live[number])
         cost = plans.cost(begins[number], end, meshes[number], room)
         if cost is None:
             return None
-        own = plans.program(begins[number], end).ends
         stages.append(PlacedStage(cost, own, meshes[number], form.ranks[number]))
     hardware = load_hardware(plans.planner.options.hardware)
     every = range(len(stages))

@@ -37,6 +37,7 @@ class Figures:
 
     def __init__(self, seed: int, num_calls: int, limit: int | None = None) -> None:
         self.seed, self.num_calls, self.limit = seed, num_calls, limit
+        self.trained: int | None = None
         rng = np.random.default_rng(seed)
         self.least = {
             mesh: rng.integers(0, 4, (3, num_calls)) * 1e-4 for mesh in MESHES
@@ -67,7 +68,10 @@ class Figures:
         takes = {(TransferKind.FORWARD, str(begin)): (0, TYPE)} if begin else {}
         last = end == self.num_calls
         gives = {} if last else {(TransferKind.FORWARD, str(end)): 0}
-        return StageEnds(takes, gives, {}, {})
+        sums = {}
+        if self.trained is not None and begin <= self.trained:
+            sums = {f"w{begin}": (0, TYPE)}
+        return StageEnds(takes, gives, {}, sums)
 
     def stages(self, seconds: float = 1000.0) -> Stages:
         floors = {
@@ -84,6 +88,7 @@ class Figures:
             self.ends,
             hardware,
             self.limit,
+            self.trained is not None,
             Clock.of(seconds),
         )
 
@@ -147,6 +152,23 @@ def test_stages_of_a_row_fit_together(limit: int) -> None:
         assert cost is not None
         held[form.schedule.rank_of[number]] += cost.bytes(live)
     assert max(held) <= limit
+
+
+@pytest.mark.parametrize("turns", [1, 2])
+def test_every_row_has_something_to_train(turns: int) -> None:
+    figures = Figures(1, 6)
+    name = "1f1b" if turns == 1 else "interleaved"
+    form = form_of(make_schedule(name, 2, 2, turns))
+    for figures.trained in (0, 1, 2, 5):
+        best = Best()
+        Arranger(form, figures.stages(), best).run()
+        found = best.arrangement
+        assert best.seconds == pytest.approx(least_of_all(form, figures), rel=1e-9)
+        if figures.trained == 0:
+            assert found is None
+        else:
+            assert found is not None
+            assert found.ends[0] <= figures.trained
 
 
 def test_moving_boundaries_ends_where_no_neighbour_is_faster() -> None:
