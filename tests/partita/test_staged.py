@@ -26,13 +26,18 @@ def gpt2_plan() -> pt.Plan:
 
 def chain(**options: object) -> pt.Plan:
     model, args, kwargs = PIPELINES["chain"]()
-    own = {"microbatches": 4, "schedule": "1f1b", **options}
+    own = {"microbatches": 4, "schedule": "1f1b", "time_limit": 10.0, **options}
     asked = pt.Options(**own)  # type: ignore[arg-type]
     return pt.plan(model, *args, mesh="pp=2,dp=2", options=asked, **kwargs)
 
 
+@lru_cache
+def plain() -> pt.Plan:
+    return chain()
+
+
 def test_stages_have_their_ranks_and_all_nodes() -> None:
-    plan = chain()
+    plan = plain()
     assert str(plan.mesh) == "pp=2,dp=2"
     assert [stage.ranks for stage in plan.stages] == [(0, 1), (2, 3)]
     keys = [key for stage in plan.stages for key in stage.nodes]
@@ -84,7 +89,7 @@ def test_what_names_nothing_in_any_stage_is_refused() -> None:
 
 
 def test_too_little_memory_is_told_of() -> None:
-    free = chain().predicted.bytes
+    free = plain().predicted.bytes
     assert chain(memory=free).predicted.bytes <= free
     with pytest.raises(NoSolution, match="memory"):
         chain(memory=4096, time_limit=5.0)
@@ -121,7 +126,7 @@ def test_one_stage_is_no_pipeline() -> None:
 def test_a_plan_whose_stages_do_not_pair_up_is_refused(
     change: tuple[str, ...], message: str
 ) -> None:
-    document = chain().to_dict()
+    document = plain().to_dict()
     inside = document
     for key in change[:-1]:
         inside = inside[key]
@@ -132,7 +137,7 @@ def test_a_plan_whose_stages_do_not_pair_up_is_refused(
 
 
 def test_a_schedule_that_waits_for_ever_is_refused() -> None:
-    document = chain().to_dict()
+    document = plain().to_dict()
     rows = document["schedule"]["rows"]
     actions = rows[0].split()
     actions.remove("0RECV_B0")
