@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from math import prod
 
@@ -34,6 +35,7 @@ class Link:
     workspace_bytes: int = 0
 
 
+@lru_cache(maxsize=1 << 16)
 def links(
     type: TensorType,
     step: Step,

@@ -27,10 +27,11 @@ from partita.compiler.cost.layouts import (
     lay_out,
 )
 from partita.compiler.cost.optimizer_memory import moments_of, update_bytes
-from partita.compiler.cost.step import Step, find_step
+from partita.compiler.cost.step import Step
 from partita.compiler.cost.timeline import Category, Held, Timeline
+from partita.compiler.cost.unlike_ranks import steps_of, unlike_ranks
 from partita.compiler.cost.workspace import LocalCall, workspace_bytes
-from partita.compiler.ir.layout import has_cut_chunks, shard_shape
+from partita.compiler.ir.layout import shard_shape
 from partita.compiler.ir.program import InputKind, OutputKind, Phase
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
@@ -68,11 +69,9 @@ _ADDED = {
 
 def timeline(document: Document) -> Timeline:
     """Return the memory over a step of the rank that needs most."""
-    mesh = document.mesh
-    first = (0,) * mesh.ndim
-    placed = {p for n in document.nodes.values() for p in n.signature.results if p}
-    ranks = mesh.all_coordinates() if any(map(has_cut_chunks, placed)) else (first,)
-    found = (timeline_at(document, coordinates) for coordinates in ranks)
+    found = (
+        timeline_at(document, coordinates) for coordinates in unlike_ranks(document)
+    )
     return max(found, key=lambda step: step.peak_bytes)
 
 
@@ -309,16 +308,13 @@ class _Recorder:
     def _boxing(self, boxing: Boxing) -> None:
         first = self.document.nodes.get(boxing.consumers[0])
         phase = (first or self.document.nodes[boxing.producer]).phase
-        type_, at = type_of(self.document, boxing.ref), boxing.source
+        type_ = type_of(self.document, boxing.ref)
         tensor = self.tensors[boxing.ref]
-        for stated in boxing.lowering:
-            axis = self.mesh.axis(stated.axis)
-            step = find_step(type_.shape, at, stated.after, axis, self.mesh)
-            assert step is not None, f"{boxing.key} has no step to {stated.after}"
-            at, local = stated.after, self._local(type_, stated.after)
-            storage = tensor.storage
+        for step in steps_of(self.document, boxing):
+            local = self._local(type_, step.after)
+            storage, axis = tensor.storage, self.mesh.names[step.axis]
             for link in self._links(type_, step, tensor):
-                self._moment(f"{boxing.key}: {link.name} {stated.axis}", phase)
+                self._moment(f"{boxing.key}: {link.name} {axis}", phase)
                 self._use(storage)
                 storage = self._hold(boxing.key, link.num_bytes, Category.BOXING)
                 if link.workspace_bytes:

@@ -69,6 +69,7 @@ class Step:
 _COLLECTIVES = frozenset(kind.value for kind in CollectiveKind)
 
 
+@lru_cache(maxsize=1 << 16)
 def find_step(
     shape: tuple[int, ...], before: Placement, after: Placement, axis: int, mesh: Mesh
 ) -> Step | None:
