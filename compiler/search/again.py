@@ -14,7 +14,7 @@ slashes too. A pattern is read by its form:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
 
@@ -59,6 +59,20 @@ class Again:
         for module in self._outermost:
             found |= self._inside(module, calls)
         return found
+
+    def form(self, nodes: Iterable[fx.Node]) -> Hashable:
+        """Return what is asked of each node, but for its name.
+
+        Boxings are asked for by their names, so with such a pattern it is all names.
+        """
+        asked = self.nodes()
+        inside = self._called_inside if self._modules else set[str]()
+        return tuple(
+            (key in asked, key in inside, _matches(self._entering, key))
+            if not self._boxings
+            else key
+            for key in (info(node).key for node in nodes)
+        )
 
     def has_boxing(self, value: Value, key: str, users: Collection[str]) -> bool:
         """Whether the boxing ``key`` of a tensor, for these users, is asked for."""

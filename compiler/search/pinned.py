@@ -43,6 +43,18 @@ def named_things(program: Program) -> list[Named]:
     return [_named(node, roles.get(node)) for node in program.nodes()]
 
 
+def pins_by_node(program: Program, texts: Mapping[str, str]) -> dict[fx.Node, Pin]:
+    """Return the pin of every node that has one.
+
+    Raises:
+        BadOptions: as ``find_pins`` does.
+    """
+    roles = dict(program.placeholders())
+    nodes = list(program.nodes()) if texts else []
+    found = find_pins(texts, [_named(node, roles.get(node)) for node in nodes])
+    return {nodes[at]: named.pin for at, named in found.items()}
+
+
 class Pinned:
     """The pins of a program's nodes.
 

@@ -15,6 +15,7 @@ from partita.compiler.search.again import patterns_of
 from partita.compiler.search.cut_line import Line
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.pinned import pins_of
+from partita.compiler.search.stage_asked import asked_of
 from partita.compiler.search.stage_cost import StageCost, peak_bytes
 from partita.compiler.search.stage_ends import StageProgram
 from partita.compiler.search.stage_of import stage_of
@@ -192,9 +193,11 @@ class StagePlans:
 
     def _key(self, stage: StageProgram, mesh: Mesh, room: Room | None) -> object:
         """Return what stages have in common that are planned alike."""
-        named = self.planner.options.pins or self.planner.options.recompute
-        names = (stage.program.inputs, stage.program.outputs) if named else ()
-        return stage.structure, mesh, room, names
+        options = self.planner.options
+        pins = pins_of(stage.program, options.pins)
+        again = patterns_of(stage.program, options.recompute)
+        asked = asked_of(stage.program, pins, again, options.rules)
+        return stage.structure, mesh, room, asked
 
     def plan(
         self,
