@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from partita.compiler.ir.again import phase_of_output
+from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import OutputKind, Phase
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
@@ -41,6 +42,13 @@ def find_uses(document: Document) -> Iterator[Use]:
         if output.value is not None and output.placement is not None:
             phase = phase_of_output(output.kind)
             yield Use(str(output), 0, output.value, output.placement, phase)
+
+
+def mesh_of(document: Document, key: str) -> Mesh:
+    """Return the mesh that a node is on; the plan of one stage has no other."""
+    if len(document.stages) == 1:
+        return document.stages[0].mesh
+    return document.stages[document.nodes[key].stage].mesh
 
 
 def produced(document: Document, ref: Ref) -> Placement:

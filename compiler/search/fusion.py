@@ -23,7 +23,7 @@ from partita.compiler.ir.program import Phase, Program, info
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.document import Document, Predicted, Ref
 from partita.compiler.plan.plan import Plan
-from partita.compiler.plan.uses import Use, find_uses, produced, type_of
+from partita.compiler.plan.uses import Use, find_uses, mesh_of, produced, type_of
 from partita.compiler.rules.calls import call_of, rule_and_factors
 from partita.compiler.rules.rule import Call, Rule, RuleSet
 
@@ -204,7 +204,8 @@ class GroupSeconds:
         found = 0
         for ref, placement in tensors:
             type_ = type_of(self.plan, ref)
-            mesh = self.plan.stages[self.plan.nodes[ref.key].stage].mesh
-            numel = largest_shard_numel(type_.shape, placement, mesh)
+            numel = largest_shard_numel(
+                type_.shape, placement, mesh_of(self.plan, ref.key)
+            )
             found += numel * type_.dtype.itemsize
         return found

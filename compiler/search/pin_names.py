@@ -104,13 +104,17 @@ def find_pins(pins: Mapping[str, str], things: Sequence[Named]) -> dict[int, Nam
     parsed = {
         name: NamedPin(name, parse_pin(name, text)) for name, text in pins.items()
     }
-    of_nodes = [p for n, p in parsed.items() if "/" in n and not p.is_exact]
-    of_entering = [p for n, p in parsed.items() if "/" not in n]
+    wild = [pin for pin in parsed.values() if not pin.is_exact]
+    of_nodes = [pin for pin in wild if "/" in pin.name]
+    of_entering = [pin for pin in wild if "/" not in pin.name]
     used: set[str] = set()
     found: dict[int, NamedPin] = {}
     for position, thing in enumerate(things):
         exact = [parsed[n] for n in (*thing.names, thing.key) if n in parsed]
-        patterns = of_entering if thing.names else of_nodes
+        patterns = of_nodes
+        if thing.names:
+            around = [parsed[n] for n in modules_around(thing) if n in parsed]
+            patterns = [*of_entering, *around]
         matching = [
             (closeness, pin)
             for pin in patterns
@@ -140,12 +144,28 @@ def naming_any(pins: Mapping[str, str], things: Sequence[Named]) -> dict[str, st
         BadOptions: for a pin that does not parse.
     """
     known = {name for thing in things for name in (*thing.names, thing.key)}
+    known |= {name for thing in things for name in modules_around(thing)}
     parsed = [NamedPin(name, parse_pin(name, text)) for name, text in pins.items()]
     return {
         pin.name: pins[pin.name]
         for pin in parsed
         if pin.name in known
-        or any(pin.closeness(thing) is not None for thing in things)
+        or (
+            not pin.is_exact
+            and any(pin.closeness(thing) is not None for thing in things)
+        )
+    }
+
+
+def modules_around(thing: Named) -> set[str]:
+    """Return what names a thing that enters as the path of a module would.
+
+    >>> sorted(modules_around(Named("parameter:h.0.w", ("h.0.w",))))
+    ['h', 'h.0', 'parameter:h', 'parameter:h.0']
+    """
+    names = (*thing.names, thing.key) if thing.names else ()
+    return {
+        name[:at] for name in names for at, letter in enumerate(name) if letter == "."
     }
 
 

@@ -6,7 +6,7 @@ after another. What a rank does once stands before its first action and behind i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -88,16 +88,22 @@ class SimulatedStep:
 
 
 def simulate_step(document: Document) -> SimulatedStep:
-    """Return the step of a plan.
+    """Return the step of a plan."""
+    stages = [
+        stage_items(stage_document(document, number))
+        for number in range(len(document.stages))
+    ]
+    return step_of(schedule_of(document), stages, document.transfers)
+
+
+def step_of(
+    schedule: Schedule, stages: Sequence[StageItems], transfers: Sequence[Transfer]
+) -> SimulatedStep:
+    """Return the step of a schedule, given what each stage does and hands others.
 
     What a stage sends to several others counts on the link to its neighbour. State that
     is shared and parts of gradients that go home are counted once, where they end.
     """
-    schedule = schedule_of(document)
-    stages = tuple(
-        stage_items(stage_document(document, number))
-        for number in range(len(document.stages))
-    )
     before: list[list[Once]] = [[] for _ in schedule.rows]
     after: list[list[Once]] = [[] for _ in schedule.rows]
     for number, stage in enumerate(stages):
@@ -106,7 +112,7 @@ def simulate_step(document: Document) -> SimulatedStep:
         after[row] += [Once(number, item) for item in stage.after]
     hops: dict[Way, float] = {}
     hop_bytes: dict[Way, int] = {}
-    for transfer in document.transfers:
+    for transfer in transfers:
         if transfer.kind.is_of_microbatch:
             way = transfer.sender, transfer.kind is TransferKind.FORWARD
             hops[way] = hops.get(way, 0.0) + transfer.seconds
@@ -129,7 +135,7 @@ def simulate_step(document: Document) -> SimulatedStep:
     first = tuple(map(tuple, before))
     run = simulate_pipeline(schedule, seconds, hop_seconds, _totals(first))
     last = tuple(map(tuple, after))
-    return SimulatedStep(schedule, stages, run, first, last, hop_bytes)
+    return SimulatedStep(schedule, tuple(stages), run, first, last, hop_bytes)
 
 
 def _totals(rows: tuple[tuple[Once, ...], ...]) -> tuple[float, ...]:

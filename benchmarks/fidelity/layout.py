@@ -1,0 +1,83 @@
+"""How a model was trained: on which ranks, in which parts, with what kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.fidelity.models import Shape
+
+import partita as pt
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A training run's step.
+
+    Attributes:
+        shape: the model.
+        hardware: the profile.
+        pp: pipeline ranks.
+        dp: data-parallel ranks.
+        tp: tensor-parallel ranks.
+        micro: samples of a microbatch on one data-parallel rank.
+        batch: samples of a step.
+        virtual: stages on a pipeline rank.
+        schedule: of the pipeline.
+        recompute: ``"full"``, ``"selective"`` (the core of attention) or ``"none"``.
+        zero: of what the optimizer has: 0 or 1.
+        is_sequence_parallel: whether tensor-parallel ranks split the sequence.
+        sizes: layers by stage; equal unless said.
+        fuse: whether small ops were compiled together.
+    """
+
+    shape: Shape
+    hardware: str
+    pp: int
+    dp: int
+    tp: int
+    micro: int
+    batch: int
+    virtual: int = 1
+    schedule: str = "1f1b"
+    recompute: str = "none"
+    zero: int = 0
+    is_sequence_parallel: bool = False
+    sizes: tuple[int, ...] = ()
+    fuse: bool = True
+
+    @property
+    def ranks(self) -> int:
+        """How many there are."""
+        return self.pp * self.dp * self.tp
+
+    @property
+    def microbatches(self) -> int:
+        """How many a step has."""
+        count, rest = divmod(self.batch, self.micro * self.dp)
+        if rest:
+            raise ValueError(f"{self.batch} samples do not make even microbatches")
+        return count
+
+    @property
+    def mesh(self) -> pt.Mesh:
+        """The mesh of a stage."""
+        return pt.Mesh(dp=self.dp, tp=self.tp)
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """What is made again, as ``Options(recompute=)`` takes it."""
+        known = {"full": ("layers.*",), "selective": ("layers.*.core",), "none": ()}
+        return known[self.recompute]
+
+    @property
+    def layers_of_stages(self) -> Sequence[int]:
+        """The layers of each stage, in order.
+
+        Where they cannot be equal, the first stages have one more.
+        """
+        if self.sizes:
+            return self.sizes
+        count = self.pp * self.virtual
+        least, more = divmod(self.shape.layers, count)
+        return [least + (stage < more) for stage in range(count)]

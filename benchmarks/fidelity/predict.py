@@ -1,0 +1,200 @@
+"""What Partita predicts for a layout, from the plans of three stages.
+
+Layers are alike, so a stage of many is priced by its parts: the model of three layers
+is cut into three stages, the first with the embedding, the last with the loss, and each
+is planned as ``pt.plan`` plans it. A stage of n layers does what the stage that begins
+or ends like it does, and n - 1 times what the one in the middle does; the schedule of
+the whole is simulated with that. ``whole`` plans the same without this short cut, and
+the test compares both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+
+from benchmarks.fidelity.layout import Layout
+from benchmarks.fidelity.models import build, pins
+
+import partita as pt
+from partita.compiler.cost.memory import timeline
+from partita.compiler.ir.program import Phase, info
+from partita.compiler.plan.stage_records import Stage, Transfer
+from partita.compiler.plan.stages import join_stages
+from partita.compiler.schedules.make import make_schedule
+from partita.compiler.schedules.schedule import Schedule
+from partita.compiler.search.again import patterns_of
+from partita.compiler.search.parts import Clock
+from partita.compiler.search.pinned import pins_of
+from partita.compiler.search.stage_of import stage_of
+from partita.compiler.simulate.plan import step_of
+from partita.compiler.simulate.stage_items import StageItems, stage_items
+from partita.lowering import in_stages
+from partita.planner import Planner, Search
+from partita.staged import with_priced_transfers
+
+_LIMIT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a step takes: seconds, and bytes of the rank that needs most."""
+
+    seconds: float
+    bytes: int
+    parts: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the three stages.
+
+    Attributes:
+        items: what it does.
+        state_bytes: what it holds all the time.
+        saved_bytes: what a microbatch leaves until its backward.
+        more_bytes: the most that it holds besides.
+    """
+
+    items: StageItems
+    state_bytes: int
+    saved_bytes: int
+    more_bytes: int
+
+    @classmethod
+    def of(cls, plan: pt.Plan) -> Part:
+        """Return what a stage's plan says."""
+        held = timeline(plan)
+        state = min(held.bytes_at)
+        saved = held.saved_bytes
+        return cls(stage_items(plan), state, saved, held.peak_bytes - state - saved)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The three stages, and what a microbatch hands from the second to the third."""
+
+    first: Part
+    middle: Part
+    last: Part
+    transfers: tuple[Transfer, ...]
+
+    def stage(self, layers: int, is_first: bool, is_last: bool) -> list[Part]:
+        """Return what a stage of so many layers is made of."""
+        ends = [self.first] * is_first + [self.last] * is_last
+        if layers < len(ends):
+            raise ValueError("a stage with the embedding and the loss needs two layers")
+        middle = [self.middle] * (layers - len(ends))
+        return [*ends[:is_first], *middle, *ends[is_first:]]
+
+
+def predict(layout: Layout) -> Prediction:
+    """Return what Partita predicts for a layout."""
+    parts = _parts(replace(layout, pp=1, virtual=1, schedule="1f1b", sizes=()))
+    schedule = _schedule(layout)
+    sizes = layout.layers_of_stages
+    count = schedule.num_stages
+    stages = [
+        parts.stage(layers, number == 0, number == count - 1)
+        for number, layers in enumerate(sizes)
+    ]
+    items = [_joined([part.items for part in stage]) for stage in stages]
+    step = step_of(schedule, items, _transfers(parts, count))
+    held = [0] * layout.pp
+    for number, (stage, live) in enumerate(
+        zip(stages, schedule.most_live, strict=True)
+    ):
+        held[schedule.rank_of[number]] += sum(
+            part.state_bytes + live * part.saved_bytes for part in stage
+        ) + max(part.more_bytes for part in stage)
+    row = max(range(layout.pp), key=lambda r: step.ends[r] + step.once[r])
+    seconds = {
+        "before": step.begins[row],
+        "busy": step.run.busy_s[row],
+        "waiting": step.ends[row] - step.run.busy_s[row] - step.begins[row],
+        "after": step.once[row],
+    }
+    return Prediction(step.seconds, max(held), seconds)
+
+
+def _schedule(layout: Layout) -> Schedule:
+    figures = layout.pp, layout.microbatches, layout.virtual
+    return make_schedule(layout.schedule, *figures)
+
+
+def _joined(parts: list[StageItems]) -> StageItems:
+    return StageItems(
+        tuple(item for part in parts for item in part.before),
+        tuple(item for part in parts for item in part.microbatch),
+        tuple(item for part in parts for item in part.after),
+    )
+
+
+def _transfers(parts: Parts, count: int) -> tuple[Transfer, ...]:
+    """Return what the stages hand each other, as those of three do."""
+    found: list[Transfer] = []
+    for transfer in parts.transfers:
+        ends = transfer.sender, transfer.receiver
+        if transfer.kind.is_of_microbatch:
+            for stage in range(count - 1):
+                if ends == (1, 2):
+                    found.append(replace(transfer, sender=stage, receiver=stage + 1))
+                if ends == (2, 1):
+                    found.append(replace(transfer, sender=stage + 1, receiver=stage))
+        elif count > 1:  # of what the first and the last share
+            at = {0: 0, 2: count - 1}
+            sender, receiver = (at[end] for end in ends)
+            found.append(replace(transfer, sender=sender, receiver=receiver))
+    return tuple(found)
+
+
+@cache
+def _parts(layout: Layout) -> Parts:
+    """Return the three stages of a layout, whose pipeline does not count."""
+    shape = replace(layout.shape, layers=3)
+    model, batch = build(shape, layout.batch)
+    options = pt.Options(
+        hardware=layout.hardware,
+        microbatches=layout.microbatches,
+        pins=pins(model, layout.mesh, layout.zero, layout.is_sequence_parallel),
+        recompute=layout.patterns,
+        fuse=layout.fuse,
+        time_limit=_LIMIT_S,
+    )
+    planner = Planner.of(model, (), batch, layout.mesh, options)
+    program = planner.captured.program
+    of_forward = _of_layers(planner)
+    stages = in_stages(program, stage_of(program, of_forward), 3)
+    plans: list[pt.Plan] = []
+    for stage in stages:
+        own = replace(
+            options,
+            pins=pins_of(stage, options.pins),
+            recompute=patterns_of(stage, options.recompute),
+        )
+        captured = replace(planner.captured, program=stage)
+        planned = replace(planner, captured=captured, options=own)
+        plans.append(Search(planned, Clock.of(_LIMIT_S)).run())
+    size = layout.mesh.size
+    ranks = (tuple(range(n * size, (n + 1) * size)) for n in range(3))
+    joined = join_stages(plans, [Stage(layout.mesh, own, ()) for own in ranks])
+    joined = with_priced_transfers(
+        replace(joined, mesh=pt.Mesh(pp=3, **dict(layout.mesh.axes)))
+    )
+    first, middle, last = map(Part.of, plans)
+    return Parts(first, middle, last, joined.transfers)
+
+
+def _of_layers(planner: Planner) -> dict[str, int]:
+    """Return the stage of every call of the forward: that of its layer."""
+    found: dict[str, int] = {}
+    stage = 0
+    for node in planner.captured.program.calls():
+        fact = info(node)
+        if fact.phase is Phase.FORWARD:
+            path = fact.module.split(".")
+            if path[0] == "layers":
+                stage = max(stage, int(path[1]))
+            found[fact.key] = stage
+    return found
