@@ -46,6 +46,21 @@ class Layout:
     sizes: tuple[int, ...] = ()
     fuse: bool = True
 
+    def __str__(self) -> str:
+        """Return what tells it from others of its kind."""
+        shape = self.shape
+        parts = [
+            f"{shape.layers}x{shape.hidden}",
+            f"pp{self.pp}",
+            f"dp{self.dp}",
+            f"tp{self.tp}",
+            f"{self.microbatches}x{self.micro}",
+        ]
+        parts += [f"v{self.virtual}"] if self.virtual > 1 else []
+        parts += [self.recompute] if self.recompute != "none" else []
+        parts += ["zero"] if self.zero else []
+        return " ".join(parts)
+
     @property
     def ranks(self) -> int:
         """How many there are."""

@@ -91,7 +91,7 @@ class Parts:
 
 def predict(layout: Layout) -> Prediction:
     """Return what Partita predicts for a layout."""
-    parts = _parts(replace(layout, pp=1, virtual=1, schedule="1f1b", sizes=()))
+    parts = _parts(_like(layout))
     schedule = _schedule(layout)
     sizes = layout.layers_of_stages
     count = schedule.num_stages
@@ -116,6 +116,23 @@ def predict(layout: Layout) -> Prediction:
         "after": step.once[row],
     }
     return Prediction(step.seconds, max(held), seconds)
+
+
+def _like(layout: Layout) -> Layout:
+    """Return a layout with the same three stages, one for many.
+
+    Two microbatches or more are alike: each makes the same.
+    """
+    count = min(layout.microbatches, 2)
+    return replace(
+        layout,
+        shape=replace(layout.shape, layers=3),
+        pp=1,
+        batch=count * layout.micro * layout.dp,
+        virtual=1,
+        schedule="1f1b",
+        sizes=(),
+    )
 
 
 def _schedule(layout: Layout) -> Schedule:
@@ -152,8 +169,7 @@ def _transfers(parts: Parts, count: int) -> tuple[Transfer, ...]:
 @cache
 def _parts(layout: Layout) -> Parts:
     """Return the three stages of a layout, whose pipeline does not count."""
-    shape = replace(layout.shape, layers=3)
-    model, batch = build(shape, layout.batch)
+    model, batch = build(layout.shape, layout.batch)
     options = pt.Options(
         hardware=layout.hardware,
         microbatches=layout.microbatches,
@@ -179,9 +195,8 @@ def _parts(layout: Layout) -> Parts:
     size = layout.mesh.size
     ranks = (tuple(range(n * size, (n + 1) * size)) for n in range(3))
     joined = join_stages(plans, [Stage(layout.mesh, own, ()) for own in ranks])
-    joined = with_priced_transfers(
-        replace(joined, mesh=pt.Mesh(pp=3, **dict(layout.mesh.axes)))
-    )
+    mesh = pt.Mesh(pp=3, **dict(layout.mesh.axes))
+    joined = with_priced_transfers(replace(joined, mesh=mesh))
     first, middle, last = map(Part.of, plans)
     return Parts(first, middle, last, joined.transfers)
 
