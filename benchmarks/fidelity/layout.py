@@ -81,9 +81,14 @@ class Layout:
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """What is made again, as ``Options(recompute=)`` takes it."""
+        """What is made again, as ``Options(recompute=)`` takes it.
+
+        Of a sequence that is split the gathered copies are, too: arXiv:2205.05198,
+        section 4.2.2, and Nanotron's ``tp_recompute_allgather``.
+        """
         known = {"full": ("layers.*",), "selective": ("layers.*.core",), "none": ()}
-        return known[self.recompute]
+        gathered = ("layers.*norm*/* -> *", "layers.*.qkv/view/0", "layers.*.up/view/0")
+        return known[self.recompute] + gathered * self.is_sequence_parallel
 
     @property
     def layers_of_stages(self) -> Sequence[int]:

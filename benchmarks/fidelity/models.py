@@ -227,6 +227,7 @@ def pins(
     found |= {
         "layers.*/add.Tensor/*": stream,
         "layers.*norm*/*norm*/*": stream,
+        "layers.*norm*/*~grad/add.Tensor/*": stream,
         "head/mm/*": on("S(0)", "S(1)"),
     }
     return found

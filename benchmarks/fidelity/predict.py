@@ -12,16 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 
 from benchmarks.fidelity.layout import Layout
-from benchmarks.fidelity.models import build, pins
+from benchmarks.fidelity.models import Shape, build, pins
+from torch import nn
 
 import partita as pt
 from partita.compiler.cost.memory import timeline
 from partita.compiler.ir.program import Phase, info
 from partita.compiler.plan.stage_records import Stage, Transfer
-from partita.compiler.plan.stages import join_stages
+from partita.compiler.plan.stages import join_stages, stage_document
 from partita.compiler.schedules.make import make_schedule
 from partita.compiler.schedules.schedule import Schedule
 from partita.compiler.search.again import patterns_of
@@ -39,7 +40,7 @@ _LIMIT_S = 60.0
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a step takes: seconds, and bytes of the rank that needs most."""
+    """What a step takes: seconds, bytes of the rank that needs most, and its parts."""
 
     seconds: float
     bytes: int
@@ -169,16 +170,24 @@ def _transfers(parts: Parts, count: int) -> tuple[Transfer, ...]:
 @cache
 def _parts(layout: Layout) -> Parts:
     """Return the three stages of a layout, whose pipeline does not count."""
-    model, batch = build(layout.shape, layout.batch)
+    plan = plan_of_three(layout)
+    first, middle, last = (Part.of(stage_document(plan, n)) for n in range(3))
+    return Parts(first, middle, last, plan.transfers)
+
+
+def plan_of_three(layout: Layout) -> pt.Plan:
+    """Return the plan of three layers, each with its ends a stage of its own."""
+    model, planner = _captured(layout.shape, layout.batch, layout.microbatches)
     options = pt.Options(
         hardware=layout.hardware,
         microbatches=layout.microbatches,
         pins=pins(model, layout.mesh, layout.zero, layout.is_sequence_parallel),
+        optimizer="mixed-adamw",
         recompute=layout.patterns,
         fuse=layout.fuse,
         time_limit=_LIMIT_S,
     )
-    planner = Planner.of(model, (), batch, layout.mesh, options)
+    planner = replace(planner, mesh=layout.mesh, options=options)
     program = planner.captured.program
     of_forward = _of_layers(planner)
     stages = in_stages(program, stage_of(program, of_forward), 3)
@@ -196,9 +205,15 @@ def _parts(layout: Layout) -> Parts:
     ranks = (tuple(range(n * size, (n + 1) * size)) for n in range(3))
     joined = join_stages(plans, [Stage(layout.mesh, own, ()) for own in ranks])
     mesh = pt.Mesh(pp=3, **dict(layout.mesh.axes))
-    joined = with_priced_transfers(replace(joined, mesh=mesh))
-    first, middle, last = map(Part.of, plans)
-    return Parts(first, middle, last, joined.transfers)
+    return with_priced_transfers(replace(joined, mesh=mesh))
+
+
+@lru_cache
+def _captured(shape: Shape, batch: int, count: int) -> tuple[nn.Module, Planner]:
+    """Return the model of three layers, and what plans it on any mesh."""
+    model, inputs = build(shape, batch)
+    options = pt.Options(microbatches=count)
+    return model, Planner.of(model, (), inputs, pt.Mesh(dp=1), options)
 
 
 def _of_layers(planner: Planner) -> dict[str, int]:

@@ -71,6 +71,7 @@ def _read(row: dict[str, Any]) -> Measured:
         zero=number("zero_stage"),
         is_sequence_parallel=row["tp_mode"] == "REDUCE_SCATTER" and number("tp") > 1,
         sizes=_by_cost(shape, pp),
+        fuse=False,  # Nanotron runs op by op
     )
     seconds = None
     if row["status"] == "Success":

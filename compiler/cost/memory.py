@@ -26,7 +26,11 @@ from partita.compiler.cost.layouts import (
     is_in_order,
     lay_out,
 )
-from partita.compiler.cost.optimizer_memory import moments_of, update_bytes
+from partita.compiler.cost.optimizer_memory import (
+    state_bytes,
+    sum_bytes,
+    update_bytes,
+)
 from partita.compiler.cost.step import Step
 from partita.compiler.cost.timeline import Category, Held, Timeline
 from partita.compiler.cost.unlike_ranks import steps_of, unlike_ranks
@@ -218,8 +222,12 @@ class _Recorder:
         if held != stored:
             self._hold(name, num_bytes, Category.PARAMETERS)
         self.updated.append(num_bytes)
-        for _ in range(moments_of(self.document.options.optimizer)):
-            self._hold(name, num_bytes, Category.OPTIMIZER)
+        optimizer, size = self.document.options.optimizer, parameter.dtype.itemsize
+        whole = self._local(parameter.type, stored).num_bytes
+        kept = state_bytes(optimizer, num_bytes, size)
+        kept += sum_bytes(optimizer, whole, size)
+        if kept:
+            self._hold(name, kept, Category.OPTIMIZER)
 
     def _call(self, key: str, unit: Unit) -> None:
         node = self.document.nodes[key]

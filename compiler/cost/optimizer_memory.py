@@ -6,6 +6,14 @@ of its size (the root, and the root divided) while that of the parameter before 
 exists; on a GPU all of a dtype at once (``foreach``), where the roots of all second
 moments exist together and are worked on in place. ``SGD`` without momentum adds in
 place in both.
+
+``mixed-adamw`` is what large models in 16 bits are trained with: AdamW on copies of
+them in f32, in one fused kernel. Its moments are f32, too, and so is the sum of the
+gradients, which is held whole where they are made, also where the rest is split
+(Rajbhandari et al., "ZeRO", arXiv:1910.02054, section 3.1: 12 bytes a parameter for
+the copy and the moments; Megatron-LM, docs/source/api-guide/dist_optimizer, with sums
+in f32: 6 + 12/d bytes; apex.optimizers.FusedAdam). Parameters in f32 or more it treats
+as AdamW does.
 """
 
 from __future__ import annotations
@@ -13,7 +21,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-_MOMENTS = {"sgd": 0, "adam": 2, "adamw": 2}
+MIXED = "mixed-adamw"
+
+_MOMENTS = {"sgd": 0, "adam": 2, "adamw": 2, MIXED: 2}
+_PASSES = {"sgd": 3, "adam": 7, "adamw": 7, MIXED: 7}
+_F32 = 4
+
+OPTIMIZERS = tuple(sorted(_MOMENTS))
+"""The names of the optimizers that are known here."""
 
 
 def moments_of(optimizer: str) -> int:
@@ -21,18 +36,60 @@ def moments_of(optimizer: str) -> int:
     return _MOMENTS[optimizer]
 
 
+def state_bytes(optimizer: str, num_bytes: int, itemsize: int) -> int:
+    """Return what an optimizer keeps of a shard that it updates.
+
+    >>> state_bytes("adamw", 200, 2), state_bytes("mixed-adamw", 200, 2)
+    (400, 1200)
+    """
+    if is_mixed(optimizer, itemsize):
+        return (1 + moments_of(optimizer)) * num_bytes * _F32 // itemsize
+    return moments_of(optimizer) * num_bytes
+
+
+def sum_bytes(optimizer: str, num_bytes: int, itemsize: int) -> int:
+    """Return what it keeps of the gradient of a shard that is stored.
+
+    >>> sum_bytes("adamw", 200, 2), sum_bytes("mixed-adamw", 200, 2)
+    (0, 400)
+    """
+    is_copied = is_mixed(optimizer, itemsize)
+    return num_bytes * _F32 // itemsize if is_copied else 0
+
+
+def touched_bytes(optimizer: str, num_bytes: int, itemsize: int) -> int:
+    """Return what the update of a shard reads and writes.
+
+    Parameter, gradient and moments are read, parameter and moments written. Of 16 bits
+    the gradient is added to the sum before, and what is new written to the parameter.
+
+    >>> touched_bytes("adamw", 200, 2), touched_bytes("mixed-adamw", 200, 2)
+    (1400, 4000)
+    """
+    if is_mixed(optimizer, itemsize):
+        in_f32 = num_bytes * _F32 // itemsize
+        added, written = num_bytes + 2 * in_f32, num_bytes
+        return _PASSES[optimizer] * in_f32 + added + written
+    return _PASSES[optimizer] * num_bytes
+
+
+def is_mixed(optimizer: str, itemsize: int) -> bool:
+    """Whether an optimizer works on copies in f32."""
+    return optimizer == MIXED and itemsize < _F32
+
+
 def update_bytes(optimizer: str, sizes: Sequence[int], device: str) -> int:
     """Return the most that a step allocates at once.
 
     Args:
-        optimizer: ``sgd``, ``adam`` or ``adamw``, made with torch's defaults.
+        optimizer: one of ``OPTIMIZERS``; torch's are made with their defaults.
         sizes: the bytes of each parameter that it updates, in their order.
         device: ``cpu`` or ``cuda``.
 
     >>> update_bytes("adamw", (8, 100), "cpu"), update_bytes("adamw", (8, 100), "cuda")
     (208, 108)
     """
-    if not moments_of(optimizer):
+    if not moments_of(optimizer) or optimizer == MIXED:
         return 0
     if device != "cpu":
         return sum(sizes)

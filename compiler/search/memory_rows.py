@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from partita.compiler.cost.optimizer_memory import moments_of
+from partita.compiler.cost.optimizer_memory import update_bytes
 from partita.compiler.search.call_times import Tensor
 from partita.compiler.search.linear import NO, YES, Linear, total
 from partita.compiler.search.made_again import MadeAgain
@@ -117,9 +117,9 @@ class MemoryRows:
             for own in self._entering
         )
         sizes = [total(taken * size for taken, size in own) for own in updated if own]
-        if not sizes or not moments_of(self.optimizer):
-            return NO
         device = self.timed.posed.candidates.hardware.device.kind
+        if not sizes or not update_bytes(self.optimizer, (1,), device):
+            return NO
         if device != "cpu":
             return total(sizes)
         unit = max(max(size.terms.values(), default=1.0) for size in sizes) or 1.0

@@ -20,6 +20,7 @@ from torch import fx
 
 from partita.compiler.cost.boxing_prices import BoxingPrices
 from partita.compiler.cost.compute import op_seconds
+from partita.compiler.cost.optimizer_memory import touched_bytes
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.layout import largest_shard_numel
 from partita.compiler.ir.mesh import Mesh
@@ -49,10 +50,6 @@ from partita.compiler.search.problem import (
     Tie,
     made_placement,
 )
-
-# Tensors that an optimizer's update reads and writes per parameter (parameter,
-# gradient, moments; then parameter and moments again).
-UPDATE_PASSES = {"sgd": 3, "adam": 7, "adamw": 7}
 
 Item = fx.Node | OutputRole
 
@@ -306,7 +303,8 @@ def update_seconds(
 ) -> float:
     """Return the time of an optimizer's step on the largest shard of a parameter."""
     local = largest_shard_numel(type.shape, placement, mesh)
-    touched = local * type.dtype.itemsize * UPDATE_PASSES[optimizer]
+    size = type.dtype.itemsize
+    touched = touched_bytes(optimizer, local * size, size)
     return op_seconds(0.0, touched, type.dtype, hardware.device)
 
 

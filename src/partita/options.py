@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import cast
 
 from partita.compiler.capture.scored_model import LossFunction
+from partita.compiler.cost.optimizer_memory import OPTIMIZERS
 from partita.compiler.errors import BadOptions
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.plan.units import parse_bytes
 from partita.compiler.rules.rule import RuleSet
 from partita.compiler.rules.table import default_rules
 from partita.compiler.schedules.make import SCHEDULES
-from partita.compiler.search.pose import UPDATE_PASSES
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,8 @@ class Options:
         hardware: the name of a shipped profile, the path of one's own, or a profile.
         memory: the most that one rank may use, e.g. ``"24GiB"``, or bytes. The
             search finds placements and what to recompute that keep to it.
-        optimizer: what ``predicted`` reckons with: ``"sgd"``, ``"adam"``, ``"adamw"``.
+        optimizer: what ``predicted`` reckons with: ``"sgd"``, ``"adam"``, ``"adamw"``,
+            or ``"mixed-adamw"``, which keeps copies of parameters in 16 bits in f32.
         train: plan the backward too; otherwise the model is for inference.
         microbatches: into how many equal parts a batch is cut in time; their gradients
             add up before they are reduced. ``"auto"`` is the fastest number for a
@@ -76,8 +77,8 @@ class Options:
     rules: RuleSet = default_rules
 
     def __post_init__(self) -> None:
-        if self.optimizer not in UPDATE_PASSES:
-            known = ", ".join(sorted(UPDATE_PASSES))
+        if self.optimizer not in OPTIMIZERS:
+            known = ", ".join(OPTIMIZERS)
             raise BadOptions(f"optimizer {self.optimizer!r} is not one of {known}")
         for name in ("train", "fuse"):
             value = getattr(self, name)

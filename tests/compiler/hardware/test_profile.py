@@ -165,8 +165,8 @@ def test_unknown_name_lists_the_profiles() -> None:
         load_hardware("tpu-v9")
     assert str(raised.value) == (
         "hardware 'tpu-v9' is neither a file nor a profile; the profiles are "
-        "a100-40gb, a100-80gb-selene, b200, cpu-gloo, cpu-gloo-free, h100-dgx, "
-        "h100-efa, h200"
+        "a100-40gb, a100-80gb-jean-zay, a100-80gb-selene, b200, cpu-gloo, "
+        "cpu-gloo-free, h100-dgx, h100-efa, h200"
     )
 
 
