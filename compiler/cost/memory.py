@@ -27,7 +27,7 @@ from partita.compiler.cost.layouts import (
     lay_out,
 )
 from partita.compiler.cost.optimizer_memory import (
-    state_bytes,
+    state_sizes,
     sum_bytes,
     update_bytes,
 )
@@ -224,9 +224,8 @@ class _Recorder:
         self.updated.append(num_bytes)
         optimizer, size = self.document.options.optimizer, parameter.dtype.itemsize
         whole = self._local(parameter.type, stored).num_bytes
-        kept = state_bytes(optimizer, num_bytes, size)
-        kept += sum_bytes(optimizer, whole, size)
-        if kept:
+        sizes = state_sizes(optimizer, num_bytes, size)
+        for kept in (*sizes, sum_bytes(optimizer, whole, size)):
             self._hold(name, kept, Category.OPTIMIZER)
 
     def _call(self, key: str, unit: Unit) -> None:

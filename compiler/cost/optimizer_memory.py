@@ -36,15 +36,15 @@ def moments_of(optimizer: str) -> int:
     return _MOMENTS[optimizer]
 
 
-def state_bytes(optimizer: str, num_bytes: int, itemsize: int) -> int:
-    """Return what an optimizer keeps of a shard that it updates.
+def state_sizes(optimizer: str, num_bytes: int, itemsize: int) -> tuple[int, ...]:
+    """Return the bytes of each tensor that an optimizer keeps of a shard it updates.
 
-    >>> state_bytes("adamw", 200, 2), state_bytes("mixed-adamw", 200, 2)
-    (400, 1200)
+    >>> state_sizes("adamw", 200, 2), state_sizes("mixed-adamw", 200, 2)
+    ((200, 200), (400, 400, 400))
     """
     if is_mixed(optimizer, itemsize):
-        return (1 + moments_of(optimizer)) * num_bytes * _F32 // itemsize
-    return moments_of(optimizer) * num_bytes
+        return (num_bytes * _F32 // itemsize,) * (1 + moments_of(optimizer))
+    return (num_bytes,) * moments_of(optimizer)
 
 
 def sum_bytes(optimizer: str, num_bytes: int, itemsize: int) -> int:

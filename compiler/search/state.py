@@ -8,7 +8,7 @@ from functools import cached_property
 from torch import fx
 
 from partita.compiler.cost.lifetimes import held_bytes
-from partita.compiler.cost.optimizer_memory import state_bytes, sum_bytes
+from partita.compiler.cost.optimizer_memory import state_sizes, sum_bytes
 from partita.compiler.ir.program import InputKind
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.search.pose import Posed
@@ -66,7 +66,7 @@ class States:
         held = self.posed.held(name, stored).optimizer
         updated = held_bytes(type_, held, mesh)
         size = type_.dtype.itemsize
-        kept = state_bytes(self.optimizer, updated, size)
+        kept = sum(state_sizes(self.optimizer, updated, size))
         kept += sum_bytes(self.optimizer, num_bytes, size)
         copy = updated if held != stored else 0
         return State(num_bytes + copy + kept, updated)
