@@ -6,6 +6,7 @@ the published runs did on several is said by pins (``pins``), as a user would sa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -224,10 +225,36 @@ def pins(
         found[name] = pin
     stream = on("S(0)", "S(1)" if is_sequence_parallel else "B")
     found |= dict.fromkeys(("ids", "labels"), on("S(0)", "B"))
+    has_bias = any(name.endswith("qkv.bias") for name in found)
+    found |= _products(on, has_bias)
     found |= {
         "layers.*/add.Tensor/*": stream,
         "layers.*norm*/*norm*/*": stream,
         "layers.*norm*/*~grad/add.Tensor/*": stream,
         "head/mm/*": on("S(0)", "S(1)"),
     }
+    return found
+
+
+def _products(on: Callable[[str, str], str], has_bias: bool) -> dict[str, str]:
+    """Return the pins of the layers' products, and of their gradients.
+
+    With a bias the gradient of what a product is given comes first, then that of its
+    weight; without one it is the other way round.
+    """
+    op, given, weight = (
+        ("addmm", "mm/0", "mm/1") if has_bias else ("mm", "mm/1", "mm/0")
+    )
+    found: dict[str, str] = {}
+    for layer, is_column in (
+        ("qkv", True),
+        ("up", True),
+        ("out", False),
+        ("down", False),
+    ):
+        name = f"layers.*.{layer}/{op}/0"
+        cut, summed = on("S(0)", "S(1)"), on("S(0)", "P(sum)")
+        found[name] = cut if is_column else summed
+        found[f"{name}~grad/{given}"] = summed if is_column else cut
+        found[f"{name}~grad/{weight}"] = on("P(sum)", "S(0)" if is_column else "S(1)")
     return found

@@ -1,0 +1,120 @@
+"""The benchmark's short cuts, on layouts small enough to be planned whole."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from benchmarks.fidelity import published, sweep
+from benchmarks.fidelity.layout import Layout
+from benchmarks.fidelity.models import Shape, build, pins
+from benchmarks.fidelity.predict import Prediction, predict
+
+import partita as pt
+from partita.compiler.ir.program import Phase, info
+from partita.compiler.plan.stage_records import Stage
+from partita.compiler.plan.stages import join_stages, stage_document, write_schedule
+from partita.compiler.schedules.make import make_schedule
+from partita.compiler.search.again import patterns_of
+from partita.compiler.search.pinned import pins_of
+from partita.compiler.search.stage_of import stage_of
+from partita.compiler.simulate.plan import simulate_step
+from partita.lowering import in_stages
+from partita.planner import Planner
+from partita.staged import peak_bytes, with_priced_transfers
+
+SHAPE = Shape(6, 512, 8, 128, 1024, 2048)
+LAYOUT = Layout(SHAPE, "a100-80gb-selene", 3, 2, 2, 2, 16)
+
+
+def whole(layout: Layout) -> pt.Plan:
+    """Return the plan of all layers, two to a stage, without the short cut."""
+    model, batch = build(layout.shape, layout.batch)
+    options = pt.Options(
+        hardware=layout.hardware,
+        microbatches=layout.microbatches,
+        pins=pins(model, layout.mesh, layout.zero, layout.is_sequence_parallel),
+        optimizer="mixed-adamw",
+        recompute=layout.patterns,
+        fuse=layout.fuse,
+    )
+    planner = Planner.of(model, (), batch, layout.mesh, options)
+    program = planner.captured.program
+    number = 0
+    of_forward: dict[str, int] = {}
+    for node in program.calls():
+        if info(node).phase is Phase.FORWARD:
+            path = info(node).module.split(".")
+            number = int(path[1]) // 2 if path[0] == "layers" else number
+            of_forward[info(node).key] = number
+    plans: list[pt.Plan] = []
+    for stage in in_stages(program, stage_of(program, of_forward), layout.pp):
+        own = replace(
+            options,
+            pins=pins_of(stage, options.pins),
+            recompute=patterns_of(stage, options.recompute),
+        )
+        captured = replace(planner.captured, program=stage)
+        plans.append(replace(planner, captured=captured, options=own).search())
+    size = layout.mesh.size
+    ranks = [tuple(range(n * size, (n + 1) * size)) for n in range(layout.pp)]
+    joined = join_stages(plans, [Stage(layout.mesh, own, ()) for own in ranks])
+    schedule = make_schedule("1f1b", layout.pp, layout.microbatches)
+    return with_priced_transfers(
+        replace(
+            joined,
+            mesh=pt.Mesh(pp=layout.pp, **dict(layout.mesh.axes)),
+            schedule=write_schedule(schedule),
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        LAYOUT,
+        replace(LAYOUT, recompute="full", zero=1),
+        replace(LAYOUT, is_sequence_parallel=True, fuse=False),
+    ],
+    ids=["plain", "full", "sequence"],
+)
+def test_stages_are_the_sum_of_their_layers(layout: Layout) -> None:
+    plan, found = whole(layout), predict(layout)
+    assert found.seconds == pytest.approx(simulate_step(plan).seconds, rel=1e-3)
+    live = make_schedule("1f1b", layout.pp, layout.microbatches).most_live
+    held = [peak_bytes(stage_document(plan, n), live[n]) for n in range(layout.pp)]
+    assert found.bytes == pytest.approx(max(held), rel=0.05)
+
+
+def test_a_published_run_is_read(tmp_path: Path) -> None:
+    config = {"model": "175B", "tp": 8, "pp": 12, "gpus": 96, "global_batch": 24}
+    source = {"source": "Megatron-LM SC'21", "metric": "achieved_tflops_per_gpu"}
+    rows = [
+        source | {"table": "Fig 12", "config": config, "value": 109},
+        source | {"table": "Fig 12", "config": {"model": "?"}, "value": 1},
+    ]
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps(rows))
+    (run,), left_out = published.read(path)
+    assert left_out == 1
+    assert run.layout.microbatches == 24
+    assert run.layout.recompute == "full"
+    # 175 billion parameters, 8 FLOP each for 24 x 2048 tokens, and attention
+    assert run.seconds == pytest.approx(8 * 174.6e9 * 24 * 2048 / 109e12 / 96, rel=0.03)
+
+
+def row(seconds: float | None, micro: int) -> sweep.Measured:
+    return sweep.Measured(1, replace(LAYOUT, micro=micro), seconds, 0.0)
+
+
+def test_a_group_is_judged_by_what_fits() -> None:
+    rows = [row(2.0, 1), row(3.0, 2), row(None, 4)]
+    found = [Prediction(2.5, 10, {}), Prediction(3.0, 10, {}), Prediction(1.0, 99, {})]
+    judged = sweep.judge(rows, found, 50)
+    assert (judged.chosen, judged.count) == (1.0, 2)
+    assert judged.spearman == pytest.approx(1.0)
+    assert sweep.out_of_memory(rows, found, 50) == (1.0, 1.0)
+    assert sweep.judge(rows, found, 100).chosen == 0.0  # what is chosen does not run
+    assert sweep.out_of_memory(rows, found, 100) == (0.0, 0.0)
