@@ -186,6 +186,8 @@ def _bloom(row: Config) -> Run:
         zero=1,
         sizes=_with_light_ends(shape.layers, pp) if is_light else (),
     )
+    if layout.ranks != 8 * int(config["nodes"]):
+        raise Untold(f"{layout.ranks} ranks on {config['nodes']} nodes")
     if layout.microbatches < 1:
         raise Untold("uneven microbatches")
     return Run("BLOOM", row["table"], layout, float(row["value"]))

@@ -178,3 +178,9 @@ def test_the_cut_keeps_to_the_memory() -> None:
     assert within.parameters["second.weight"].homes == (1,)
     assert within.predicted.bytes <= 7 << 20 < free.predicted.bytes
     assert within.predicted.seconds > free.predicted.seconds
+
+
+def test_small_ops_of_every_stage_are_fused() -> None:
+    plan = chain(fuse=True, hardware="h100-dgx")
+    alone = chain(hardware="h100-dgx")
+    assert plan.predicted.seconds <= alone.predicted.seconds

@@ -7,7 +7,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from partita.compiler.cost.optimizer_memory import moments_of, update_bytes
+import partita as pt
+from partita.compiler.cost.memory import timeline
+from partita.compiler.cost.optimizer_memory import MIXED, moments_of, update_bytes
+from partita.compiler.cost.timeline import Category
 from partita.runtime.measure_memory import measure_memory
 
 MAKERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
@@ -47,3 +50,21 @@ def test_on_a_gpu(name: str) -> None:
     _, taken = measured(name, torch.device("cuda", 0))
     want = update_bytes(name, SIZES, "cuda")
     assert taken == pytest.approx(want, abs=4096)  # blocks of 512 bytes
+
+
+@pytest.mark.parametrize("zero", [False, True])
+def test_mixed_holds_copies_in_f32(zero: bool) -> None:
+    numel, ways = 64 * 64, 2
+    pin = "B; use=B; optimizer=S(0)" if zero else "B; use=B"
+    options = pt.Options(
+        optimizer=MIXED,
+        pins={"weight": pin},
+        loss=lambda y: y.float().square().sum(),
+    )
+    model = torch.nn.Linear(64, 64, bias=False).bfloat16()
+    x = torch.ones(8, 64, dtype=torch.bfloat16)
+    plan = pt.plan(model, x, mesh="dp=2", options=options)
+    held = timeline(plan).held
+    kept = sum(h.num_bytes for h in held if h.category is Category.OPTIMIZER)
+    # the sum of gradients, of what is stored; copy and moments, of what is updated
+    assert kept == 4 * numel + 12 * numel // (ways if zero else 1)
