@@ -20,6 +20,7 @@ from torch import nn
 
 import partita as pt
 from partita.compiler.cost.memory import timeline
+from partita.compiler.ir.again import is_again
 from partita.compiler.ir.program import Phase, info
 from partita.compiler.plan.stage_records import Stage, Transfer
 from partita.compiler.plan.stages import join_stages, stage_document
@@ -30,7 +31,7 @@ from partita.compiler.search.parts import Clock
 from partita.compiler.search.pinned import pins_of
 from partita.compiler.search.stage_of import stage_of
 from partita.compiler.simulate.plan import step_of
-from partita.compiler.simulate.stage_items import StageItems, stage_items
+from partita.compiler.simulate.stage_items import Item, StageItems, stage_items
 from partita.lowering import in_stages
 from partita.planner import Planner, Search
 from partita.staged import with_priced_transfers
@@ -69,7 +70,35 @@ class Part:
         held = timeline(plan)
         state = min(held.bytes_at)
         saved = held.saved_bytes
-        return cls(stage_items(plan), state, saved, held.peak_bytes - state - saved)
+        items = _beside_products(plan, stage_items(plan))
+        return cls(items, state, saved, held.peak_bytes - state - saved)
+
+
+def _beside_products(plan: pt.Plan, items: StageItems) -> StageItems:
+    """Return the items, gathers that are repeated hidden behind a product.
+
+    The gradient of what a product is given waits for no such gather, so both run at
+    once in the systems that were measured (arXiv:2205.05198, section 4.2.2; Nanotron's
+    ``tp_linear_async_communication``). Partita's own programs do not do that yet.
+    """
+    hidden: dict[str, float] = {}
+    for boxing in plan.boxings:
+        if is_again(boxing.key):
+            module = plan.nodes[boxing.consumers[0]].module
+            hidden[boxing.key] = sum(
+                node.seconds / plan.microbatches
+                for node in plan.nodes.values()
+                if node.module == module
+                and node.phase is Phase.BACKWARD_INPUT
+                and node.op == "aten.mm.default"
+            )
+    shown: list[Item] = []
+    for item in items.microbatch:
+        beside = min(item.seconds, hidden.get(item.key, 0.0))
+        if beside:
+            hidden[item.key] -= beside
+        shown.append(replace(item, seconds=item.seconds - beside))
+    return replace(items, microbatch=tuple(shown))
 
 
 @dataclass(frozen=True)
