@@ -103,7 +103,7 @@ def test_each_backward_uses_the_weights_of_its_forward(
     name: str, mesh: str, parts: int, optimizer: str
 ) -> None:
     model, args = doubles(name)
-    options = pt.Options(microbatches=parts)
+    options = pt.Options(microbatches=parts, schedule="1f1b")
     plan = pt.plan(model, *args, mesh=mesh, options=options)
     given = (name, plan.to_dict(), optimizer)
     ranks = launch(train_rank, plan.mesh.size, given, timeout_s=120)
@@ -146,7 +146,7 @@ def refused(name: str, document: dict[str, Any]) -> str:
 @pytest.mark.slow
 def test_a_parameter_of_two_stages_is_refused() -> None:
     model, args, kwargs = PIPELINES["tied"]()
-    options = pt.Options(microbatches=2)
+    options = pt.Options(microbatches=2, schedule="1f1b")
     plan = pt.plan(model, *args, mesh="pp=2", options=options, **kwargs)
     for text in launch(refused, 2, ("tied", plan.to_dict()), timeout_s=60):
         assert "stages 0 and 1 both use" in text

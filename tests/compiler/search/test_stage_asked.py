@@ -1,23 +1,26 @@
-"""A stage's plan under the names of a stage that is alike is that stage's own plan."""
+"""Stages of which the same is asked are planned alike, under whatever names."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
 import partita as pt
 from partita.compiler.ir.program import Phase, Program, info
-from partita.compiler.plan.rename import renamed
 from partita.compiler.search.again import patterns_of
+from partita.compiler.search.parts import Clock
 from partita.compiler.search.pinned import pins_of
-from partita.compiler.search.stage_form import form_of
+from partita.compiler.search.stage_asked import asked_of
+from partita.compiler.search.stage_ends import StageProgram
 from partita.compiler.search.stage_of import stage_of
 from partita.lowering import in_stages
-from partita.planner import Planner
+from partita.planner import Planner, Search
 
 PINS = {"layers.*.up.weight": "S(0)", "layers.*/_softmax/*": "S(1)"}
 
@@ -62,7 +65,7 @@ def stages() -> tuple[Program, ...]:
     return in_stages(program, stage_of(program, of_forward), 4)
 
 
-def planned(program: Program, recompute: Sequence[str] = ()) -> pt.Plan:
+def planner_of(program: Program, recompute: Sequence[str] = ()) -> Planner:
     whole = planner()
     options = replace(
         whole.options,
@@ -70,30 +73,31 @@ def planned(program: Program, recompute: Sequence[str] = ()) -> pt.Plan:
         recompute=patterns_of(program, recompute),
     )
     captured = replace(whole.captured, program=program)
-    plan = replace(whole, captured=captured, options=options).search()
-    return replace(plan, search=replace(plan.search, seconds=0.0))
+    return replace(whole, captured=captured, options=options)
 
 
-def test_the_plan_is_that_of_the_stage_itself() -> None:
+def document(plan: pt.Plan) -> dict[str, Any]:
+    return replace(plan, search=replace(plan.search, seconds=0.0)).to_dict()
+
+
+@pytest.mark.parametrize("recompute", [(), ("layers.*",)], ids=["kept", "made again"])
+def test_what_is_decided_for_one_is_the_plan_of_the_other(
+    recompute: tuple[str, ...],
+) -> None:
     _, one, other, _ = stages()
-    plan = planned(one)
+    search = Search(planner_of(one, recompute), Clock.of(60.0))
+    plan = search.run()
     assert plan.expanded, "no op is taken apart"
     assert plan.boxings
-    same = replace(planned(other), options=plan.options)
-    assert renamed(plan, one, other).to_dict() == same.to_dict()
-
-
-def test_what_is_made_again_has_its_names_too() -> None:
-    _, one, other, _ = stages()
-    plan = planned(one, ["layers.*"])
-    assert any(key.endswith("~again") for key in plan.nodes)
-    same = replace(planned(other, ["layers.*"]), options=plan.options)
-    assert renamed(plan, one, other).to_dict() == same.to_dict()
+    assert any(key.endswith("~again") for key in plan.nodes) == bool(recompute)
+    carried = planner_of(other, recompute).decided(search.decided)
+    assert document(carried) == document(planner_of(other, recompute).search())
 
 
 def form(program: Program, pins: dict[str, str], again: Sequence[str] = ()) -> object:
     own = pins_of(program, pins), patterns_of(program, again)
-    return form_of(program, *own, planner().options.rules)
+    asked = asked_of(program, *own, planner().options.rules)
+    return StageProgram(program).structure, asked
 
 
 def test_stages_in_the_middle_have_one_form() -> None:
