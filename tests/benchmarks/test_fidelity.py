@@ -71,7 +71,7 @@ def whole(layout: Layout) -> pt.Plan:
     )
 
 
-# What is asked leaves small ops at the model's ends free, so seconds may differ a little.
+# Small ops at the model's ends are not pinned, so seconds may differ a little.
 @pytest.mark.parametrize(
     "layout",
     [LAYOUT, replace(LAYOUT, recompute="full", zero=1)],
