@@ -15,8 +15,8 @@ import torch
 from tests.models.pipelines import BATCH, WIDTH, Chain
 
 import partita as pt
+from partita.compiler.cost.optimizer_memory import OPTIMIZERS
 from partita.compiler.plan.store import read_schema
-from partita.compiler.search.pose import UPDATE_PASSES
 
 SHARDED = "storage=(B); gradient=(S(0)); optimizer=(S(0)); use=(B)"
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -68,4 +68,4 @@ def test_a_node_that_changes_is_one_line_of_a_diff(tmp_path: Path) -> None:
 
 def test_the_schema_knows_the_optimizers_that_are_reckoned_with() -> None:
     options = read_schema()["properties"]["options"]["properties"]
-    assert options["optimizer"]["enum"] == sorted(UPDATE_PASSES)
+    assert options["optimizer"]["enum"] == sorted(OPTIMIZERS)
