@@ -1,6 +1,6 @@
 """A searched cut against one of equal layers, where layers take unequal times.
 
-    python benchmarks/uneven_pipeline.py --rounds 3 --steps 5
+    PYTHONPATH=. python benchmarks/uneven_pipeline.py --rounds 3 --steps 5
 
 Convolutions of large images come before as many wide layers that compute less. The
 model is cut into two stages, once where the step is predicted to be the fastest and
@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import argparse
 import time
-from itertools import pairwise
 from statistics import median
 from typing import Any
 
 import torch
+from tests.models.pipelines import ConvStem
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 import partita as pt
 from partita.compiler.capture.capture import capture
@@ -33,28 +32,6 @@ from partita.runtime.launch import launch
 from partita.staged import arranged
 
 _WARM_UP = 2
-
-
-class ConvStem(nn.Module):
-    """Convolutions of large images, then few wide layers that compute less."""
-
-    def __init__(self, channels: int, width: int, num_layers: int = 4) -> None:
-        super().__init__()
-        steps = [*pairwise((3, *(channels,) * num_layers))]
-        self.stem = nn.ModuleList(nn.Conv2d(a, b, 3, padding=1) for a, b in steps)
-        self.wide = nn.ModuleList(
-            nn.Linear(a, width) for a in (channels * 16, *(width,) * (num_layers - 1))
-        )
-
-    def forward(self, images: Tensor, target: Tensor) -> Tensor:
-        """Return the loss of ``images`` ``[batch, 3, 32, 32]``."""
-        x = images
-        for conv in self.stem:
-            x = torch.relu(conv(x))
-        x = F.avg_pool2d(x, 8).flatten(1)
-        for layer in self.wide:
-            x = torch.tanh(layer(x))
-        return (x - target).square().mean(1).mean()
 
 
 def build(batch: int) -> tuple[nn.Module, tuple[Tensor, Tensor]]:

@@ -20,6 +20,7 @@ from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.table import format_table
 from partita.compiler.plan.units import format_bytes, format_seconds, printable
 from partita.compiler.simulate.reprice import Repriced, reprice
+from partita.compiler.simulate.row_figures import row_figures
 from partita.compiler.simulate.timetable import Timetable, make_timetable
 from partita.compiler.simulate.trace import write_trace
 
@@ -72,7 +73,7 @@ def _figures(
             "seconds": plan.predicted.seconds,
             "bytes": plan.predicted.bytes,
         },
-        "rows": [_row(plan, timetable, row) for row in range(len(timetable.memory))],
+        "rows": row_figures(plan, timetable),
         "links": [
             {
                 "row": link.row,
@@ -84,20 +85,6 @@ def _figures(
             for link in timetable.links
         ],
         "estimated": list(priced.estimated),
-    }
-
-
-def _row(plan: Plan, timetable: Timetable, row: int) -> dict[str, Any]:
-    step, peak = timetable.step, timetable.peak(row)
-    stages = [number for number, at in enumerate(step.schedule.rank_of) if at == row]
-    return {
-        "ranks": list(plan.stages[stages[0]].ranks),
-        "stages": stages,
-        "compute_s": timetable.compute_s(row),
-        "communication_s": timetable.communication_s(row),
-        "waiting_s": max(0.0, step.seconds - step.busy_s[row]),
-        "peak_bytes": peak.bytes,
-        "peak_at_s": peak.time_s,
     }
 
 

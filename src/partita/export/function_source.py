@@ -217,7 +217,7 @@ class _Body:
                     f"{args[2]}, group={group})"
                 )
             case _:
-                raise NotImplementedError(f"collective {op}")
+                raise AssertionError(f"no source for collective {op}")
 
     def _call(self, node: fx.Node) -> str:
         if node.op == "call_module":

@@ -13,9 +13,10 @@ from partita.compiler.cost.timeline import Category
 from partita.compiler.plan.asked import find_asked
 from partita.compiler.plan.document import Document
 from partita.compiler.plan.plan import Plan
-from partita.compiler.simulate.plan import Once, SimulatedStep
+from partita.compiler.simulate.plan import Once
+from partita.compiler.simulate.row_figures import row_figures
 from partita.compiler.simulate.stage_items import Item
-from partita.compiler.simulate.timetable import Timetable, make_timetable
+from partita.compiler.simulate.timetable import make_timetable
 from partita.page.memory import memory_curves
 
 Json = dict[str, Any]
@@ -64,7 +65,7 @@ def step_data(document: Document) -> Json:
     return {
         "seconds": step.seconds,
         "bubble": step.bubble,
-        "rows": [_row(document, timetable, row) for row in range(len(step.ends))],
+        "rows": row_figures(document, timetable),
         "works": works,
         "actions": [
             [e.rank, e.action.stage, e.action.work, e.action.microbatch, e.start_s]
@@ -107,23 +108,3 @@ def _in_turn(things: Iterable[Once], now: float) -> Iterable[tuple[Once, float]]
     for once in things:
         yield once, now
         now += once.item.seconds
-
-
-def _row(document: Document, timetable: Timetable, row: int) -> Json:
-    step, peak = timetable.step, timetable.peak(row)
-    stages = stages_of(step, row)
-    return {
-        "ranks": list(document.stages[stages[0]].ranks),
-        "stages": stages,
-        "compute_s": timetable.compute_s(row),
-        "communication_s": timetable.communication_s(row),
-        "waiting_s": max(0.0, step.seconds - step.busy_s[row]),
-        "end_s": step.ends[row],
-        "peak_bytes": peak.bytes,
-        "peak_at_s": peak.time_s,
-    }
-
-
-def stages_of(step: SimulatedStep, row: int) -> list[int]:
-    """Return the stages that a row of the schedule works on."""
-    return [stage for stage, at in enumerate(step.schedule.rank_of) if at == row]

@@ -65,8 +65,9 @@ def test_hostile_names_stay_in_their_quotes(hostile: Plan, small: Plan) -> None:
     assert printable(NAME) != NAME
 
 
-@pytest.mark.skipif(shutil.which("dot") is None, reason="needs Graphviz")
+@pytest.mark.slow
 def test_graphviz_draws_it(small: Plan, hostile: Plan, staged: Plan) -> None:
+    assert shutil.which("dot"), "no Graphviz: install your system's package graphviz"
     for plan in (small, hostile, staged):
         done = subprocess.run(
             ["dot", "-Tplain"], input=write_dot(plan), capture_output=True, text=True
