@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import fx
@@ -62,14 +62,45 @@ def cut_stages(program: Program, num_stages: int) -> tuple[Program, ...]:
         BadPlan: for a value that would have to go backward in the forward, or forward
             in the backward.
     """
-    ways = _ways(program)
-    homes = _homes(program, num_stages)
-    found = tuple(
-        _Stage(program, stage, ways, homes).build() for stage in range(num_stages)
-    )
-    for part in found:
-        well_formed(part)
-    return found
+    cutting = Cutting.of(program, num_stages)
+    return tuple(cutting.stage(stage) for stage in range(num_stages))
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """What goes where when a program is cut.
+
+    Attributes:
+        program: whose calls name their stages.
+        ways: what crosses from stage to stage.
+        homes: the stages that each placeholder enters, its home first.
+        calls: by stage, its calls and what chooses among their results, in order.
+    """
+
+    program: Program
+    ways: Ways
+    homes: dict[fx.Node, tuple[int, ...]]
+    calls: tuple[tuple[fx.Node, ...], ...]
+
+    @classmethod
+    def of(cls, program: Program, num_stages: int) -> Cutting:
+        """Return how ``program`` is cut where its calls say; see ``cut_stages``."""
+        calls: list[list[fx.Node]] = [[] for _ in range(num_stages)]
+        for node in program.graph.nodes:
+            if node.op == "call_function":
+                calls[info(value_of(node).node).stage].append(node)
+        return cls(
+            program,
+            _ways(program),
+            _homes(program, num_stages),
+            tuple(map(tuple, calls)),
+        )
+
+    def stage(self, stage: int) -> Program:
+        """Return the program of one stage."""
+        found = _Stage(self, stage).build()
+        well_formed(found)
+        return found
 
 
 def _ways(program: Program) -> Ways:
@@ -124,19 +155,15 @@ def _homes(program: Program, num_stages: int) -> dict[fx.Node, tuple[int, ...]]:
 class _Stage:
     """Builds the program of one stage."""
 
-    def __init__(
-        self,
-        program: Program,
-        stage: int,
-        ways: Ways,
-        homes: dict[fx.Node, tuple[int, ...]],
-    ) -> None:
-        self.program = program
+    def __init__(self, cutting: Cutting, stage: int) -> None:
+        self.program = cutting.program
         self.stage = stage
-        self.ways = ways
-        self.homes = homes
+        self.ways = cutting.ways
+        self.homes = cutting.homes
+        self.calls = cutting.calls[stage]
         self.graph = fx.Graph()
         self.copies: dict[fx.Node, fx.Node] = {}
+        self.made: dict[Value, fx.Node] = {}
         self.received: dict[Value, fx.Node] = {}
         self.inputs: list[InputRole] = []
         self.constants: dict[str, torch.Tensor] = {}
@@ -148,10 +175,8 @@ class _Stage:
         for (value, stage), kind in self.ways.items():
             if stage == self.stage:
                 self._receive(value, kind)
-        for node in self.program.graph.nodes:
-            source = value_of(node).node if node.op == "call_function" else node
-            if node.op == "call_function" and info(source).stage == self.stage:
-                self._copy(node)
+        for node in self.calls:
+            self._copy(node)
         leaving = dict(self._leaving())
         self.graph.output(tuple(leaving.values()))
         in_time = self.program.in_time
@@ -174,7 +199,7 @@ class _Stage:
         for (value, stage), kind in self.ways.items():
             if info(value.node).stage == self.stage:
                 name = sent_name(str(_ref(value)), stage)
-                yield OutputRole(_SENT[kind], name), self._value(value)
+                yield OutputRole(_SENT[kind], name), self.made[value]
 
     def _stage_of(self, node: fx.Node) -> int:
         source = value_of(node).node
@@ -221,16 +246,9 @@ class _Stage:
         copy.meta = {}
         if node.target is not operator.getitem:
             set_info(copy, info(node))
+        if node.target is operator.getitem or len(info(node).types) == 1:
+            self.made[value_of(node)] = copy
         self.copies[node] = copy
-
-    def _value(self, value: Value) -> fx.Node:
-        """Return the node that stands for a value which this stage makes."""
-        for node, copy in self.copies.items():
-            if node.op == "call_function" and value_of(node) == value:
-                is_choice = node.target is operator.getitem
-                if is_choice or len(info(node).types) == 1:
-                    return copy
-        raise AssertionError(f"stage {self.stage} has no {_ref(value)}")
 
 
 def _ref(value: Value) -> Ref:

@@ -18,6 +18,7 @@ be chosen take what their calls take at least (floors.py), and one of them its s
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -87,8 +88,8 @@ class Stages:
         ends: what it takes and gives.
         hardware: that joins stages.
         limit: the bytes of a rank.
-        trains: whether every rank is to have a parameter to train, as optimizers of
-            torch want it.
+        homes: where along the line parameters to train are at home, in order. If there
+            are any, every rank is to have one, as optimizers of torch want it.
         clock: when to come to an end.
     """
 
@@ -98,8 +99,12 @@ class Stages:
     ends: Callable[[int, int], StageEnds]
     hardware: Hardware
     limit: int | None
-    trains: bool
+    homes: tuple[int, ...]
     clock: Clock
+
+    def train(self, begin: int, end: int) -> int:
+        """Return at how many places between two boundaries parameters are at home."""
+        return bisect_left(self.homes, end) - bisect_left(self.homes, begin)
 
 
 @dataclass(frozen=True)
@@ -171,7 +176,7 @@ class Arranger:
             else:
                 high = middle
         ends = _ends_within(high, [before[mesh] for mesh in meshes])
-        return None if ends is None else (ends, meshes)
+        return None if ends is None else (self.trained(ends), meshes)
 
     @property
     def least(self) -> float:
@@ -254,9 +259,9 @@ class Arranger:
         """Return what is chosen with one more stage, if that has a plan."""
         number = len(chosen.ends)
         begin = chosen.ends[-1] if chosen.ends else 0
-        ends = self.stages.ends(begin, end)
-        if self.stages.trains and not self._trains(chosen, ends):
+        if self.stages.homes and not self._trains((*chosen.ends, end)):
             return None
+        ends = self.stages.ends(begin, end)
         allowed = self._allowed(chosen)
         cost = self.stages.cost(begin, end, mesh, allowed, self.live[number])
         if cost is None:
@@ -273,17 +278,36 @@ class Arranger:
             chosen.passed + handed + self._waited(Parts.of(cost)),
         )
 
-    def _trains(self, chosen: _Chosen, ends: StageEnds) -> bool:
-        """Whether the row of the next stage trains something, if that is its last."""
+    def _trains(self, ends: tuple[int, ...]) -> bool:
+        """Whether all rows can have something to train, if these are the first ends."""
         rows = self.form.schedule.rank_of
-        number = len(chosen.stages)
-        if rows[number] in rows[number + 1 :] or ends.sums:
-            return True
-        return any(
-            stage.ends.sums
-            for stage, row in zip(chosen.stages, rows, strict=False)
-            if row == rows[number]
+        begins = (0, *ends[:-1])
+        train = {
+            row
+            for row, begin, end in zip(rows, begins, ends, strict=False)
+            if self.stages.train(begin, end)
+        }
+        waiting = {*rows} - train
+        is_open = waiting <= {*rows[len(ends) :]}
+        return is_open and len(waiting) <= self.stages.train(
+            ends[-1], self.stages.num_calls
         )
+
+    def trained(self, ends: tuple[int, ...]) -> tuple[int, ...]:
+        """Return ends near those given between which every stage has to train.
+
+        They are as given where there are fewer places to train at than stages.
+        """
+        homes, num = self.stages.homes, len(ends)
+        if len(homes) < num:
+            return ends
+        found, begin = list[int](), 0
+        for number, end in enumerate(ends[:-1]):
+            least = homes[bisect_left(homes, begin)] + 1
+            most = homes[number - num + 1]
+            begin = min(max(end, least), most)
+            found.append(begin)
+        return (*found, ends[-1])
 
     def _allowed(self, chosen: _Chosen) -> int | None:
         """Return what the other stages of its row leave the next one."""

@@ -33,11 +33,12 @@ from partita.compiler.rules.calls import call_of
 from partita.compiler.rules.rule import Call, Rule, RuleSet
 from partita.compiler.rules.table import default_rules
 from partita.compiler.search.in_time import choose_in_time
+from partita.compiler.search.stretches import Stretch
 from partita.passes.annotate_stages import AnnotateStages
 from partita.passes.base import run_sequence
 from partita.passes.bring_parameters import bring_parameters
 from partita.passes.complete_gradients import complete_gradients, without_completing
-from partita.passes.cut_stages import cut_stages
+from partita.passes.cut_stages import Cutting, cut_stages
 from partita.passes.fuse_small_ops import fuse_small_ops
 from partita.passes.localize import localize
 from partita.passes.lower_boxings import lowering_key
@@ -186,8 +187,17 @@ def in_stages(
     Raises:
         BadPlan: for a call without a stage, or a cut that cannot be.
     """
-    sequence = (AnnotateStages(stage_of), ShareGradients())
-    return cut_stages(run_sequence(program, sequence), num_stages)
+    return cut_stages(_annotated(program, stage_of), num_stages)
+
+
+def stage_alone(stretch: Stretch) -> Program:
+    """Return the program of the stage that a stretch is of."""
+    program = _annotated(stretch.program, stretch.stage_of)
+    return Cutting.of(program, stretch.num_stages).stage(stretch.number)
+
+
+def _annotated(program: Program, stage_of: Mapping[str, int]) -> Program:
+    return run_sequence(program, (AnnotateStages(stage_of), ShareGradients()))
 
 
 @dataclass(frozen=True)

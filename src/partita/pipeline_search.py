@@ -204,7 +204,7 @@ class Cutter:
         ends = [at for at in range(1, len(stages)) if stages[at - 1] < stages[at]]
         meshes = tuple(own[0] for own in form.meshes)
         arranger = Arranger(form, self.stages(self.clock), best)
-        arranger.offer((*ends, len(stages)), meshes)
+        arranger.offer(arranger.trained((*ends, len(stages))), meshes)
 
     def arrangers(self, best: Best, clock: Clock) -> list[Arranger]:
         """Return what looks for the best arrangement of each form."""
@@ -236,7 +236,7 @@ class Cutter:
             lambda begin, end: self.plans.program(begin, end).ends,
             load_hardware(self.planner.options.hardware),
             self.planner.limit,
-            bool(self.planner.captured.program.trained),
+            self.plans.homes,
             clock,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from partita.compiler.capture.capture import Captured
 from partita.compiler.errors import NoSolution
@@ -19,7 +20,8 @@ from partita.compiler.search.stage_asked import asked_of
 from partita.compiler.search.stage_cost import StageCost, peak_bytes
 from partita.compiler.search.stage_ends import StageProgram
 from partita.compiler.search.stage_of import stage_of
-from partita.lowering import in_stages
+from partita.compiler.search.stretches import Stretches
+from partita.lowering import in_stages, stage_alone
 from partita.planner import Decided, Planner, Search
 
 _MOST_FITTINGS = 4
@@ -127,6 +129,15 @@ class StagePlans:
         """The model."""
         return self.planner.captured
 
+    @cached_property
+    def _stretches(self) -> Stretches:
+        return Stretches(self.captured.program, self.line)
+
+    @property
+    def homes(self) -> tuple[int, ...]:
+        """The places along the line where parameters to train are at home, in order."""
+        return self._stretches.homes
+
     def programs(self, ends: Sequence[int]) -> tuple[Program, ...]:
         """Return the programs of the stages that end at these boundaries."""
         stages = {
@@ -139,9 +150,7 @@ class StagePlans:
     def program(self, begin: int, end: int) -> StageProgram:
         """Return the program of a stage from one boundary to another."""
         if (begin, end) not in self._programs:
-            last = len(self.line.forward)
-            ends = [at for at in (begin, end, last) if at]
-            found = self.programs(sorted({*ends}))[begin > 0]
+            found = stage_alone(self._stretches.between(begin, end))
             self._programs[begin, end] = StageProgram(found)
         return self._programs[begin, end]
 
