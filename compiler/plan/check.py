@@ -22,7 +22,7 @@ from partita.compiler.plan.check_stages import check_stages
 from partita.compiler.plan.check_storage import check_storage
 from partita.compiler.plan.document import Boxing, Document, Node, Ref
 from partita.compiler.plan.inputs import check_inputs
-from partita.compiler.plan.stages import stage_document
+from partita.compiler.plan.stages import stage_documents
 from partita.compiler.plan.uses import find_uses, produced, type_of
 
 
@@ -38,8 +38,8 @@ def check(document: Document, where: str) -> None:
         _check_stages(document)
         _check_groups(document)
         _check_makers(document)
-        for stage in range(len(document.stages)):
-            _check_stage(stage_document(document, stage))
+        for part in stage_documents(document):
+            _check_stage(part)
         check_stages(document)
     except (BadPlan, BadPlacement, BadOptions) as error:
         raise BadPlan(f"{where}: {error}") from None

@@ -15,7 +15,7 @@ from partita.compiler.plan.difference import Difference, find_difference
 from partita.compiler.plan.document import Document
 from partita.compiler.plan.explain import explain
 from partita.compiler.plan.graph import build_graph
-from partita.compiler.plan.stages import stage_document
+from partita.compiler.plan.stages import stage_documents
 from partita.compiler.plan.store import (
     check_form,
     decode_document,
@@ -108,8 +108,7 @@ class Plan(Document):
         In a pipeline these are the moments of one microbatch in the stage that needs
         most for it.
         """
-        stages = range(len(self.stages))
-        found = (timeline(stage_document(self, number)) for number in stages)
+        found = map(timeline, stage_documents(self))
         return max(found, key=lambda held: held.peak_bytes)
 
     def __str__(self) -> str:

@@ -7,7 +7,7 @@ all stages; a stage's own plan is what of it has to do with its nodes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -21,6 +21,7 @@ from partita.compiler.plan.stage_records import Stage, Transfer, TransferKind
 from partita.compiler.schedules.schedule import Action, Schedule
 
 D = TypeVar("D", bound=Document)
+T = TypeVar("T")
 
 
 def stage_of_calls(document: Document) -> dict[str, int]:
@@ -33,44 +34,70 @@ def stage_of_calls(document: Document) -> dict[str, int]:
 
 def stage_document(document: D, stage: int) -> D:
     """Return the plan of one stage: what of ``document`` has to do with its nodes."""
+    return stage_documents(document)[stage]
+
+
+def stage_documents(document: D) -> tuple[D, ...]:
+    """Return the plan of every stage; see ``stage_document``."""
     if len(document.stages) == 1:
-        return document
-    own = document.stages[stage]
-    nodes = {k: n for k, n in document.nodes.items() if n.stage == stage}
-    names = {(n.role.kind, n.role.name) for n in nodes.values() if n.role is not None}
-    return replace(
-        document,
-        mesh=own.mesh,
-        parameters={
-            name: parameter
-            for name, parameter in document.parameters.items()
-            if (InputKind.PARAMETER, name) in names
-        },
-        buffers={
-            name: buffer
-            for name, buffer in document.buffers.items()
-            if (InputKind.BUFFER, name) in names
-        },
-        nodes=nodes,
-        expanded={k: e for k, e in document.expanded.items() if e.nodes[0] in nodes},
-        boxings=tuple(b for b in document.boxings if b.producer in nodes),
-        recompute=tuple(k for k in document.recompute if _is_of(k, nodes)),
-        fusion=tuple(group for group in document.fusion if group[0] in nodes),
-        order=tuple(key for key in document.order if key in nodes),
-        outputs=tuple(
-            o for o in document.outputs if o.value is not None and o.value.key in nodes
-        ),
-        derived_rules=tuple(
-            replace(row, nodes=tuple(key for key in row.nodes if key in nodes))
-            for row in document.derived_rules
-            if any(key in nodes for key in row.nodes)
-        ),
+        return (document,)
+    stages = {key: node.stage for key, node in document.nodes.items()}
+    roles: list[set[tuple[InputKind, str]]] = [set() for _ in document.stages]
+    for node in document.nodes.values():
+        if node.role is not None:
+            roles[node.stage].add((node.role.kind, node.role.name))
+
+    def split(items: Iterable[T], key: Callable[[T], str]) -> list[list[T]]:
+        """Group what has to do with the node of a key by that node's stage."""
+        found: list[list[T]] = [[] for _ in document.stages]
+        for item in items:
+            stage = stages.get(key(item))
+            if stage is not None:
+                found[stage].append(item)
+        return found
+
+    def made(key: str) -> str:
+        """Return a node, given itself or the boxing of a tensor of it."""
+        return key if key in stages else key.rpartition("#")[0]
+
+    nodes = split(document.nodes.items(), lambda item: item[0])
+    expanded = split(document.expanded.items(), lambda item: item[1].nodes[0])
+    boxings = split(document.boxings, lambda boxing: boxing.producer)
+    recompute = split(document.recompute, made)
+    fusion = split(document.fusion, lambda group: group[0])
+    order = split(document.order, lambda key: key)
+    leaving = [output for output in document.outputs if output.value is not None]
+    outputs = split(leaving, lambda o: "" if o.value is None else o.value.key)
+    rows = [split(row.nodes, lambda key: key) for row in document.derived_rules]
+    return tuple(
+        replace(
+            document,
+            mesh=own.mesh,
+            parameters={
+                name: parameter
+                for name, parameter in document.parameters.items()
+                if (InputKind.PARAMETER, name) in roles[stage]
+            },
+            buffers={
+                name: buffer
+                for name, buffer in document.buffers.items()
+                if (InputKind.BUFFER, name) in roles[stage]
+            },
+            nodes=dict(nodes[stage]),
+            expanded=dict(expanded[stage]),
+            boxings=tuple(boxings[stage]),
+            recompute=tuple(recompute[stage]),
+            fusion=tuple(fusion[stage]),
+            order=tuple(order[stage]),
+            outputs=tuple(outputs[stage]),
+            derived_rules=tuple(
+                replace(row, nodes=tuple(by_stage[stage]))
+                for row, by_stage in zip(document.derived_rules, rows, strict=True)
+                if by_stage[stage]
+            ),
+        )
+        for stage, own in enumerate(document.stages)
     )
-
-
-def _is_of(key: str, nodes: Mapping[str, object]) -> bool:
-    """Whether a node, or the boxing of a node's tensor, is of a stage."""
-    return key in nodes or key.rpartition("#")[0] in nodes
 
 
 def join_stages(parts: Sequence[D], stages: Sequence[Stage]) -> D:

@@ -23,6 +23,7 @@ class StageCost:
         after_s: what follows them, the optimizer's step among it.
         peak_bytes: what a rank holds at most, of one microbatch at a time.
         saved_bytes: what each microbatch more adds to that.
+        at_peak: what the peak is made of, by category.
         entering: by input of the program, the placement in which it enters.
         leaving: by output, that in which it leaves; ``None`` where nothing does.
     """
@@ -32,6 +33,7 @@ class StageCost:
     after_s: float
     peak_bytes: int
     saved_bytes: int
+    at_peak: Mapping[str, int]
     entering: tuple[Placement, ...]
     leaving: tuple[Placement | None, ...]
 
@@ -53,6 +55,7 @@ class StageCost:
             sum(item.seconds for item in items.after),
             held.peak_bytes,
             held.saved_bytes,
+            {str(kind): size for kind, size in held.by_category(held.peak).items()},
             tuple(entering[role.kind, role.name] for role in program.inputs),
             tuple(leaving[role.kind, role.name] for role in program.outputs),
         )

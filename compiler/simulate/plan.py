@@ -13,7 +13,7 @@ from functools import cached_property
 from partita.compiler.ir.program import Phase
 from partita.compiler.plan.document import Document
 from partita.compiler.plan.stage_records import Transfer, TransferKind
-from partita.compiler.plan.stages import read_schedule, stage_document
+from partita.compiler.plan.stages import read_schedule, stage_documents
 from partita.compiler.schedules.schedule import Action, Schedule, Work
 from partita.compiler.simulate.pipeline import Run, simulate_pipeline
 from partita.compiler.simulate.stage_items import Item, StageItems, stage_items
@@ -89,10 +89,7 @@ class SimulatedStep:
 
 def simulate_step(document: Document) -> SimulatedStep:
     """Return the step of a plan."""
-    stages = [
-        stage_items(stage_document(document, number))
-        for number in range(len(document.stages))
-    ]
+    stages = [stage_items(part) for part in stage_documents(document)]
     return step_of(schedule_of(document), stages, document.transfers)
 
 

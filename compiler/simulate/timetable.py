@@ -14,7 +14,7 @@ from functools import cached_property
 from math import inf
 
 from partita.compiler.plan.document import Document
-from partita.compiler.plan.stages import stage_document
+from partita.compiler.plan.stages import stage_documents
 from partita.compiler.schedules.schedule import Action, Work, needs
 from partita.compiler.simulate.memory import StageMemory, stage_memory
 from partita.compiler.simulate.pipeline import Event
@@ -123,10 +123,7 @@ class Timetable:
 def make_timetable(document: Document) -> Timetable:
     """Return the step of a plan."""
     step = simulate_step(document)
-    memories = tuple(
-        stage_memory(stage_document(document, number))
-        for number in range(len(document.stages))
-    )
+    memories = tuple(stage_memory(part) for part in stage_documents(document))
     rows = [_Row(step, memories, row) for row in range(len(step.schedule.rows))]
     for row in rows:
         row.fill()

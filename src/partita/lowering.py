@@ -25,7 +25,7 @@ from partita.compiler.plan.inputs import to_capture
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.stages import (
     read_schedule,
-    stage_document,
+    stage_documents,
     stage_of_calls,
 )
 from partita.compiler.plan.uses import type_of
@@ -172,10 +172,8 @@ def lower(
         return (Lowered.of(captured, plan, rules),)
     programs = in_stages(captured.program, stage_of_calls(plan), len(plan.stages))
     return tuple(
-        Lowered.of(
-            replace(captured, program=program), stage_document(plan, stage), rules
-        )
-        for stage, program in enumerate(programs)
+        Lowered.of(replace(captured, program=program), part, rules)
+        for program, part in zip(programs, stage_documents(plan), strict=True)
     )
 
 

@@ -82,13 +82,7 @@ class PipelineSearch:
             share = clock.left_s
         is_all = _try_all(cutters, self.best, Clock.of(share))
         if self.best.arrangement is None:
-            refusals = [refusal for cutter in cutters for refusal in cutter.refusals]
-            none = NoSolution(
-                "no pipeline was found"
-                if self.best.seconds == inf
-                else "no pipeline is faster than a plan of one stage"
-            )
-            raise min([*refusals, none], key=lambda each: each.least_bytes or inf)
+            raise self._refusal(cutters)
         count = self.best.arrangement.form.schedule.num_microbatches
         (cutter,) = (c for c in cutters if c.count == count)
         cutter.plans.clock = self.clock
@@ -99,6 +93,23 @@ class PipelineSearch:
         return replace(
             plan, search=SearchResult(solver, status, None, spent, self.tried)
         )
+
+    def _refusal(self, cutters: Sequence[Cutter]) -> NoSolution:
+        """Return why no pipeline was found."""
+        if self.best.seconds < inf:
+            return NoSolution("no pipeline is faster than a plan of one stage")
+        refusals = [refusal for cutter in cutters for refusal in cutter.refusals]
+        if refusals:
+            return min(refusals, key=lambda each: each.least_bytes or inf)
+        homes = len(cutters[0].plans.homes)
+        rows = min(map(len, self.space.sizes))
+        if 0 < homes < rows:
+            return NoSolution(
+                f"no pipeline was found: each of {rows} rows of ranks is to train a "
+                f"parameter, and there are {homes} places in the model where one is "
+                "used first; want fewer stages"
+            )
+        return NoSolution("no pipeline was found")
 
     @property
     def tried(self) -> tuple[Tried, ...]:

@@ -11,6 +11,7 @@ from partita.compiler.errors import NoSolution
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import Program
 from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.rename import renamed
 from partita.compiler.plan.units import format_bytes
 from partita.compiler.search.again import patterns_of
 from partita.compiler.search.cut_line import Line
@@ -95,6 +96,19 @@ class Known:
 
     cost: StageCost
     decided: Decided
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The plan of a stage, with the figures of it."""
+
+    plan: Plan
+    cost: StageCost
+
+    @classmethod
+    def of(cls, plan: Plan, program: Program) -> Planned:
+        """Return a plan with its figures, given the stage's program."""
+        return cls(plan, StageCost.of(plan, program))
 
 
 @dataclass
@@ -213,17 +227,23 @@ class StagePlans:
         ends: Sequence[int],
         meshes: Sequence[Mesh],
         rooms: Sequence[Room | None],
-    ) -> list[Plan]:
+    ) -> list[Planned]:
         """Return the plans of all stages: what was decided for stages alike.
 
         Raises:
             NoSolution: when one does not fit.
         """
-        found: list[Plan] = []
+        found: list[Planned] = []
+        first: dict[object, tuple[Program, Plan]] = {}
         for program, mesh, room in zip(self.programs(ends), meshes, rooms, strict=True):
-            known = self._fitting(StageProgram(program), mesh, room)
+            stage = StageProgram(program)
+            known = self._fitting(stage, mesh, room)
             if known is None:
                 raise self.refusals[-1]
-            planner = _of_stage(replace(self.planner, mesh=mesh), program)
-            found.append(planner.decided(known.decided))
+            key = self._key(stage, mesh, room)
+            if key not in first:
+                planner = _of_stage(replace(self.planner, mesh=mesh), program)
+                first[key] = program, planner.decided(known.decided)
+            own, plan = first[key]
+            found.append(Planned(renamed(plan, own, program), known.cost))
         return found

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from partita.compiler.capture.fingerprint import fingerprint
-from partita.compiler.cost.memory import timeline
 from partita.compiler.cost.transfer import hop_seconds
 from partita.compiler.errors import BadMesh, NoSolution
 from partita.compiler.hardware.profile import load_hardware
@@ -23,7 +22,6 @@ from partita.compiler.plan.stages import (
     find_transfers,
     join_stages,
     read_schedule,
-    stage_document,
     write_schedule,
 )
 from partita.compiler.plan.units import format_bytes
@@ -36,10 +34,10 @@ from partita.compiler.search.arrangement import (
     Arrangement,
     whole_mesh,
 )
-from partita.compiler.search.stage_cost import peak_bytes
+from partita.compiler.search.stage_cost import StageCost
 from partita.compiler.simulate.plan import seconds_by_part, simulate_step
 from partita.planner import Planner
-from partita.stage_plans import Room, StagePlans
+from partita.stage_plans import Planned, Room, StagePlans
 
 
 def stage_mesh(mesh: Mesh) -> Mesh:
@@ -81,7 +79,7 @@ def arranged(plans: StagePlans, arrangement: Arrangement) -> Plan:
 
 def joined(
     planner: Planner,
-    parts: Sequence[Plan],
+    parts: Sequence[Planned],
     ranks: Sequence[tuple[int, ...]],
     schedule: Schedule,
 ) -> Plan:
@@ -89,24 +87,25 @@ def joined(
 
     Args:
         planner: of the whole program.
-        parts: the plan of each stage.
+        parts: the plan of each stage, with its figures.
         ranks: of each stage.
         schedule: of their compute.
     """
-    meshes = [part.mesh for part in parts]
+    plans = [part.plan for part in parts]
+    meshes = [plan.mesh for plan in plans]
     stages = [Stage(mesh, own, ()) for mesh, own in zip(meshes, ranks, strict=True)]
     options, program = planner.options, planner.captured.program
     pins = {name: str(pin) for name, pin in options.pins.items()}
-    first = parts[0].options
+    first = plans[0].options
     plan = replace(
-        join_stages(parts, stages),
+        join_stages(plans, stages),
         mesh=whole_mesh(meshes, schedule),
         model=ModelId(planner.class_name, fingerprint(program)),
         options=replace(first, memory_bytes=planner.limit, pins=pins),
         schedule=write_schedule(with_transfers(schedule)),
         loss_function=options.loss,
     )
-    return predicted(with_priced_transfers(plan))
+    return predicted(with_priced_transfers(plan), [part.cost for part in parts])
 
 
 def with_priced_transfers(plan: Plan) -> Plan:
@@ -134,21 +133,18 @@ def _busiest_bytes(wire: Wire) -> int:
     return max((*sent, *taken), default=0)
 
 
-def predicted(plan: Plan) -> Plan:
-    """Return ``plan`` with what its step is predicted to take."""
+def predicted(plan: Plan, costs: Sequence[StageCost]) -> Plan:
+    """Return ``plan`` with what its step is predicted to take, given its stages'."""
     schedule = read_schedule(plan)
     step = simulate_step(plan)
-    held: dict[int, int] = {}
-    by_part: dict[int, dict[str, int]] = {}
-    for number, live in enumerate(schedule.most_live):
-        part = stage_document(plan, number)
+    held = [0] * len(schedule.rows)
+    by_part: list[dict[str, int]] = [{} for _ in schedule.rows]
+    for number, (cost, live) in enumerate(zip(costs, schedule.most_live, strict=True)):
         row = schedule.rank_of[number]
-        held[row] = held.get(row, 0) + peak_bytes(part, live)
-        peak = timeline(part)
-        for category, size in peak.by_category(peak.peak).items():
-            own = by_part.setdefault(row, {})
-            own[str(category)] = own.get(str(category), 0) + size
-    most = max(held, key=held.__getitem__)
+        held[row] += cost.bytes(live)
+        for category, size in cost.at_peak.items():
+            by_part[row][category] = by_part[row].get(category, 0) + size
+    most = max(range(len(held)), key=held.__getitem__)
     parts = by_part[most]
     ahead = held[most] - sum(parts.values())
     if ahead:

@@ -32,7 +32,7 @@ from partita.pipeline_search import PipelineSearch
 from partita.pipeline_space import PipelineSpace, meshes_of
 from partita.planner import Planner
 from partita.runtime.launch import launch
-from partita.stage_plans import StagePlans
+from partita.stage_plans import Planned, StagePlans
 from partita.staged import joined, stage_mesh
 from partita.verification import DOUBLE_TOLERANCE, Verifier
 
@@ -71,12 +71,10 @@ def drawn(search: PipelineSearch, seed: int) -> pt.Plan:
     plans = StagePlans.of(planner, search.clock)
     count, num = len(plans.line.forward), form.schedule.num_stages
     ends = [*sorted(rng.sample(range(1, count), num - 1)), count]
-    parts = [
-        replace(planner, captured=replace(planner.captured, program=program)).random(
-            seed
-        )
-        for program in plans.programs(ends)
-    ]
+    parts: list[Planned] = []
+    for program in plans.programs(ends):
+        own = replace(planner, captured=replace(planner.captured, program=program))
+        parts.append(Planned.of(own.random(seed), program))
     return joined(planner, parts, form.ranks, form.schedule)
 
 

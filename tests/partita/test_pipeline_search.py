@@ -16,6 +16,7 @@ from tests.partita.every_pipeline import least_seconds
 
 import partita as pt
 from partita.compiler.capture.capture import Captured, capture
+from partita.compiler.errors import NoSolution
 from partita.compiler.search.arrange import Arranger, Best
 from partita.compiler.search.arrangement import SINGLE
 from partita.compiler.search.parts import Clock
@@ -141,7 +142,7 @@ def test_figures_of_stages_are_those_of_the_plan() -> None:
             inside = rng.sample(range(1, last), form.schedule.num_stages - 1)
             meshes = tuple(rng.choice(own) for own in form.meshes)
             best = Best()
-            stages = replace(cutter.stages(CLOCK), trains=False)  # cuts anywhere
+            stages = replace(cutter.stages(CLOCK), homes=())  # cuts anywhere
             Arranger(form, stages, best).offer((*sorted(inside), last), meshes)
             assert best.arrangement is not None
             plan = arranged(cutter.plans, best.arrangement)
@@ -198,3 +199,10 @@ def test_schedules_that_do_not_fit_are_left_out() -> None:
     assert within.predicted.bytes <= limit
     assert within.predicted.seconds <= least.predicted.seconds * (1 + 1e-9)
     assert within.schedule.name != "gpipe"
+
+
+def test_more_stages_than_places_to_train_at_are_refused() -> None:
+    model, args, kwargs = FEW_CALLS["chain"]()
+    options = pt.Options(microbatches=2)
+    with pytest.raises(NoSolution, match=r"each of 8 rows .* there are 4 places"):
+        pt.plan(model, *args, mesh="pp=8", options=options, **kwargs)

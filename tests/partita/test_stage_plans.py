@@ -77,7 +77,9 @@ def test_what_was_decided_of_one_stage_holds_for_another() -> None:
     _, decided = search_stage(planner, one, None, Clock.of(1000.0))
     found, _ = search_stage(planner, other, None, Clock.of(1000.0))
     last = len(plans.line.forward)
-    _, plan, _ = plans.plan((*second, last), (PAIR,) * 3, (None,) * 3)
+    _, part, _ = plans.plan((*second, last), (PAIR,) * 3, (None,) * 3)
+    plan = part.plan
+    assert part.cost == StageCost.of(plan, other)
     assert StageCost.of(plan, other) == StageCost.of(found, other)
     assert plan.nodes.keys() == found.nodes.keys()
     assert any(node.alternatives for node in plan.nodes.values())
@@ -95,11 +97,12 @@ def test_what_is_made_again_goes_by_the_names_of_the_stage() -> None:
     assert cost is not None
     assert cost.bytes(live) <= room.limit_bytes
     last = len(plans.line.forward)
-    parts = plans.plan((*first, last), (SINGLE,) * 3, (None, room, None))
-    assert parts[1].recompute
-    assert peak_bytes(parts[1], live) == cost.bytes(live)
-    made = {*parts[1].nodes, *(boxing.key for boxing in parts[1].boxings)}
-    assert made >= {again_key(key) for key in parts[1].recompute}
+    _, part, _ = plans.plan((*first, last), (SINGLE,) * 3, (None, room, None))
+    plan = part.plan
+    assert plan.recompute
+    assert peak_bytes(plan, live) == cost.bytes(live)
+    made = {*plan.nodes, *(boxing.key for boxing in plan.boxings)}
+    assert made >= {again_key(key) for key in plan.recompute}
 
 
 def test_what_does_not_fit_has_no_cost() -> None:

@@ -23,7 +23,7 @@ from partita.compiler.cost.memory import (
 from partita.compiler.cost.timeline import Category, Held, Timeline
 from partita.compiler.ir.program import Phase
 from partita.compiler.plan.document import Document
-from partita.compiler.plan.stages import stage_document
+from partita.compiler.plan.stages import stage_documents
 from partita.compiler.schedules.schedule import Work
 from partita.compiler.simulate.pipeline import Event
 from partita.compiler.simulate.plan import Once, SimulatedStep
@@ -44,8 +44,8 @@ def memory_curves(document: Document, step: SimulatedStep) -> list[dict[str, Any
     ``bytes`` has the amounts of each category in turn.
     """
     stages = [
-        _StageAmounts(timeline(stage_document(document, number)), document.microbatches)
-        for number in range(len(document.stages))
+        _StageAmounts(timeline(part), document.microbatches)
+        for part in stage_documents(document)
     ]
     found: list[dict[str, Any]] = []
     for row in range(len(step.ends)):

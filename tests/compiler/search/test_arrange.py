@@ -37,7 +37,7 @@ class Figures:
 
     def __init__(self, seed: int, num_calls: int, limit: int | None = None) -> None:
         self.seed, self.num_calls, self.limit = seed, num_calls, limit
-        self.trained: int | None = None
+        self.homes: tuple[int, ...] = ()
         rng = np.random.default_rng(seed)
         self.least = {
             mesh: rng.integers(0, 4, (3, num_calls)) * 1e-4 for mesh in MESHES
@@ -59,7 +59,7 @@ class Figures:
         once = rng.choice([0.0, 1e-4]), rng.choice([0.0, 1e-4])
         held = rng.randint(1, 9) * (end - begin), rng.randint(0, 3)
         spread = Placement.parse(rng.choice(["(B,)", "(S(0),)"]))
-        made = StageCost(seconds, *once, *held, (spread,), (spread,))
+        made = StageCost(seconds, *once, *held, {}, (spread,), (spread,))
         fits = allowed is None or made.bytes(live) <= allowed
         return made if fits and rng.random() < 0.95 else None
 
@@ -68,10 +68,7 @@ class Figures:
         takes = {(TransferKind.FORWARD, str(begin)): (0, TYPE)} if begin else {}
         last = end == self.num_calls
         gives = {} if last else {(TransferKind.FORWARD, str(end)): 0}
-        sums = {}
-        if self.trained is not None and begin <= self.trained:
-            sums = {f"w{begin}": (0, TYPE)}
-        return StageEnds(takes, gives, {}, sums)
+        return StageEnds(takes, gives, {}, {})
 
     def stages(self, seconds: float = 1000.0) -> Stages:
         floors = {
@@ -88,7 +85,7 @@ class Figures:
             self.ends,
             hardware,
             self.limit,
-            self.trained is not None,
+            self.homes,
             Clock.of(seconds),
         )
 
@@ -154,21 +151,55 @@ def test_stages_of_a_row_fit_together(limit: int) -> None:
     assert max(held) <= limit
 
 
+def train(form: Form, homes: tuple[int, ...], ends: tuple[int, ...]) -> bool:
+    """Whether parameters are at home in every row."""
+    begins = (0, *ends)
+    rows = {
+        form.schedule.rank_of[number]
+        for number, end in enumerate(ends)
+        if any(begins[number] <= home < end for home in homes)
+    }
+    return len(rows) == len(form.schedule.rows)
+
+
 @pytest.mark.parametrize("turns", [1, 2])
 def test_every_row_has_something_to_train(turns: int) -> None:
     figures = Figures(1, 6)
     name = "1f1b" if turns == 1 else "interleaved"
     form = form_of(make_schedule(name, 2, 2, turns))
-    for figures.trained in (0, 1, 2, 5):
+    free = Arranger(form, figures.stages(), Best())
+    offered = [(p[0], free.offer(*p)) for p in places(form, figures.num_calls)]
+    assert min(seconds for _, seconds in offered) < inf
+    for figures.homes in ((0,), (5,), (0, 1), (2, 3), (0, 5), (1, 2, 4)):
         best = Best()
         Arranger(form, figures.stages(), best).run()
-        found = best.arrangement
-        assert best.seconds == pytest.approx(least_of_all(form, figures), rel=1e-9)
-        if figures.trained == 0:
-            assert found is None
-        else:
-            assert found is not None
-            assert found.ends[0] <= figures.trained
+        least = min(
+            (s for ends, s in offered if train(form, figures.homes, ends)), default=inf
+        )
+        assert best.seconds == pytest.approx(least, rel=1e-9)
+
+
+def test_ends_are_moved_so_that_every_stage_trains() -> None:
+    figures, rng = Figures(0, 12), random.Random(0)
+    form = form_of(make_schedule("1f1b", 4, 2))
+    for _ in range(200):
+        figures.homes = tuple(sorted(rng.sample(range(12), rng.randint(4, 8))))
+        arranger = Arranger(form, figures.stages(), Best())
+        wanted = (*sorted(rng.sample(range(1, 12), 3)), 12)
+        found = arranger.trained(wanted)
+        assert sorted(set(found)) == list(found)
+        assert found[-1] == 12
+        assert train(form, figures.homes, found)
+        if train(form, figures.homes, wanted):
+            assert found == wanted
+
+
+def test_ends_stay_where_there_is_too_little_to_train() -> None:
+    figures, form = Figures(0, 12), form_of(make_schedule("1f1b", 4, 2))
+    figures.homes = (0, 1, 2)
+    arranger = Arranger(form, figures.stages(), Best())
+    assert arranger.trained((3, 6, 9, 12)) == (3, 6, 9, 12)
+    assert arranger.offer((3, 6, 9, 12), MESHES[:1] * 4) == inf
 
 
 def test_moving_boundaries_ends_where_no_neighbour_is_faster() -> None:
