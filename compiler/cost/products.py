@@ -49,10 +49,13 @@ def product_of(factors: Factors, sizes: Mapping[str, Real]) -> Product | None:
         return prod(sizes[name] for name in wanted)
 
     outer = [name for name in names if name in kept]
-    # A window slides over what the left operand alone is summed over: rows, too.
-    slid = summed & (left - right)
-    rows = [*(name for name in outer if name not in right), *slid]
-    columns = [name for name in outer if name in right and name not in left]
+    # Where in its window an element lies: both operands are read there.
+    offsets = [name for name in outer if name not in left | right]
+    # A window slides over what the left operand alone is summed over: rows, too, unless
+    # the result is itself the window.
+    slid = set[str]() if offsets else summed & (left - right)
+    rows = [*(name for name in outer if name in left - right), *slid]
+    columns = [*(name for name in outer if name in right - left), *offsets]
     if not rows or not columns:
         return None
     return Product(

@@ -15,10 +15,12 @@ from typing import Any
 import torch
 
 from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.rules import norm_ops as norm_ops  # defines the ops
 from partita.compiler.rules.rule import Call
 from partita.compiler.rules.shapes import ints
 
 aten = torch.ops.aten
+own = torch.ops.partita
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -164,11 +166,6 @@ def _channels(ndim: int) -> list[int]:
     return [dim for dim in range(ndim) if dim != 1]
 
 
-def _over_channels(x: Any, ndim: int, type_: TensorType) -> Any:
-    shape = [1, type_.shape[0], *[1] * (ndim - 2)]
-    return aten.reshape.default(x, shape)
-
-
 def batch_norm(call: Call, x: Any, *rest: Any) -> tuple[Any, ...]:
     """Take apart ``_native_batch_norm_legit_functional`` in training.
 
@@ -184,23 +181,26 @@ def batch_norm(call: Call, x: Any, *rest: Any) -> tuple[Any, ...]:
         None if arg is None else next(given) for arg in call.args[1:5]
     )
     momentum: Any = call.args[6]
-    centred, mean = _moments(_widened(x, type_), dims, count)
-    squares = aten.sum.dim_IntList(aten.mul.Tensor(centred, centred), dims, True)
-    variance = aten.div.Scalar(squares, count)
+    x = _widened(x, type_)
+    mean = aten.div.Scalar(aten.sum.dim_IntList(x, dims), count)
+    variance = aten.div.Scalar(own.batch_norm_deviations.default(x, mean), count)
     deviation = aten.rsqrt.default(aten.add.Scalar(variance, call.args[7]))
-    out = aten.mul.Tensor(centred, deviation)
-    per_channel = TensorType((size,), type_.dtype)
-    if weight is not None:
-        out = aten.mul.Tensor(out, _over_channels(weight, ndim, per_channel))
-    if bias is not None:
-        out = aten.add.Tensor(out, _over_channels(bias, ndim, per_channel))
+    scale = deviation if weight is None else aten.mul.Tensor(deviation, weight)
+    if bias is None:
+        shift = aten.mul.Tensor(aten.neg.default(mean), scale)
+    else:
+        shift = aten.addcmul.default(bias, mean, scale, value=-1)
+    shape = [1, size, *[1] * (ndim - 2)]
+    scale, shift = (aten.reshape.default(s, shape) for s in (scale, shift))
+    out = aten.addcmul.default(shift, x, scale)
     results = [_narrowed(out, type_, type_.dtype)]
-    flat = [aten.reshape.default(s, [size]) for s in (mean, deviation, variance)]
-    results += flat[:2]
-    unbiased = aten.mul.Scalar(flat[2], count / max(count - 1, 1))
-    for old, new in ((running_mean, flat[0]), (running_var, unbiased)):
-        kept = aten.mul.Scalar(old, 1 - momentum)
-        results.append(aten.add.Tensor(kept, aten.mul.Scalar(new, momentum)))
+    for index, statistic in ((1, mean), (2, deviation)):
+        results.append(_narrowed(statistic, type_, _result(call, index).dtype))
+    unbiased = aten.mul.Scalar(variance, count / max(count - 1, 1))
+    for at, old, new in ((3, running_mean, mean), (4, running_var, unbiased)):
+        kept: Any = call.args[at]
+        new = _narrowed(new, type_, kept.dtype)
+        results.append(aten.lerp.Scalar(old, new, momentum))
     return tuple(results)
 
 
@@ -218,24 +218,24 @@ def batch_norm_backward(call: Call, grad: Any, x: Any, *rest: Any) -> tuple[Any,
     weight, _, _, mean, deviation = (
         None if arg is None else next(given) for arg in call.args[2:7]
     )
-    per_channel = TensorType((type_.shape[1],), type_.dtype)
-    grad, wide = _widened(grad, type_), _widened(x, type_)
-    deviation = _over_channels(deviation, ndim, per_channel)
-    centred = aten.sub.Tensor(wide, _over_channels(mean, ndim, per_channel))
-    normal = aten.mul.Tensor(centred, deviation)
-    sums = aten.sum.dim_IntList(grad, dims, True)
-    products = aten.sum.dim_IntList(aten.mul.Tensor(grad, normal), dims, True)
-    rest_of = aten.sub.Tensor(grad, aten.div.Scalar(sums, count))
-    rest_of = aten.sub.Tensor(
-        rest_of, aten.mul.Tensor(normal, aten.div.Scalar(products, count))
+    grad, x = _widened(grad, type_), _widened(x, type_)
+    mean, deviation = (
+        _widened(*pair)
+        for pair in zip((mean, deviation), call.operands[-2:], strict=True)
     )
-    scale = deviation
-    if weight is not None:
-        scale = aten.mul.Tensor(scale, _over_channels(weight, ndim, per_channel))
-    found = _narrowed(aten.mul.Tensor(rest_of, scale), type_, type_.dtype)
-    shape = [type_.shape[1]]
-    results = [found, *(aten.reshape.default(s, shape) for s in (products, sums))]
+    products, sums = own.batch_norm_products.default(grad, x, mean, deviation)
+    scale = deviation if weight is None else aten.mul.Tensor(deviation, weight)
+    slope = aten.div.Scalar(aten.mul.Tensor(products, deviation), -count)
+    shift = aten.mul.Tensor(aten.div.Scalar(sums, -count), scale)
+    shape = [1, type_.shape[1], *[1] * (ndim - 2)]
+    mean, scale, slope, shift = (
+        aten.reshape.default(s, shape) for s in (mean, scale, slope, shift)
+    )
+    rest_of = aten.addcmul.default(grad, aten.sub.Tensor(x, mean), slope)
+    found = aten.addcmul.default(shift, rest_of, scale)
+    # As views they leave in the placement in which they are used here.
+    leaving = [aten.reshape.default(s, [type_.shape[1]]) for s in (products, sums)]
     return tuple(
-        x if made is not None else None
-        for x, made in zip(results, call.results, strict=True)
+        None if made is None else _narrowed(x, type_, made.dtype)
+        for x, made in zip((found, *leaving), call.results, strict=True)
     )

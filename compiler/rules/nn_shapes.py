@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from partita.compiler.ir.tensor_type import TensorType
-from partita.compiler.rules.rule import Call
+from partita.compiler.rules.rule import Call, Text
 from partita.compiler.rules.shapes import arrow, dim_names, ints
 from partita.compiler.rules.windows import dims_of, marks_of, of_convolution
 
@@ -91,6 +91,18 @@ def batch_norm_backward(call: Call) -> str:
     return arrow([x, x, *statistics], [x, "c", "c"])
 
 
+def batch_norm_sums(num_images: int) -> Text:
+    """Return images whose values add up by channel, then what is known of each."""
+
+    def dims(call: Call) -> str:
+        ndim = call.operands[0].ndim
+        image = " ".join([_OTHERS[0], "c", *_OTHERS[1 : ndim - 1]])
+        others = ["c"] * (len(call.operands) - num_images)
+        return arrow([image] * num_images + others, ["c"] * len(call.results))
+
+    return dims
+
+
 # Convolution
 
 _MAX_SPATIAL = 3
@@ -148,6 +160,12 @@ def convolution_backward(call: Call) -> str:
     """Return the dims of ``convolution``, its input's and weight's gradients."""
     x, weight, bias, y = _convolved(call, 4, 1)
     return arrow([y, x, weight], [x, weight, f"{bias} =i"])
+
+
+def convolution_backward_flops(call: Call) -> str:
+    """Return a product for each gradient that is wanted, but for the bias's."""
+    wanted = sum(result is not None for result in call.results[:2])
+    return f"{2 * wanted} b g o i y0 y1 y2 k0 k1 k2"
 
 
 # Attention

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 from tests.compiler.search.hand_made import machine
 from tests.e2e.emitted_price import emitted_price
+from tests.models.normed import Normed
 from tests.models.zoo import ZOO, Built, gpt2
 
 from partita.compiler.capture.capture import capture
@@ -96,6 +99,17 @@ def test_fastest_plan(name: str, mesh: Mesh) -> None:
     found = solve(planner.posed.problem, 60.0)
     plan = check(planner, Found(found.choices, RESULT), found.seconds)
     assert plan.collectives, "nothing was split: the test shows nothing"
+
+
+def test_sums_that_an_op_needs_inside_and_returns_are_counted_once() -> None:
+    model = Normed()
+    built = model, (torch.randn(4, 3, 8, 8),), {}
+    pins = {"input:x": "S(0)", **{name: "B" for name, _ in model.named_parameters()}}
+    planner = planner_of(built, TP, MACHINE)
+    planner = replace(planner, options=replace(planner.options, pins=pins))
+    found = solve(planner.posed.problem, 60.0)
+    plan = check(planner, Found(found.choices, RESULT), found.seconds)
+    assert len(plan.expanded) == 2
 
 
 @pytest.mark.parametrize("layers", [4, slow(8)])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.models.normed import Normed
 from torch import nn
 
 import partita as pt
@@ -300,3 +301,16 @@ def test_two_ranks_train_on_split_images_as_one_process_does() -> None:
         for name, value in alone.state_dict().items():
             found = result["values"][name]
             torch.testing.assert_close(found, value, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("mesh", ["tp=2", "dp=2,tp=3"])
+def test_a_batch_norm_of_a_split_batch_knows_all_of_it(
+    dtype: torch.dtype, mesh: str
+) -> None:
+    model, x = Normed().to(dtype), torch.randn(5, 3, 8, 8, dtype=dtype)
+    pin = "S(0)" if mesh == "tp=2" else "(S(0), S(0))"
+    options = pt.Options(hardware="cpu-gloo-free", pins={"input:x": pin})
+    plan = pt.plan(model, x, mesh=mesh, options=options)
+    assert len(plan.expanded) >= 2
+    assert pt.verify(model, x, plan=plan).ok

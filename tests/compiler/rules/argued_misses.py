@@ -57,6 +57,12 @@ ARGUED = (
         "see above",
     ),
     Argued(
+        "partita.batch_norm_products.default",
+        r"B(, (B|P\(sum\)))+ -> P\(sum\), B",
+        "the products alone are linear in what the norm knows of the image, and a row "
+        "says it of both results",
+    ),
+    Argued(
         "native_batch_norm_backward.default",
         r".*S\(0\), S\(0\), B, B -> .*",
         "running statistics are handed on and not read in training",

@@ -342,6 +342,11 @@ def norms() -> Iterator[Sample]:
         yield Sample(op, args, {}, stand_in=rms_norm_backward)
     for args in ((x(4), x(4)), (None, None)):
         yield from _batch_norm(x(4, 4, 3, 3), args)
+    for shape in ((4, 4, 3, 3), (5, 4), (3, 4, 2), (2, 4, 2, 1, 3)):
+        known = x(4), positive(4)
+        yield call("partita.batch_norm_deviations", x(*shape), known[0])
+        yield call("partita.batch_norm_products", x(*shape), x(*shape), *known)
+    yield call("addcmul", x(1, 4, 1), x(3, 4, 2), x(1, 4, 1))
 
 
 def _batch_norm(image: Tensor, args: tuple[Tensor | None, ...]) -> Iterator[Sample]:
