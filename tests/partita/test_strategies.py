@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
+import transformers
 from tests.compiler.search.hand_made import machine
 from tests.models import zoo
 from torch import Tensor, nn
@@ -264,3 +267,30 @@ def test_a_large_vocabulary_is_split() -> None:
         ids = torch.zeros(64, 32, dtype=torch.long)
         plan = planned(Words(131072, 512), ids, mesh=Mesh(tp=8))
     assert weights(plan) == {"table.weight": ("(S(0),)", "(S(0),)"), **MEGATRONS}
+
+
+@pytest.mark.slow
+def test_resnet_50_is_data_parallel() -> None:
+    """Of its real shapes: what is brought together are statistics and gradients."""
+    with torch.device("meta"):
+        model = transformers.ResNetForImageClassification(transformers.ResNetConfig())
+        images = torch.empty(512, 3, 224, 224)
+        labels = torch.empty(512, dtype=torch.long)
+    options = Options(hardware="a100-80gb-selene")
+    plan = make_plan(
+        model, mesh=Mesh(dp=8), options=options, pixel_values=images, labels=labels
+    )
+    whole = [n for n in plan.nodes.values() if n.op == "aten.convolution.default"]
+    assert len(whole) == 53
+    assert {str(node.signature.results[0]) for node in whole} == {"(S(0),)"}
+    kinds = {total.kind for total in plan.collectives}
+    assert kinds <= {"all_reduce", "reduce_scatter", "all_gather"}
+    pins = {name: "B" for name, _ in model.named_parameters()}
+    pinned = make_plan(
+        model,
+        mesh=Mesh(dp=8),
+        options=replace(options, pins={**pins, "input:pixel_values": "S(0)"}),
+        pixel_values=images,
+        labels=labels,
+    )
+    assert plan.predicted.seconds <= pinned.predicted.seconds * (1 + 1e-9)
