@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import fx
 
 from partita.compiler.ir.layout import shard_shape
 from partita.compiler.ir.local_program import LocalProgram
@@ -27,7 +26,8 @@ from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.plan import Plan
 from partita.export.exporter import ProgramExporter
 from partita.export.function_source import own_ops
-from partita.lowering import Lowered, capture_for, lower
+from partita.export.rank_kinds import RankKind, StageKinds
+from partita.lowering import capture_for, lower
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # so that equal plans make equal files
 
@@ -71,12 +71,12 @@ def write_pt2(model: torch.nn.Module, plan: Plan) -> bytes:
     ranks: dict[str, list[dict[str, Any]]] = {str(r): [] for r in range(plan.mesh.size)}
     lowered = lower(capture_for(model, plan), plan)
     for number, (own, stage) in enumerate(zip(lowered, plan.stages, strict=True)):
-        known: dict[fx.GraphModule, _Kind] = {}
-        for rank, local in zip(stage.ranks, own.of_all(), strict=True):
-            if local.graph_module not in known:
-                known[local.graph_module] = _Kind.of(own, local)
-            kind = known[local.graph_module]
-            ranks[str(rank)].append(_of_rank(files, number, kind, local.coordinates))
+        every = StageKinds.of(own)
+        for rank, local, kind in zip(
+            stage.ranks, every.locals, every.kind_of, strict=True
+        ):
+            made = _of_rank(files, number, every.kinds[kind], local.coordinates)
+            ranks[str(rank)].append(made)
     manifest = {
         "mesh": str(plan.mesh),
         "microbatches": plan.microbatches,
@@ -89,27 +89,8 @@ def write_pt2(model: torch.nn.Module, plan: Plan) -> bytes:
     return _zipped({"manifest.json": text.encode(), **files.contents})
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """What ranks of a stage run that run the same."""
-
-    steps: tuple[LocalProgram, ...]
-    bringing: tuple[LocalProgram, ...]
-    completing: tuple[LocalProgram, ...]
-
-    @classmethod
-    def of(cls, lowered: Lowered, local: LocalProgram) -> _Kind:
-        """Return what the ranks run that run ``local``, forward and backward apart.
-
-        Where there is one stage they are one program.
-        """
-        here, is_one = local.coordinates, len(lowered.plan.stages) == 1
-        steps = (local,) if is_one else lowered.parted(local)
-        return cls(steps, lowered.bringing_at(here), lowered.completing_at(here))
-
-
 def _of_rank(
-    files: _Files, stage: int, kind: _Kind, here: tuple[int, ...]
+    files: _Files, stage: int, kind: RankKind, here: tuple[int, ...]
 ) -> dict[str, Any]:
     """Return which files the rank at ``here`` runs of a stage."""
 

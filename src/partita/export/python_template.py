@@ -6,13 +6,13 @@ HEAD = '''\
     torchrun --nproc-per-node {ranks} FILE weights.pt batch.pt [STEPS]
 
 ``weights.pt`` holds the model's state dict, ``batch.pt`` a dict with the tensors of one
-global batch by the names in INPUTS; every rank reads both and keeps its part. Or from
+global batch by their names in STAGES; every rank reads both and keeps its part. Or from
 another file: ``model = Model(weights)``, ``loss = model.step(batch)``, and any
 elementwise optimizer over ``model.parameters.values()``.
 
 Comments give the types of this rank's tensors and where they live: of every axis of the
 mesh ``S(dim)``, cut along a dim; ``B``, whole; ``P``, a part of a sum.
-"""
+{more}"""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ import sys
 import zlib
 '''
 
-MIDDLE = '''
-
+CONSTANT = '''\
 def constant(dtype, shape, text):
     """Return a tensor that the model's code makes, from its bytes."""
     raw = bytearray(zlib.decompress(base64.b64decode(text)))
@@ -31,12 +30,11 @@ def constant(dtype, shape, text):
     return flat.reshape(shape).clone()
 '''
 
-TAIL = '''
-
-def shard(whole, cuts, coordinates):
+STAGE = '''\
+def shard(whole, cuts, sizes, coordinates):
     """Return this rank's part: per axis, a cut is a dim and its segments, or None."""
     runs = [[(0, size)] for size in whole.shape]
-    for cut, count, at in zip(cuts, SIZES, coordinates, strict=True):
+    for cut, count, at in zip(cuts, sizes, coordinates, strict=True):
         if isinstance(cut, tuple):
             dim, segments = cut
             ends = list(itertools.accumulate(segments[:-1]))
@@ -58,6 +56,69 @@ def shard(whole, cuts, coordinates):
     return torch.zeros_like(whole) if owes else whole.clone()
 
 
+class Stage:
+    """This rank's part of a stage: its parameters and buffers, what it runs."""
+
+    def __init__(self, table, mesh, weights, device):
+        self.table, self.device = table, device
+        self.groups = {axis: mesh.get_group(axis) for axis in table["axes"]}
+        self.coordinates = tuple(mesh.get_coordinate())
+        own = table["ranks"].index(dist.get_rank())
+        self.program = table["programs"][table["program_of"][own]]
+        weights = {**BUFFERS_NOT_SAVED, **weights}
+        self.parameters = {
+            name: nn.Parameter(self._shard(weights[name], c), name in table["trained"])
+            for name, c in table["parameters"].items()
+        }
+        self.buffers = {
+            name: self._shard(weights[name], c)
+            for name, c in table["buffers"].items()
+        }
+        self._constants = {
+            name: self._shard(CONSTANTS[name], c)
+            for name, c in table["constants"].items()
+        }
+
+    def state(self):
+        """Return what enters every microbatch: by kind and name, placed for use."""
+        held = {("parameter", name): x for name, x in self.parameters.items()}
+        held |= {("buffer", name): x for name, x in self.buffers.items()}
+        held |= {("constant", name): x for name, x in self._constants.items()}
+        for name, bring in self.program["bringing"]:
+            (held["parameter", name],) = self.run(bring, [self.parameters[name]])
+        return held
+
+    def feeds(self, batch, number, drawn):
+        """Return what enters one microbatch: its part of the batch, its numbers."""
+        one = torch.ones((), dtype=self.table["scale"], device=self.device)
+        fed = {
+            ("seed", "seed"): torch.tensor(drawn, device=self.device),
+            ("microbatch", "micro"): torch.tensor(number, device=self.device),
+            ("loss-scale", "loss_scale"): one,
+        }
+        for name, (cuts, size) in self.table["inputs"].items():
+            whole = batch[name]
+            if size is not None:
+                whole = whole.narrow(0, number * size, size)
+            fed["input", name] = self._shard(whole, cuts)
+        return fed
+
+    def run(self, function, values):
+        at = dict(zip(self.table["axes"], self.coordinates, strict=True))
+        return function(*values, groups=self.groups, at=at, device=self.device)
+
+    def complete(self, sums):
+        """Bring what the microbatches added up to where it leaves; return all."""
+        left = dict(sums)
+        for key, complete, keys in self.program["completing"]:
+            left |= zip(keys, self.run(complete, [sums[key]]), strict=True)
+        return left
+
+    def _shard(self, whole, cuts):
+        whole, sizes = whole.detach(), self.table["sizes"]
+        return shard(whole, cuts, sizes, self.coordinates).to(self.device)
+
+
 class Model:
     """This rank's part of the model.
 
@@ -72,21 +133,21 @@ class Model:
         self.device = torch.device(
             device or ("cuda" if torch.cuda.is_available() else "cpu")
         )
-        mesh = init_device_mesh(self.device.type, SIZES, mesh_dim_names=AXES)
-        self.groups = {axis: mesh.get_group(axis) for axis in AXES}
-        self.coordinates = tuple(mesh.get_coordinate())
-        self.program = PROGRAMS[PROGRAM_OF_RANK[dist.get_rank()]]
-        weights = {**BUFFERS_NOT_SAVED, **weights}
-        self.parameters = {
-            name: nn.Parameter(self._shard(weights[name], cuts), name in TRAINED)
-            for name, cuts in PARAMETERS.items()
-        }
-        self.buffers = {n: self._shard(weights[n], c) for n, c in BUFFERS.items()}
-        self._constants = {n: self._shard(CONSTANTS[n], c) for n, c in CUTS.items()}
+        self.stages = {}
+        for number, table in enumerate(STAGES):
+            ranks = torch.tensor(table["ranks"]).reshape(table["sizes"])
+            mesh = DeviceMesh(self.device.type, ranks, mesh_dim_names=table["axes"])
+            if dist.get_rank() in table["ranks"]:
+                self.stages[number] = Stage(table, mesh, weights, self.device)
+        every = self.stages.values()
+        self.parameters = {n: x for s in every for n, x in s.parameters.items()}
+        self.buffers = {n: x for s in every for n, x in s.buffers.items()}
         self.outputs = {}
         self.seed = 0
         self.num_steps = 0
+'''
 
+STEP = '''
     def step(self, batch):
         """Run forward and backward on a global batch; return the loss, None without.
 
@@ -96,30 +157,17 @@ class Model:
             return self._step(batch)
 
     def _step(self, batch):
-        held = {("parameter", name): x for name, x in self.parameters.items()}
-        held |= {("buffer", name): x for name, x in self.buffers.items()}
-        held |= {("constant", name): x for name, x in self._constants.items()}
-        held["loss-scale", "loss_scale"] = torch.ones((), device=self.device)
-        for name, bring in self.program["bringing"]:
-            (held["parameter", name],) = self._run(bring, [self.parameters[name]])
-        sums, made = {}, {}
-        for number in range(MICROBATCHES):
-            fed = {**held, **self._feeds(batch, number)}
-            entering = [fed[key] for key in self.program["entering"]]
-            results = self._run(self.program["step"], entering)
-            for key, value in zip(self.program["leaving"], results, strict=True):
-                if value is not None and key[0] in ("loss", "gradient"):
-                    sums[key] = sums[key] + value if key in sums else value
-                elif value is not None:
-                    made.setdefault(key, []).append(value)
-        left = dict(sums)
-        for key, complete, keys in self.program["completing"]:
-            left |= zip(keys, self._run(complete, [sums[key]]), strict=True)
+        self.state = {number: stage.state() for number, stage in self.stages.items()}
+        self.sums = {number: {} for number in self.stages}
+        self.held, self.made, self.sent = {}, {}, {}
+        left = self._run(batch)
         self.num_steps += 1
-        self.outputs = {n: x for (kind, n), x in made.items() if kind == "output"}
-        for (kind, name), values in made.items():
+        self.outputs = {}
+        for (kind, name), values in self.made.items():
             if kind == "mutated-buffer":
-                self.buffers[name].copy_(values[-1])
+                self.buffers[name].copy_(values[MICROBATCHES - 1])
+            else:
+                self.outputs[name] = [values[number] for number in range(MICROBATCHES)]
         for (kind, name), value in left.items():
             if kind == "gradient":
                 parameter = self.parameters[name]
@@ -129,27 +177,39 @@ class Model:
                 parameter.grad = value
         return left.get(("loss", "loss"))
 
-    def _run(self, function, values):
-        at = dict(zip(AXES, self.coordinates, strict=True))
-        return function(*values, groups=self.groups, at=at, device=self.device)
+    def _compute(self, number, part, microbatch, batch):
+        """Run a part of a stage on a microbatch; add up what all of them make of."""
+        stage = self.stages[number]
+        held = self.held.setdefault((number, microbatch), {})
+        if part == 0:
+            drawn = (self.seed << 32) | self.num_steps
+            held |= self.state[number] | stage.feeds(batch, microbatch, drawn)
+        step, entering, leaving = stage.program["steps"][part]
+        results = stage.run(step, [held[key] for key in entering])
+        sums = self.sums[number]
+        for key, value in zip(leaving, results, strict=True):
+            if key[0] == "saved":
+                held[key] = value
+            elif key[0] in ("loss", "gradient", "shared-gradient"):
+                if value is not None:
+                    sums[key] = sums[key] + value if key in sums else value
+            elif key[0] in ("sent-forward", "sent-backward"):
+                self.sent[key, microbatch] = value
+            elif value is not None:
+                self.made.setdefault(key, {})[microbatch] = value
+        later = stage.program["steps"][part + 1 :]
+        needed = {key for _, entering, _ in later for key in entering}
+        self.held[number, microbatch] = {k: x for k, x in held.items() if k in needed}
+'''
 
-    def _shard(self, whole, cuts):
-        return shard(whole.detach(), cuts, self.coordinates).to(self.device)
+ALONE = """
+    def _run(self, batch):
+        for number in range(MICROBATCHES):
+            self._compute(0, 0, number, batch)
+        return self.stages[0].complete(self.sums[0])
+"""
 
-    def _feeds(self, batch, number):
-        drawn = (self.seed << 32) | self.num_steps
-        fed = {
-            ("seed", "seed"): torch.tensor(drawn, device=self.device),
-            ("microbatch", "micro"): torch.tensor(number, device=self.device),
-        }
-        for name, (cuts, size) in INPUTS.items():
-            whole = batch[name]
-            if size is not None:
-                whole = whole.narrow(0, number * size, size)
-            fed["input", name] = self._shard(whole, cuts)
-        return fed
-
-
+MAIN = '''\
 def main(weights, batch, steps="1"):
     """Train with AdamW on one batch and print the losses."""
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")

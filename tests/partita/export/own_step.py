@@ -15,6 +15,7 @@ from partita.compiler.ir.program import InputKind, OutputKind
 from partita.compiler.plan.plan import Plan
 from partita.lowering import capture_for, lower
 from partita.runtime.feeds import FeedKey, part_of_batch, shards_of
+from partita.runtime.shards import take_shard
 from partita.runtime.virtual import run_all
 from partita.runtime.virtual_step import run_step
 
@@ -88,6 +89,29 @@ def own_step(built: Built, plan: Plan) -> list[Found]:
             (shards,) = own.shards
             for rank, shard in enumerate(shards):
                 found[rank][role.name] = shard
+    return found
+
+
+def eager_step(built: Built, plan: Plan) -> list[Found]:
+    """Return by rank its parts of the loss and gradients of the model itself."""
+    model, args, kwargs = built
+    model.zero_grad()
+    output = model(*args, **kwargs)
+    loss = output if isinstance(output, torch.Tensor) else output.loss
+    loss.backward()
+    homes = {
+        node.role.name: plan.stages[node.stage]
+        for node in plan.nodes.values()
+        if node.role is not None and node.role.kind is InputKind.PARAMETER
+    }
+    found: list[Found] = [{"loss": loss.detach()} for _ in range(plan.mesh.size)]
+    for name, stage in homes.items():
+        gradient = model.get_parameter(name).grad
+        own = plan.parameters[name].placements
+        assert gradient is not None
+        for rank, here in zip(stage.ranks, stage.mesh.all_coordinates(), strict=True):
+            placement = own.optimizer or own.storage
+            found[rank][name] = take_shard(gradient, placement, stage.mesh, here)
     return found
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.models.pipelines import BATCH, WIDTH, Chain
 from tests.partita.export.own_step import (
     Built,
     exported_step,
@@ -18,7 +17,6 @@ from tests.partita.export.own_step import (
 from torch import nn
 
 import partita as pt
-from partita.compiler.errors import BadOptions
 from partita.export.python import write_python
 
 
@@ -127,16 +125,6 @@ def test_every_collective_says_why() -> None:
         ]
         assert before, lines[i]
         assert " -> " in before[-1]
-
-
-def test_a_pipeline_is_refused() -> None:
-    torch.manual_seed(0)
-    batch = torch.randn(BATCH, WIDTH), torch.randn(BATCH, WIDTH)
-    plan = pt.plan(
-        Chain(), *batch, mesh="pp=2,dp=2", options=pt.Options(microbatches=2)
-    )
-    with pytest.raises(BadOptions, match="--to python: the plan has stages"):
-        write_python(Chain(), plan)
 
 
 def test_hostile_names_stay_in_their_quotes() -> None:

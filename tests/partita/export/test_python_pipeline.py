@@ -1,0 +1,125 @@
+"""An exported pipeline runs where there is no Partita, with the model's own numbers."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+import torch
+from tests.models.pipelines import PIPELINES
+from tests.models.zoo import ZOO
+from tests.partita.export.own_step import (
+    Built,
+    eager_step,
+    exported_step,
+    tensors_of,
+    worst_difference,
+)
+
+import partita as pt
+from partita.export.python import write_python
+
+MODELS = PIPELINES | ZOO
+
+SLOW = (
+    ("gpt2", "pp=2,tp=2", 2, "1f1b", 1),
+    ("gpt2", "pp=2,dp=2", 4, "zero-bubble", 1),
+    ("tied", "pp=4", 4, "zero-bubble", 1),
+    ("hourglass", "pp=2,dp=2", 2, "interleaved", 2),
+    ("tied", "pp=2", 4, "frugal", 1),
+)
+
+
+@lru_cache(maxsize=1)
+def exported(
+    name: str, mesh: str, count: int, schedule: str, stages: int = 1
+) -> tuple[Built, pt.Plan, bytes]:
+    built = model, args, kwargs = MODELS[name]()
+    options = pt.Options(microbatches=count, schedule=schedule, stages_per_rank=stages)
+    plan = pt.plan(model, *args, mesh=mesh, options=options, **kwargs)
+    return built, plan, write_python(model, plan)
+
+
+def difference(found: tuple[Built, pt.Plan, bytes], folder: Path) -> float:
+    """Return how far the exported file is from the model itself."""
+    built, plan, source = found
+    theirs = exported_step(source, built, plan.mesh.size, folder)
+    ours = eager_step(built, plan)
+    held = {name for own in ours for name in own} - {"loss"}
+    assert held == {name for name, _ in built[0].named_parameters()}
+    return worst_difference(ours, theirs)
+
+
+@pytest.mark.dist
+def test_a_pipeline_with_tied_embeddings_runs_so(tmp_path: Path) -> None:
+    found = exported("gpt2", "pp=2", 2, "1f1b")
+    assert any(len(p.homes) > 1 for p in found[1].parameters.values())
+    assert difference(found, tmp_path / "run") <= 1e-6
+
+
+def test_rows_and_wires_are_those_of_the_plan() -> None:
+    _, plan, source = exported("gpt2", "pp=2", 2, "1f1b")
+    text = source.decode()
+    assert "import partita" not in text
+    assert "ops.partita" not in text
+    module = ast.parse(text)
+    tables = {
+        node.targets[0].id: node.value
+        for node in module.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    assert ast.literal_eval(tables["ROWS"]) == list(plan.schedule.rows)
+    wires = tables["WIRES"]
+    assert isinstance(wires, ast.List)
+    assert len(wires.elts) == len(plan.transfers)
+    for transfer in plan.transfers:
+        assert f"    # {transfer.kind}: {transfer.name}, " in text
+    defined = {node.name for node in module.body if isinstance(node, ast.FunctionDef)}
+    for stage in (0, 1):
+        assert {f"forward_{stage}_0", f"backward_{stage}_0"} <= defined
+
+
+@pytest.mark.dist
+@pytest.mark.slow
+@pytest.mark.parametrize("case", SLOW, ids=lambda c: "-".join(map(str, c)))
+def test_more_pipelines_run_so_too(
+    case: tuple[str, str, int, str, int], tmp_path: Path
+) -> None:
+    assert difference(exported(*case), tmp_path / "run") <= 1e-6
+
+
+@pytest.mark.dist
+@pytest.mark.slow
+def test_it_trains_under_torchrun(tmp_path: Path) -> None:
+    built, _, source = exported("gpt2", "pp=2", 2, "1f1b")
+    model, args, kwargs = built
+    (tmp_path / "exported.py").write_bytes(source)
+    torch.save(model.state_dict(), tmp_path / "weights.pt")
+    torch.save(tensors_of(built), tmp_path / "batch.pt")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", "2", "exported.py", "weights.pt", "batch.pt", "3"]
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    environment |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    ran = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert ran.returncode == 0, ran.stderr
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for line, number in zip(ran.stdout.splitlines(), (1, 2, 3), strict=True):
+        loss = model(*args, **kwargs).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        word, told, _, value = line.split()
+        assert (word, int(told)) == ("step", number)
+        assert float(value) == pytest.approx(float(loss.detach()), abs=2e-6)
