@@ -4,17 +4,21 @@ Parameters, buffers and inputs are placed as in the plan, and a parameter that t
 uses in another placement is redistributed in front of each use, which is how ZeRO-3 is
 written with DTensors. What lies between them DTensor's own rules decide, so the numbers
 are those of the model, and the collectives need not be those of the plan.
+
+Of a pipeline every stage has tables of its own and a mesh of its own ranks. DTensor has
+no step that goes from mesh to mesh, so the file of a pipeline says so where it would
+run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from partita.compiler.errors import BadOptions
 from partita.compiler.export.exporter import Exporter
 from partita.compiler.ir.program import InputKind
 from partita.compiler.ir.sbp import Partial, Placement, Split
 from partita.compiler.plan.document import Document
+from partita.compiler.plan.stages import stage_document
 
 _HEAD = '''\
 """Where a model's tensors live on a mesh of ranks, for PyTorch's DTensor.
@@ -114,18 +118,82 @@ def _placed(name, value, mesh):
     return distribute_tensor(value, mesh, INPUTS[name], src_data_rank=None)
 '''
 
+_STAGED_HEAD = '''\
+"""Where the tensors of every stage of a pipeline live, for PyTorch's DTensor.
+
+A placement is a list with an entry for each axis of the stage's mesh. A line that ends
+in a comment is cut otherwise in the plan, in a way that DTensor has not. Every rank
+makes all meshes, and places what is of its own stages:
+
+    meshes = make_meshes("cuda")                   # or "cpu"
+    distribute_tensor(tensor, meshes[0], STAGES[0]["held"]["layer.weight"])
+"""
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+__all__ = ["STAGES", "distribute_tensor", "make_meshes", "parallelize"]
+'''
+
+_STAGED_TAIL = '''\
+
+
+def make_meshes(device_type):
+    """Return the mesh of every stage."""
+    return [
+        DeviceMesh(
+            device_type,
+            torch.tensor(stage["ranks"]).reshape(stage["sizes"]),
+            mesh_dim_names=stage["axes"],
+        )
+        for stage in STAGES
+    ]
+
+
+def parallelize(model, mesh):
+    """Refuse: no model runs on the meshes of several stages by DTensors alone."""
+    raise NotImplementedError(
+        "the plan has stages, and DTensor runs a model on one mesh; what runs is what "
+        "partita export --to python or --to pt2 writes"
+    )
+'''
+
 
 def write_dtensor(document: Document) -> str:
-    """Return the Python source.
-
-    Raises:
-        BadOptions: for a pipeline, whose stages are on other ranks.
-    """
+    """Return the Python source; of a pipeline it places tensors and runs nothing."""
     if len(document.stages) > 1:
-        raise BadOptions(
-            "--to dtensor: the plan has stages, and DTensor places a whole model on "
-            "one mesh; want a plan of a mesh without an axis pp"
-        )
+        return _write_stages(document)
+    mesh = document.mesh
+    lines = [
+        _HEAD,
+        f"MODEL = {document.model.class_name!a}",
+        f"AXES = {mesh.names!r}",
+        f"SIZES = {mesh.sizes!r}",
+    ]
+    for name, (what, placements) in _tables(document).items():
+        if name != "shared":
+            lines += ["", f"# {what}", *_table(f"{name.upper()} = ", placements)]
+    return "\n".join(lines) + "\n" + _TAIL
+
+
+def _write_stages(document: Document) -> str:
+    lines = [_STAGED_HEAD, f"MODEL = {document.model.class_name!a}", "STAGES = ["]
+    for number, stage in enumerate(document.stages):
+        lines += ["    {"]
+        lines += [f'        "ranks": {stage.ranks!r},']
+        lines += [f'        "axes": {stage.mesh.names!r},']
+        lines += [f'        "sizes": {stage.mesh.sizes!r},']
+        tables = _tables(stage_document(document, number))
+        for name, (what, placements) in tables.items():
+            table = (f"# {what}", *_table(f'"{name}": ', placements, ","))
+            lines += [f"        {line}" for line in table]
+        lines += ["    },"]
+    return "\n".join([*lines, "]"]) + "\n" + _STAGED_TAIL
+
+
+def _tables(document: Document) -> dict[str, tuple[str, dict[str, Placement]]]:
+    """Return what is placed of a plan, or of a stage: by table what it says and all."""
     held: dict[str, Placement] = {}
     used: dict[str, Placement] = {}
     for name, parameter in document.parameters.items():
@@ -139,25 +207,29 @@ def write_dtensor(document: Document) -> str:
         for name, buffer in document.buffers.items()
         for known in (name, *buffer.aliases)
     }
-    entering = {
+    return {
+        "held": ("Parameters, as they are held and updated.", held),
+        "used": ("Those that are used in another placement.", used),
+        "shared": (
+            "Parameters and buffers of other stages, as they are used here.",
+            _entering(document, InputKind.SHARED),
+        ),
+        "buffers": ("Buffers.", buffers),
+        "inputs": (
+            "Tensors of a call, by argument and place in it.",
+            _entering(document, InputKind.INPUT),
+        ),
+    }
+
+
+def _entering(document: Document, kind: InputKind) -> dict[str, Placement]:
+    return {
         node.role.name: placement
         for node in document.nodes.values()
-        if node.role is not None and node.role.kind is InputKind.INPUT
+        if node.role is not None and node.role.kind is kind
         for placement in node.signature.results
         if placement is not None
     }
-    mesh = document.mesh
-    lines = [
-        _HEAD,
-        f"MODEL = {document.model.class_name!a}",
-        f"AXES = {mesh.names!r}",
-        f"SIZES = {mesh.sizes!r}",
-        *_table("HELD", "Parameters, as they are held and updated.", held),
-        *_table("USED", "Those that are used in another placement.", used),
-        *_table("BUFFERS", "Buffers.", buffers),
-        *_table("INPUTS", "Tensors of a call, by argument and place in it.", entering),
-    ]
-    return "\n".join(lines) + "\n" + _TAIL
 
 
 def printed(placement: Placement) -> str:
@@ -175,9 +247,8 @@ def printed(placement: Placement) -> str:
     return f"[{', '.join(entries)}]"
 
 
-def _table(name: str, what: str, placements: dict[str, Placement]) -> Iterator[str]:
-    yield f"\n# {what}"
-    yield f"{name} = {{"
+def _table(name: str, placements: dict[str, Placement], end: str = "") -> Iterator[str]:
+    yield f"{name}{{"
     for key, placement in placements.items():
         unlike = (
             isinstance(s, Partial) or (isinstance(s, Split) and s.segments)
@@ -185,7 +256,7 @@ def _table(name: str, what: str, placements: dict[str, Placement]) -> Iterator[s
         )
         note = f"  # {placement}" if any(unlike) else ""
         yield f"    {key!a}: {printed(placement)},{note}"
-    yield "}"
+    yield f"}}{end}"
 
 
 EXPORTER = Exporter(

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 from tests.compiler.export.hostile import hostile_plan
-from tests.models.pipelines import BATCH, WIDTH, Chain
+from tests.models.pipelines import tied
 
 import partita as pt
 from partita.compiler.plan.plan import Plan
@@ -27,8 +26,7 @@ def hostile(small: Plan) -> Plan:
 
 @pytest.fixture(scope="session")
 def staged() -> Plan:
-    """Return a plan of two stages on two ranks each."""
-    torch.manual_seed(0)
-    batch = torch.randn(BATCH, WIDTH), torch.randn(BATCH, WIDTH)
+    """Return a plan of two stages on two ranks each, which share an embedding."""
+    model, args, kwargs = tied(2)
     options = pt.Options(microbatches=4, schedule="1f1b")
-    return pt.plan(Chain(), *batch, mesh="pp=2,dp=2", options=options)
+    return pt.plan(model, *args, mesh="pp=2,dp=2", options=options, **kwargs)

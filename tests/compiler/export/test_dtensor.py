@@ -11,7 +11,6 @@ import torch
 from tests.compiler.export.hostile import NAME
 
 import partita as pt
-from partita.compiler.errors import BadOptions
 from partita.compiler.export.dtensor import write_dtensor
 from partita.compiler.ir.dtensor import to_dtensor
 from partita.compiler.plan.plan import Plan
@@ -132,6 +131,32 @@ def test_hostile_names_stay_in_their_quotes(hostile: Plan, small: Plan) -> None:
     assert {NAME, f"{NAME}.weight"} <= constants
 
 
-def test_a_pipeline_is_refused(staged: Plan) -> None:
-    with pytest.raises(BadOptions, match="the plan has stages, and DTensor places"):
-        write_dtensor(staged)
+def test_every_stage_of_a_pipeline_says_where_its_tensors_live(staged: Plan) -> None:
+    made: dict[str, Any] = {}
+    exec(write_dtensor(staged), made)
+    homes = {n: p.homes[0] for n, p in staged.parameters.items()}
+    for number, (told, stage) in enumerate(
+        zip(made["STAGES"], staged.stages, strict=True)
+    ):
+        assert (told["ranks"], told["sizes"]) == (stage.ranks, stage.mesh.sizes)
+        assert set(told["held"]) == {n for n, home in homes.items() if home == number}
+        for name, placements in told["held"].items():
+            own = staged.parameters[name].placements
+            assert tuple(placements) == to_dtensor(own.optimizer or own.storage)
+    entering = [set(told["inputs"]) for told in made["STAGES"]]
+    assert entering == [{"ids"}, {"labels"}]
+
+
+def test_what_stages_share_is_placed_in_each(staged: Plan) -> None:
+    (name,) = (n for n, p in staged.parameters.items() if len(p.homes) > 1)
+    made: dict[str, Any] = {}
+    exec(write_dtensor(staged), made)
+    assert [name in told["held"] for told in made["STAGES"]] == [True, False]
+    assert [name in told["shared"] for told in made["STAGES"]] == [False, True]
+
+
+def test_a_pipeline_says_what_runs_it_instead(staged: Plan) -> None:
+    made: dict[str, Any] = {}
+    exec(write_dtensor(staged), made)
+    with pytest.raises(NotImplementedError, match="--to python or --to pt2"):
+        made["parallelize"](None, None)
