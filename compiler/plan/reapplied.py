@@ -1,7 +1,9 @@
 """How a plan made like another one compares with it, thing by thing.
 
-Things are parameters by name and calls by stable key. Meshes may be of other sizes and
-have other axes: placements are compared on the axes on which both have several ranks.
+Things are parameters by name, calls by stable key, boxings that are made again for the
+backward, groups of ops that are one kernel by their first. Meshes may be of other sizes
+and have other axes: placements are compared on the axes on which both have several
+ranks.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from dataclasses import dataclass
 from partita.compiler.ir.sbp import Placement, Sharding
 from partita.compiler.plan.document import Document
 
-Held = tuple[tuple[Sharding, ...] | None, ...]
+Held = tuple[tuple[Sharding, ...] | None, ...] | tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +22,8 @@ class Reapplied:
     """What became of the old plan's decisions.
 
     Attributes:
-        matched: things that are placed as they were.
-        moved: those that are placed otherwise, by name or key.
+        matched: things that are placed, or grouped, as they were.
+        moved: those that are so otherwise, by name or key.
         new: those that only the new plan has; they were searched.
         gone: those that only the old plan has.
 
@@ -80,6 +82,11 @@ def _held(document: Document, names: set[str]) -> Iterator[tuple[str, Held]]:
         if node.role is None:
             signature = node.signature
             yield key, shown((*signature.operands, *signature.results), node.stage)
+    for key in document.recompute:
+        if key not in document.nodes:  # its clone is a call of its own
+            yield f"{key} made again", ()
+    for group in document.fusion:
+        yield f"{group[0]} fused", group
 
 
 def on_axes(

@@ -56,7 +56,11 @@ def is_elementwise(rule: Rule, call: Call) -> bool:
 
 def add_fusion(plan: Plan, program: Program, rules: RuleSet) -> Plan:
     """Return ``plan`` with the groups that pay, the time and memory they save."""
-    groups = choose_groups(plan, program, rules)
+    return with_groups(plan, choose_groups(plan, program, rules))
+
+
+def with_groups(plan: Plan, groups: Sequence[Group]) -> Plan:
+    """Return ``plan`` with these groups, the time and memory they save."""
     fused = replace(plan, fusion=tuple(group.keys for group in groups))
     saved_s = sum(group.saved_s for group in groups)
     seconds = dict(plan.predicted.seconds_by_part)

@@ -1,23 +1,35 @@
-"""Plan a model like another plan: after an edit, or for another number of ranks."""
+"""Plan a model like another plan: after an edit, or for another number of ranks.
+
+Placements are carried over as pins. What the old plan makes again for the backward, and
+which ops it fuses, is asked for once the placements stand: only then is it known which
+ops there are. The stages of a pipeline choose their fused groups anew.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import torch
 
+from partita.carried_fusion import with_fusion_like
 from partita.collection import collection_paused
-from partita.compiler.capture.capture import capture
+from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.mesh import Mesh
-from partita.compiler.plan.document import LossKind
+from partita.compiler.ir.program import Phase
+from partita.compiler.plan.document import Document, LossKind
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.reapplied import Reapplied, compare_reapplied
 from partita.compiler.search.carried import carried_pins
 from partita.lowering import in_microbatches
 from partita.options import Options
+from partita.passes.expand_ops import ExpandOps
+from partita.passes.recompute import Recompute
 from partita.planning import plan
+from partita.rules_for import rules_for
 from partita.staged import PIPELINE, stage_mesh
 
 
@@ -40,7 +52,8 @@ def plan_like(
         kwargs: example keyword inputs.
 
     Returns:
-        The new plan, and what of the old one is matched, moved, new and gone.
+        The new plan, and what of the old one is matched, moved, new and gone:
+        parameters, calls, those made again for the backward, fused groups.
 
     Raises:
         BadMesh, CaptureFailed, BadOptions, NoSolution: as ``plan`` does.
@@ -50,14 +63,41 @@ def plan_like(
     with collection_paused():
         captured = capture(model, args, kwargs, loss=options.loss, train=options.train)
     count = options.microbatches if isinstance(options.microbatches, int) else 1
-    captured = in_microbatches(captured, count, options.rules)
+    program = in_microbatches(captured, count, options.rules).program
     own = stage_mesh(mesh) if PIPELINE in mesh.names else mesh
-    pins = carried_pins(like, captured.program, own, options.pins)
-    asked = replace(options, pins=pins)
+    pins = carried_pins(like, program, own, options.pins)
+    in_stages = PIPELINE in mesh.names
+    fuse = options.fuse or bool(like.fusion)
+    asked = replace(options, pins=pins, fuse=fuse and in_stages)
     found = plan(model, *args, mesh=mesh, options=asked, **kwargs)
+    again = tuple(_made_again(like, found))
+    if again:
+        asked = replace(asked, recompute=(*options.recompute, *again))
+        found = plan(model, *args, mesh=mesh, options=asked, **kwargs)
+    if fuse and not in_stages:
+        found = _fused(found, like, captured, options)
     kept = replace(found.options, pins=dict(options.pins))
     found = replace(found, options=kept)
     return found, compare_reapplied(like, found)
+
+
+def _made_again(old: Document, new: Document) -> Iterator[str]:
+    """Yield patterns for what ``old`` makes again and ``new`` can, and does not."""
+    boxings = {boxing.key for boxing in new.boxings}
+    for key in old.recompute:
+        node = new.nodes.get(key)
+        is_call = node is not None and not node.role and node.phase is Phase.FORWARD
+        if (is_call or key in boxings) and key not in new.recompute:
+            yield re.sub(r"([*?[])", r"[\1]", key)
+
+
+def _fused(found: Plan, like: Plan, captured: Captured, options: Options) -> Plan:
+    """Return a plan of one stage with the groups of ``like``, and others that pay."""
+    captured = in_microbatches(captured, found.microbatches, options.rules)
+    rules = rules_for(captured.program, options.rules)
+    program = ExpandOps(found, rules).run(captured.program)
+    program = Recompute(found).run(program)
+    return with_fusion_like(found, like, program, rules, more=options.fuse)
 
 
 def options_of(like: Plan, mesh: Mesh) -> Options:
@@ -76,4 +116,5 @@ def options_of(like: Plan, mesh: Mesh) -> Options:
         microbatches=like.microbatches,
         schedule=like.schedule.name if has_stages else "auto",
         stages_per_rank=len(like.stages) // rows if has_stages else 1,
+        fuse=bool(like.fusion),
     )

@@ -1,0 +1,101 @@
+"""The fused groups of another plan, kept where their ops still can be one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from graphlib import CycleError, TopologicalSorter
+
+from partita.compiler.ir.program import Phase, Program, info
+from partita.compiler.plan.document import Document
+from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.uses import Use, find_uses, produced
+from partita.compiler.rules.calls import call_of, rule_and_factors
+from partita.compiler.rules.rule import RuleSet
+from partita.compiler.search.fusion import (
+    Group,
+    GroupSeconds,
+    choose_groups,
+    is_elementwise,
+    with_groups,
+)
+
+
+def with_fusion_like(
+    plan: Plan, old: Document, program: Program, rules: RuleSet, *, more: bool
+) -> Plan:
+    """Return ``plan``, which fuses nothing, with the groups of ``old`` that still fit.
+
+    They are kept whether or not they are predicted to pay here.
+
+    Args:
+        plan: the new plan, of one stage.
+        old: the plan whose groups are kept.
+        program: what ``plan`` is of, its ops taken apart and made again as it says.
+        rules: the table of op rules.
+        more: whether groups that pay are added where the old plan has none.
+    """
+    kept = _Kept(plan, program, rules)
+    for keys in old.fusion:
+        kept.offer(keys)
+    if more:
+        for group in choose_groups(plan, program, rules):
+            kept.offer(group.keys)
+    seconds = GroupSeconds(plan)
+    groups: list[Group] = []
+    for keys in kept.groups:
+        apart_s = sum(plan.nodes[key].seconds for key in keys)
+        groups.append(Group(keys, apart_s - seconds(keys)))
+    return with_groups(plan, groups)
+
+
+class _Kept:
+    """Groups that can be kernels together; ``groups`` has those taken so far."""
+
+    def __init__(self, plan: Document, program: Program, rules: RuleSet) -> None:
+        self.plan = plan
+        self.groups: list[tuple[str, ...]] = []
+        self._small = {
+            info(node).key
+            for node in program.calls()
+            for call in [call_of(node)]
+            for rule, _ in [rule_and_factors(rules, call)]
+            if rule.free or is_elementwise(rule, call)
+        }
+        self._uses = [use for use in find_uses(plan) if use.consumer in plan.nodes]
+        self._at = {key: position for position, key in enumerate(plan.order)}
+        self._taken: dict[str, str] = {}
+
+    def offer(self, keys: Collection[str]) -> None:
+        """Take a group, in the plan's order, if its ops can be one kernel here."""
+        if not self._is_one(keys):
+            return
+        ordered = tuple(sorted(keys, key=self._at.__getitem__))
+        taken = self._taken | dict.fromkeys(ordered, ordered[0])
+        if _is_acyclic(self._uses, taken):
+            self._taken = taken
+            self.groups.append(ordered)
+
+    def _is_one(self, keys: Collection[str]) -> bool:
+        """Whether all are small ops of one half, free, with no boxing in between."""
+        if not self._small.issuperset(keys) or not self._taken.keys().isdisjoint(keys):
+            return False
+        halves = {self.plan.nodes[key].phase is Phase.FORWARD for key in keys}
+        inside = (u for u in self._uses if u.ref.key in keys and u.consumer in keys)
+        return len(halves) == 1 and all(
+            produced(self.plan, use.ref) == use.wanted for use in inside
+        )
+
+
+def _is_acyclic(uses: Iterable[Use], unit_of: dict[str, str]) -> bool:
+    """Whether no unit waits for itself, when each group is one unit."""
+    needs: dict[str, set[str]] = {}
+    for use in uses:
+        maker = unit_of.get(use.ref.key, use.ref.key)
+        user = unit_of.get(use.consumer, use.consumer)
+        if maker != user:
+            needs.setdefault(user, set()).add(maker)
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError:
+        return False
+    return True
