@@ -18,7 +18,7 @@ from partita.compiler.export.exporter import Exporter
 from partita.compiler.ir.program import InputKind
 from partita.compiler.ir.sbp import Partial, Placement, Split
 from partita.compiler.plan.document import Document
-from partita.compiler.plan.stages import stage_document
+from partita.compiler.plan.stages import stage_documents
 
 _HEAD = '''\
 """Where a model's tensors live on a mesh of ranks, for PyTorch's DTensor.
@@ -179,13 +179,13 @@ def write_dtensor(document: Document) -> str:
 
 def _write_stages(document: Document) -> str:
     lines = [_STAGED_HEAD, f"MODEL = {document.model.class_name!a}", "STAGES = ["]
-    for number, stage in enumerate(document.stages):
+    parts = stage_documents(document)
+    for stage, part in zip(document.stages, parts, strict=True):
         lines += ["    {"]
         lines += [f'        "ranks": {stage.ranks!r},']
         lines += [f'        "axes": {stage.mesh.names!r},']
         lines += [f'        "sizes": {stage.mesh.sizes!r},']
-        tables = _tables(stage_document(document, number))
-        for name, (what, placements) in tables.items():
+        for name, (what, placements) in _tables(part).items():
             table = (f"# {what}", *_table(f'"{name}": ', placements, ","))
             lines += [f"        {line}" for line in table]
         lines += ["    },"]

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 from tests.compiler.export.hostile import hostile_plan
+from tests.e2e.test_pipelines import drawn, search_of
 from tests.models.pipelines import tied
 
 import partita as pt
+from partita.compiler.capture.capture import capture
 from partita.compiler.plan.plan import Plan
+from partita.lowering import in_microbatches
 
 SAVED = Path(__file__).parents[1] / "plan" / "two_layers.json"
 
@@ -28,5 +31,6 @@ def hostile(small: Plan) -> Plan:
 def staged() -> Plan:
     """Return a plan of two stages on two ranks each, which share an embedding."""
     model, args, kwargs = tied(2)
-    options = pt.Options(microbatches=4, schedule="1f1b")
-    return pt.plan(model, *args, mesh="pp=2,dp=2", options=options, **kwargs)
+    captured = in_microbatches(capture(model, args, kwargs), 4, pt.default_rules)
+    search = search_of(captured, "pp=2,dp=2", microbatches=4, schedule="1f1b")
+    return drawn(search, 1)

@@ -1,4 +1,4 @@
-"""The placements as Python run in plain PyTorch, with the numbers of our program."""
+"""The placements as Python run in plain PyTorch, with the numbers of the model."""
 
 from __future__ import annotations
 
@@ -9,38 +9,41 @@ from typing import Any
 import pytest
 import torch
 from tests.compiler.export.hostile import NAME
+from tests.compiler.export.nested_mlp import NestedMlp
+from tests.partita.export.own_step import Built, eager_step
+from tests.torch_ranks import END, START, run_ranks
 
 import partita as pt
 from partita.compiler.export.dtensor import write_dtensor
 from partita.compiler.ir.dtensor import to_dtensor
 from partita.compiler.plan.plan import Plan
-from partita.runtime.launch import launch
-from partita.runtime.target import find_target
+
+STEP = """\
+import placed
+model, args, kwargs = load("model.pt")
+mesh = placed.make_mesh("cpu")
+model = placed.parallelize(model, mesh)
+with placed.implicit_replication():
+    args, kwargs = placed.place_inputs(model, mesh, *args, **kwargs)
+    output = model(*args, **kwargs)
+    output = output if isinstance(output, torch.Tensor) else output.loss
+    loss = output.full_tensor()
+    loss.backward()
+found = {"loss": (None, loss.detach())}
+for key, value in model.named_parameters():
+    name = key.replace("parametrizations.", "").removesuffix(".original")
+    held = value.grad.redistribute(placements=value.placements)
+    found[name] = str(value.placements), held.to_local()
+save(found)
+"""
 
 
-class Mlp(torch.nn.Module):
-    """Two layers, a buffer that is used, and an input that is nested."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.up = torch.nn.Linear(16, 32)
-        self.down = torch.nn.Linear(32, 8)
-        self.register_buffer("scale", torch.full((8,), 0.5))
-
-    def forward(self, x: torch.Tensor, batch: dict[str, Any]) -> torch.Tensor:
-        found = self.down(torch.relu(self.up(x))) * self.scale
-        return ((found - batch["y"]) ** 2).mean()
-
-
-def mlp() -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
-    torch.manual_seed(0)
-    return Mlp(), (torch.randn(8, 16),), {"batch": {"y": torch.randn(8, 8)}}
-
-
-def built(name: str) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
+def built(name: str) -> Built:
     """Return a model and its inputs; DTensor has no rule for fused attention on CPU."""
     if name == "mlp":
-        return mlp()
+        torch.manual_seed(0)
+        inputs = (torch.randn(8, 16),), {"batch": {"y": torch.randn(8, 8)}}
+        return NestedMlp(), *inputs
     from tests.models.zoo import gpt2
 
     model, args, kwargs = gpt2()
@@ -48,69 +51,49 @@ def built(name: str) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
     return model, args, kwargs
 
 
-def compare_on_rank(name: str, source: str, document: Any) -> dict[str, float]:
-    """Run a step both ways; return the largest differences."""
-    model, args, kwargs = built(name)
-    program = pt.compile(model, pt.Plan.from_dict(document), device="cpu")
-    own = program.step(*args, **kwargs)
-    model, args, kwargs = built(name)
-    mesh = find_target(f"{source}:make_mesh")("cpu")
-    model = find_target(f"{source}:parallelize")(model, mesh)
-    with find_target(f"{source}:implicit_replication")():
-        placed = find_target(f"{source}:place_inputs")
-        args, kwargs = placed(model, mesh, *args, **kwargs)
-        output = model(*args, **kwargs)
-        output = output if isinstance(output, torch.Tensor) else output.loss
-        loss: Any = output.full_tensor()  # type: ignore[attr-defined]
-        loss.backward()
-    worst = {"loss": float((loss - own).abs())}
-    other = {
-        key.replace("parametrizations.", "").removesuffix(".original"): value
-        for key, value in model.named_parameters()
-    }
-    plan = pt.Plan.from_dict(document)
-    for key, parameter in program.named_parameters():
-        placements = plan.parameters[key].placements
-        gradient: Any = other[key].grad
-        assert parameter.grad is not None
-        assert placements.optimizer is not None
-        if any("; " in str(s) for s in placements.optimizer.shardings):
-            continue  # the same gradient, cut otherwise
-        held = to_dtensor(placements.optimizer)
-        assert other[key].placements == held
-        local = gradient.redistribute(placements=held).to_local()
-        worst[key] = float((local - parameter.grad).abs().max())
-    return worst
-
-
 def compared(name: str, mesh: str, pins: dict[str, str], folder: Path) -> None:
-    """Check on two ranks that both ways agree."""
+    """Check on two ranks, without Partita, that DTensors have the model's numbers."""
     from tests.models.zoo import tensor_parallel_pins
 
-    model, args, kwargs = built(name)
+    model, args, kwargs = made = built(name)
     options = pt.Options(pins=pins or tensor_parallel_pins(model, 1), microbatches=1)
     plan = pt.plan(model, *args, mesh=mesh, options=options, **kwargs)
-    source = folder / f"placed_for_test_{mesh[:2]}.py"
-    source.write_text(write_dtensor(plan))
-    what = (name, str(source), plan.to_dict())
-    for worst in launch(f"{__file__}:compare_on_rank", 2, what, timeout_s=110.0):
-        assert len(worst) > 1
-        assert max(worst.values()) <= 1e-6, worst
+    folder.mkdir()
+    (folder / "placed.py").write_text(write_dtensor(plan))
+    (folder / "script.py").write_text(START + STEP + END)
+    torch.save(made, folder / "model.pt")
+    run_ranks(folder / "script.py", 2)
+    ours = eager_step(made, plan)
+    worst: dict[str, float] = {}
+    for rank, own in enumerate(ours):
+        theirs = torch.load(folder / f"rank{rank}.pt")
+        assert set(theirs) == set(own)
+        for key, value in own.items():
+            placed, found = theirs[key]
+            if key != "loss":
+                held = plan.parameters[key].placements.optimizer
+                assert held is not None
+                if "; " in str(held):
+                    continue  # the same gradient, cut otherwise
+                assert placed == str(to_dtensor(held))
+            worst[key] = float((found - value).abs().max())
+    assert len(worst) > 1
+    assert max(worst.values()) <= 1e-6, worst
 
 
 @pytest.mark.dist
-def test_it_runs_in_plain_pytorch_with_our_numbers(tmp_path: Path) -> None:
+def test_it_runs_in_plain_pytorch_with_the_models_numbers(tmp_path: Path) -> None:
     sharded = "storage=(B); gradient=(S(0)); optimizer=(S(0)); use=(S(0))"
     pins = {"up.weight": sharded, "up.bias": "(S(0))", "down.weight": "(S(1))"}
-    compared("mlp", "tp=2", pins, tmp_path)
+    compared("mlp", "tp=2", pins, tmp_path / "run")
 
 
 @pytest.mark.dist
 @pytest.mark.slow
 def test_language_models_and_zero_run_so_too(tmp_path: Path) -> None:
     pins = {"*.weight": "storage=(S(0)); use=(B)", "x": "(S(0))"}
-    compared("mlp", "dp=2", pins, tmp_path)
-    compared("gpt2", "tp=2", {}, tmp_path)
+    compared("mlp", "dp=2", pins, tmp_path / "mlp")
+    compared("gpt2", "tp=2", {}, tmp_path / "gpt2")
 
 
 def test_the_source_names_every_placement(small: Plan) -> None:

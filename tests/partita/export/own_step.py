@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import torch
+from tests.torch_ranks import END, START, run_ranks
 
 from partita.compiler.capture.inputs import name_leaves
 from partita.compiler.ir.program import InputKind, OutputKind
@@ -22,25 +20,15 @@ from partita.runtime.virtual_step import run_step
 Built = tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]
 Found = dict[str, torch.Tensor]
 
-DRIVER = """\
-import importlib.util, os, sys
-sys.path[:] = [p for p in sys.path if not os.path.isdir(os.path.join(p, "partita"))]
-assert importlib.util.find_spec("partita") is None
-import torch, torch.distributed as dist
-sys.path.insert(0, os.path.dirname(__file__))
+STEP = """\
 import exported
-here, rank, size = os.path.dirname(__file__), *map(int, sys.argv[1:])
-dist.init_process_group("gloo", f"file://{here}/meeting", rank=rank, world_size=size)
-load = lambda name: torch.load(os.path.join(here, name))
 model = exported.Model(load("weights.pt"), "cpu")
 loss = model.step(load("batch.pt"))
 found = {n: p.grad for n, p in model.parameters.items() if p.grad is not None}
 found |= {f"buffer:{n}": x for n, x in model.buffers.items()}
 found |= {"loss": loss} if loss is not None else {}
 found |= {f"output:{n}": torch.cat(parts) for n, parts in model.outputs.items()}
-torch.save(found, os.path.join(here, f"rank{rank}.pt"))
-dist.barrier()  # gloo aborts where a peer leaves first
-dist.destroy_process_group()
+save(found)
 """
 
 
@@ -121,23 +109,10 @@ def exported_step(
     """Return by rank what the exported file makes, run where there is no Partita."""
     folder.mkdir()
     (folder / "exported.py").write_bytes(source)
-    (folder / "driver.py").write_text(DRIVER)
+    (folder / "script.py").write_text(START + STEP + END)
     torch.save(built[0].state_dict(), folder / "weights.pt")
     torch.save(tensors_of(built), folder / "batch.pt")
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    environment |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    command = [sys.executable, str(folder / "driver.py")]
-    ranks = [
-        subprocess.Popen([*command, str(rank), str(num_ranks)], env=environment)
-        for rank in range(num_ranks)
-    ]
-    try:
-        codes = [rank.wait(timeout=100) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-    assert codes == [0] * num_ranks
+    run_ranks(folder / "script.py", num_ranks)
     return [torch.load(folder / f"rank{rank}.pt") for rank in range(num_ranks)]
 
 

@@ -54,9 +54,14 @@ def plan() -> pt.Plan:
     return pt.plan(model, *args, mesh="dp=2,tp=2", options=options)
 
 
-def test_loaded_programs_run_with_our_numbers(plan: pt.Plan) -> None:
+@pytest.fixture(scope="module")
+def written(plan: pt.Plan) -> bytes:
+    return write_pt2(mlp()[0], plan)
+
+
+def test_loaded_programs_run_with_our_numbers(plan: pt.Plan, written: bytes) -> None:
     built = model, args, _ = mlp()
-    manifest, archive = opened(write_pt2(model, plan))
+    manifest, archive = opened(written)
     assert sorted(manifest["ranks"]) == ["0", "1", "2", "3"]
     (lowered,) = lower(capture_for(model, plan), plan)
     ranks = lowered.of_all()
@@ -76,8 +81,8 @@ def test_loaded_programs_run_with_our_numbers(plan: pt.Plan) -> None:
                 torch.testing.assert_close(value, own[role.name], rtol=0, atol=1e-6)
 
 
-def test_the_manifest_says_what_enters_and_leaves(plan: pt.Plan) -> None:
-    manifest, archive = opened(write_pt2(mlp()[0], plan))
+def test_the_manifest_says_what_enters_and_leaves(written: bytes) -> None:
+    manifest, archive = opened(written)
     (entry,) = manifest["ranks"]["3"]
     assert entry["coordinates"] == [1, 1]
     told = manifest["files"][entry["steps"][0]]
@@ -100,8 +105,8 @@ def test_stages_have_files_for_their_parts() -> None:
     torch.manual_seed(0)
     batch = torch.randn(BATCH, WIDTH), torch.randn(BATCH, WIDTH)
     options = pt.Options(microbatches=2, schedule="1f1b")
-    plan = pt.plan(Chain(), *batch, mesh="pp=2,dp=2", options=options)
-    manifest, archive = opened(write_pt2(Chain(), plan))
+    plan = pt.plan(Chain(2), *batch, mesh="pp=2,dp=2", options=options)
+    manifest, archive = opened(write_pt2(Chain(2), plan))
     entries = [entry for (entry,) in manifest["ranks"].values()]
     assert [entry["stage"] for entry in entries] == [0, 0, 1, 1]
     assert [len(set(entry["steps"])) for entry in entries] == [2, 2, 2, 2]

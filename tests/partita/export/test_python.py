@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +70,17 @@ def planned(built: Built, mesh: str, **options: Any) -> pt.Plan:
     return pt.plan(model, *args, mesh=mesh, options=pt.Options(**options), **kwargs)
 
 
-@pytest.mark.dist
-def test_it_runs_without_partita_with_our_numbers(tmp_path: Path) -> None:
+@cache
+def exported() -> tuple[Built, pt.Plan, bytes]:
+    """Return the layers, a plan of them and its file."""
     built = layers()
     plan = planned(built, "dp=1,tp=2", pins=PINS, microbatches=2)
-    source = write_python(built[0], plan)
+    return built, plan, write_python(built[0], plan)
+
+
+@pytest.mark.dist
+def test_it_runs_without_partita_with_our_numbers(tmp_path: Path) -> None:
+    built, plan, source = exported()
     text = source.decode()
     assert "dist.all_reduce(" in text
     assert "dist.all_gather_into_tensor(" in text
@@ -113,9 +120,7 @@ def test_more_plans_run_so_too(kind: str, tmp_path: Path) -> None:
 
 
 def test_every_collective_says_why() -> None:
-    built = layers()
-    plan = planned(built, "dp=1,tp=2", pins=PINS, microbatches=1)
-    text = write_python(built[0], plan).decode()
+    text = exported()[2].decode()
     lines = [line.strip() for line in text.splitlines()]
     calls = [i for i, line in enumerate(lines) if line.startswith("dist.all_")]
     assert calls
