@@ -11,11 +11,12 @@ import json
 import platform
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
 import torch
 
+from partita.bundle_rules import check_rules, rows_to_carry, with_carried
 from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.capture.inputs import name_leaves
 from partita.compiler.capture.program_text import parse_program, print_program
@@ -38,6 +39,7 @@ from partita.compiler.plan.inputs import to_capture
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.store import format_json, parse_json
 from partita.compiler.plan.units import printable
+from partita.compiler.rules.rule import RuleSet
 from partita.compiler.rules.table import default_rules
 from partita.lowering import check_same_model, in_microbatches, loss_of
 from partita.passes.promote_precision import promote_precision, promote_tensor
@@ -91,13 +93,15 @@ class Bundle:
         plan: the plan.
         program: the captured graph, on no mesh, the batch in one piece.
         ranges: of inputs of integers, by name.
-        about: versions, seed, and what the sender saw.
+        about: versions, seed, rows of the sender's own, and what the sender saw.
+        rules: the table that the plan was made with.
     """
 
     plan: Plan
     program: Program
     ranges: Mapping[str, Range]
     about: Mapping[str, Any]
+    rules: RuleSet = default_rules
 
     @classmethod
     def of(
@@ -107,10 +111,15 @@ class Bundle:
         kwargs: dict[str, Any],
         plan: Plan,
         seed: int = 0,
+        rules: RuleSet = default_rules,
     ) -> Bundle:
         """Capture the graph of ``model`` and replay it here once.
 
+        ``rules`` are those that the plan was made with; rows of one's own come along.
+
         Raises:
+            BadOptions: for a plan made with other rules, and rows that are more than
+                text.
             BadPlan: when the plan is of another model.
         """
         loss = loss_of(plan, None)
@@ -132,20 +141,18 @@ class Bundle:
                 "python": platform.python_version(),
                 "machine": platform.machine(),
             },
+            "rules": rows_to_carry(plan, rules),
         }
-        bundle = cls(plan, captured.program, ranges, about)
-        return cls(
-            plan,
-            captured.program,
-            ranges,
-            {**about, "replayed": _told(bundle.replay())},
-        )
+        bundle = cls(plan, captured.program, ranges, about, rules)
+        told = _told(bundle.replay())
+        check_rules(bundle.captured.program, plan, rules)
+        return replace(bundle, about={**about, "replayed": told})
 
     @property
     def captured(self) -> Captured:
         """The program of one of the plan's microbatches."""
         whole = Captured(self.program, to_capture(self.plan.inputs), OutputForm())
-        return in_microbatches(whole, self.plan.microbatches, default_rules)
+        return in_microbatches(whole, self.plan.microbatches, self.rules)
 
     def replay(self) -> Report:
         """Run every rank of the plan in this process and compare with the graph.
@@ -158,7 +165,7 @@ class Bundle:
         check_same_model(model, captured.program, self.plan)
         double, own = (self._reference(model, is_double=d) for d in (True, False))
         verifier = Verifier(model, (), model.batch, None, double, own)
-        return verifier.verify_captured(captured, self.plan)
+        return verifier.verify_captured(captured, self.plan, self.rules)
 
     def save(self) -> bytes:
         """Return the bundle as a zip."""
@@ -192,6 +199,7 @@ class Bundle:
             about = parse_json(texts[ABOUT])
             ranges = {str(n): Range(*map(int, r)) for n, r in about["ranges"].items()}
             seed = int(about["seed"])
+            rules = with_carried(about.get("rules", ()))
         except BadPlan as error:
             raise BadPlan(f"{path}: {printable(str(error))}") from None
         except Exception as error:
@@ -200,7 +208,7 @@ class Bundle:
                 f"{path}: found a damaged bundle ({type(error).__name__}: {reason}); "
                 "want what partita bundle saved"
             ) from None
-        return cls(plan, program, ranges, {**about, "seed": seed})
+        return cls(plan, program, ranges, {**about, "seed": seed}, rules)
 
     def _values(self) -> dict[FeedKey, torch.Tensor]:
         """Return values for what enters, drawn from the seed in the order of names."""
