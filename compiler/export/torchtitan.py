@@ -33,6 +33,7 @@ def write_torchtitan(document: Document) -> str:
         "training.global_batch_size": strategy.global_batch,
     }
     notes = list(strategy.notes())
+    flags: list[str] = []
     if sharded:
         is_three = strategy.zero == 3
         reshard = "always" if is_three else "never"
@@ -52,11 +53,12 @@ def write_torchtitan(document: Document) -> str:
     elif document.microbatches > 1:
         options["training.local_batch_size"] = strategy.micro_batch
     if strategy.degree(Use.TENSOR) > 1 and not strategy.sequence_parallel:
-        options["parallelism.enable_sequence_parallel"] = False
+        flags.append("parallelism.no-enable-sequence-parallel")
     if strategy.sequence is not None:
         options["training.seq_len"] = strategy.sequence
     lines = [f"# not expressed: {note}" for note in notes]
     lines += [f"--{name}={value}" for name, value in options.items()]
+    lines += [f"--{name}" for name in flags]
     return "\n".join([*lines, ""])
 
 

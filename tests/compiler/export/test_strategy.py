@@ -28,7 +28,7 @@ TORCHTITAN = {
     "parallelism": {
         "data_parallel_replicate_degree", "data_parallel_shard_degree",
         "fsdp_reshard_after_forward", "tensor_parallel_degree",
-        "enable_sequence_parallel", "pipeline_parallel_degree",
+        "no-enable-sequence-parallel", "pipeline_parallel_degree",
         "pipeline_parallel_schedule", "pipeline_parallel_microbatch_size",
         "context_parallel_degree", "expert_parallel_degree",
     },
