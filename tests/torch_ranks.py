@@ -45,8 +45,9 @@ def run_ranks(script: Path, num_ranks: int) -> None:
     finally:
         codes = [rank.exitcode for rank in ranks]
         for rank in ranks:
-            rank.kill()
-            rank.join()
+            if rank.is_alive():
+                rank.kill()
+                rank.join()
     assert codes == [0] * num_ranks
 
 

@@ -16,6 +16,7 @@ from partita.runtime.feeds import FeedKey, part_of_batch, shards_of
 from partita.runtime.shards import take_shard
 from partita.runtime.virtual import run_all
 from partita.runtime.virtual_step import run_step
+from partita.virtual_stages import VirtualStages
 
 Built = tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]
 Found = dict[str, torch.Tensor]
@@ -27,7 +28,8 @@ loss = model.step(load("batch.pt"))
 found = {n: p.grad for n, p in model.parameters.items() if p.grad is not None}
 found |= {f"buffer:{n}": x for n, x in model.buffers.items()}
 found |= {"loss": loss} if loss is not None else {}
-found |= {f"output:{n}": torch.cat(parts) for n, parts in model.outputs.items()}
+for name, parts in model.outputs.items():
+    found[f"output:{name}"] = torch.cat([torch.atleast_1d(part) for part in parts])
 save(found)
 """
 
@@ -38,18 +40,24 @@ def tensors_of(built: Built) -> Found:
     return {n: x for n, x in leaves.items() if isinstance(x, torch.Tensor)}
 
 
+def values_of(built: Built) -> dict[FeedKey, torch.Tensor]:
+    """Return whole tensors by what they enter as: the batch and the state."""
+    values: dict[FeedKey, torch.Tensor] = {
+        (InputKind.INPUT, name): value for name, value in tensors_of(built).items()
+    }
+    for name, parameter in built[0].named_parameters():
+        values[InputKind.PARAMETER, name] = parameter.detach()
+    for name, buffer in built[0].named_buffers():
+        values[InputKind.BUFFER, name] = buffer
+    return values
+
+
 def own_step(built: Built, plan: Plan) -> list[Found]:
     """Return by rank the loss and the gradients that our own programs make."""
     model, _, _ = built
     (lowered,) = lower(capture_for(model, plan), plan)
     ranks = lowered.of_all()
-    values: dict[FeedKey, torch.Tensor] = {
-        (InputKind.INPUT, name): value for name, value in tensors_of(built).items()
-    }
-    for name, parameter in model.named_parameters():
-        values[InputKind.PARAMETER, name] = parameter.detach()
-    for name, buffer in model.named_buffers():
-        values[InputKind.BUFFER, name] = buffer
+    values = values_of(built)
     brought: list[dict[FeedKey, torch.Tensor]] = [{} for _ in ranks]
     with torch.no_grad():
         for programs in zip(
@@ -77,6 +85,20 @@ def own_step(built: Built, plan: Plan) -> list[Found]:
             (shards,) = own.shards
             for rank, shard in enumerate(shards):
                 found[rank][role.name] = shard
+    return found
+
+
+def staged_step(built: Built, plan: Plan, stages: VirtualStages) -> list[Found]:
+    """Return the same of a pipeline; the loss is with those that make it."""
+    with torch.no_grad():
+        left = stages.run(values_of(built))
+    found: list[Found] = [{} for _ in range(plan.mesh.size)]
+    for stage, (_, own) in zip(plan.stages, left, strict=True):
+        for role, outputs in own.items():
+            if role.kind is OutputKind.LOSS or role.kind is OutputKind.GRADIENT:
+                (shards,) = outputs.shards
+                for rank, shard in zip(stage.ranks, shards, strict=True):
+                    found[rank][role.name] = shard
     return found
 
 

@@ -10,8 +10,14 @@ from typing import Any
 
 import pytest
 import torch
-from tests.models.pipelines import BATCH, WIDTH, Chain
-from tests.partita.export.own_step import Built, own_step
+from tests.models.pipelines import FEW_CALLS
+from tests.partita.export.own_step import (
+    Built,
+    eager_step,
+    own_step,
+    staged_step,
+    worst_difference,
+)
 from torch import nn
 
 import partita as pt
@@ -20,6 +26,7 @@ from partita.export.pt2 import write_pt2
 from partita.lowering import capture_for, lower
 from partita.runtime.feeds import FeedKey, shards_of
 from partita.runtime.virtual import run_all
+from partita.virtual_stages import Programs, VirtualStages
 
 
 class Mlp(nn.Module):
@@ -101,12 +108,11 @@ def test_the_manifest_says_what_enters_and_leaves(written: bytes) -> None:
     assert groups == {"stage0/dp", "stage0/tp"}
 
 
-def test_stages_have_files_for_their_parts() -> None:
-    torch.manual_seed(0)
-    batch = torch.randn(BATCH, WIDTH), torch.randn(BATCH, WIDTH)
+def test_stages_have_files_for_their_parts_which_run() -> None:
+    built = model, batch, _ = FEW_CALLS["chain"]()
     options = pt.Options(microbatches=2, schedule="1f1b")
-    plan = pt.plan(Chain(2), *batch, mesh="pp=2,dp=2", options=options)
-    manifest, archive = opened(write_pt2(Chain(2), plan))
+    plan = pt.plan(model, *batch, mesh="pp=2,dp=2", options=options)
+    manifest, archive = opened(write_pt2(model, plan))
     entries = [entry for (entry,) in manifest["ranks"].values()]
     assert [entry["stage"] for entry in entries] == [0, 0, 1, 1]
     assert [len(set(entry["steps"])) for entry in entries] == [2, 2, 2, 2]
@@ -114,5 +120,38 @@ def test_stages_have_files_for_their_parts() -> None:
     assert not {*entries[0]["steps"]} & {*entries[2]["steps"]}
     assert len(manifest["files"]) == len(set(map(str, manifest["files"].values())))
     assert manifest["schedule"] == list(plan.schedule.rows)
-    for name in manifest["files"]:
-        assert load(archive, name).graph.nodes
+    assert differ(built, plan, manifest, archive) <= 1e-6
+
+
+def differ(
+    built: Built, plan: pt.Plan, manifest: dict[str, Any], archive: zipfile.ZipFile
+) -> float:
+    """Return how far loaded stages, run by the plan's schedule, are from the model."""
+    loaded = {name: load(archive, name).graph_module for name in manifest["files"]}
+    entries = list(manifest["ranks"].values())
+    stages = VirtualStages.of(plan, lower(capture_for(built[0], plan), plan))
+
+    def of_files(stage: int, word: str, programs: list[Programs]) -> list[Programs]:
+        ranks = plan.stages[stage].ranks
+        own = [next(e for e in entries[r] if e["stage"] == stage)[word] for r in ranks]
+        return [
+            [
+                replace(local, graph_module=loaded[files[position]])
+                for local, files in zip(rows, own, strict=True)
+            ]
+            for position, rows in enumerate(programs)
+        ]
+
+    changed = [
+        replace(
+            own,
+            parts=of_files(number, "steps", own.parts),
+            bringing=of_files(number, "bringing", own.bringing),
+            completing=of_files(number, "completing", own.completing),
+        )
+        for number, own in enumerate(stages.stages)
+    ]
+    found = staged_step(built, plan, replace(stages, stages=changed))
+    held = {name for own in found for name in own}
+    assert held == {"loss", *(name for name, _ in built[0].named_parameters())}
+    return worst_difference(found, eager_step(built, plan))

@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 import torch
 from tests.e2e.test_pipelines import drawn, search_of
+from tests.models.dropout import with_dropout
 from tests.models.pipelines import PIPELINES
 from tests.models.zoo import ZOO
 from tests.partita.export.own_step import (
     Built,
     eager_step,
     exported_step,
+    staged_step,
     tensors_of,
     worst_difference,
 )
@@ -25,7 +27,8 @@ from tests.partita.export.own_step import (
 import partita as pt
 from partita.compiler.capture.capture import capture
 from partita.export.python import write_python
-from partita.lowering import in_microbatches
+from partita.lowering import capture_for, in_microbatches, lower
+from partita.virtual_stages import VirtualStages
 
 MODELS = PIPELINES | ZOO
 
@@ -105,6 +108,31 @@ def test_more_pipelines_run_so_too(
     case: tuple[str, str, int, str, int], tmp_path: Path
 ) -> None:
     assert difference(exported(*case), tmp_path / "run") <= 1e-6
+
+
+@pytest.mark.dist
+@pytest.mark.slow
+def test_what_is_drawn_is_what_our_program_draws(tmp_path: Path) -> None:
+    built = model, args, kwargs = with_dropout("gpt2")
+    options = pt.Options(microbatches=2, schedule="1f1b")
+    plan = pt.plan(model, *args, mesh="pp=2,tp=2", options=options, **kwargs)
+    source = write_python(model, plan)
+    theirs = exported_step(source, built, 4, tmp_path / "run")
+    stages = VirtualStages.of(plan, lower(capture_for(model, plan), plan))
+    ours = staged_step(built, plan, stages)
+    assert worst_difference(ours, theirs) <= 1e-6
+    assert worst_difference(eager_step(built, plan), theirs) > 1e-3
+
+
+@pytest.mark.dist
+@pytest.mark.slow
+def test_what_is_for_inference_leaves_its_outputs(tmp_path: Path) -> None:
+    built = model, args, _ = PIPELINES["chain"]()
+    plan = pt.plan(model, *args, mesh="pp=2", options=pt.Options(train=False))
+    first, last = exported_step(write_python(model, plan), built, 2, tmp_path / "run")
+    assert first == {}
+    difference = last["output:output"] - model(*args).detach()
+    assert float(difference.abs().max()) <= 1e-6
 
 
 @pytest.mark.dist
