@@ -19,7 +19,7 @@ from partita.runtime.released import released_at
 def wire_tables(plan: Plan) -> Iterator[str]:
     """Yield the lines of ``ROWS``, ``ARRIVED``, ``LOSS`` and ``WIRES``."""
     schedule, wires = read_schedule(plan), wires_of(plan)
-    yield f"# The schedule is {schedule.name}."
+    yield f"# The schedule is {printable(schedule.name)}."
     yield "ROWS = ["
     yield from (f'    "{" ".join(map(str, row))}",' for row in schedule.rows)
     yield "]"

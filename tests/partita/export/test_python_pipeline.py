@@ -6,11 +6,13 @@ import ast
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
+from tests.compiler.export.hostile import NAME
 from tests.e2e.test_pipelines import drawn, search_of
 from tests.models.dropout import with_dropout
 from tests.models.pipelines import PIPELINES
@@ -23,6 +25,7 @@ from tests.partita.export.own_step import (
     tensors_of,
     worst_difference,
 )
+from torch import nn
 
 import partita as pt
 from partita.compiler.capture.capture import capture
@@ -99,6 +102,31 @@ def test_rows_and_wires_are_those_of_the_plan() -> None:
     defined = {node.name for node in module.body if isinstance(node, ast.FunctionDef)}
     for stage in (0, 1):
         assert {f"forward_{stage}_0", f"backward_{stage}_0"} <= defined
+
+
+def test_hostile_names_stay_in_their_quotes() -> None:
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+            self.head = nn.Linear(4, 4)
+
+        def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+            return self.head(torch.tanh(self.layer(batch[NAME]))).square().mean()
+
+    model, batch = Odd(), {NAME: torch.randn(4, 4)}
+    captured = in_microbatches(capture(model, (batch,), {}), 2, pt.default_rules)
+    search = search_of(captured, "pp=2", microbatches=2, schedule="gpipe")
+    plan = drawn(search, 0)
+    schedule = plan.schedule
+    plan = replace(plan, schedule=replace(schedule, name=NAME))
+    text = write_python(model, plan).decode()
+    assert text.replace("\n", "").isprintable()
+    tree = ast.parse(text)
+    plain = ast.parse(write_python(model, replace(plan, schedule=schedule)))
+    assert [type(x) for x in tree.body] == [type(x) for x in plain.body]
+    constants = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)}
+    assert f"batch.{NAME}" in constants
 
 
 @pytest.mark.dist
