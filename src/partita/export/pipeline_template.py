@@ -4,7 +4,8 @@ OF_STAGES = """
 STAGES says what each stage of the pipeline is and has, ROWS what its ranks do in a
 step, in that order (``0F1``: the forward of stage 0 on microbatch 1; ``B``, its
 backward; ``I`` and ``W``, that in two, of what it was handed and of the parameters),
-WIRES what stages hand each other.
+WIRES what stages hand each other. A message goes from a rank to a rank: pairs of
+regions, of the sender's part and of the receiver's, each from where to where by dim.
 """
 
 START = """\

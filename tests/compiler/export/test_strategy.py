@@ -46,7 +46,7 @@ def planned(mesh: str, **options: Any) -> Plan:
     torch.manual_seed(0)
     batch = torch.randn(BATCH, WIDTH), torch.randn(BATCH, WIDTH)
     asked: dict[str, Any] = {"microbatches": 1, **options}
-    return pt.plan(Chain(), *batch, mesh=mesh, options=pt.Options(**asked))
+    return pt.plan(Chain(4), *batch, mesh=mesh, options=pt.Options(**asked))
 
 
 WAYS = {
