@@ -20,7 +20,10 @@ PIPELINE = r'''
     def _make_ways(self):
         """Make a group for each way that tensors go: in each they keep one order."""
         row, *_ = {STAGES[number]["row"] for number in self.stages}
-        self.actions, self.arrived = ROWS[row].split(), ARRIVED[row]
+        known = re.compile(r"(\d+)([A-Z_]+)(\d*)")
+        parts = [known.fullmatch(action).groups() for action in ROWS[row].split()]
+        self.actions = [(int(stage), work, int(n or 0)) for stage, work, n in parts]
+        self.arrived = ARRIVED[row]
         ways = {}
         for wire in WIRES:
             ends = wire["sender"], wire["receiver"]
@@ -32,24 +35,25 @@ PIPELINE = r'''
             wire["within"] = len({STAGES[end]["row"] for end in ends}) == 1
 
     def _run(self, batch):
-        self.under_way = {}
+        self.under_way, self.asked = {}, {}
         self._share_state()
-        for action in self.actions:
-            stage, work, number = re.fullmatch(r"(\d+)([A-Z_]+)(\d*)", action).groups()
+        for position, (stage, work, number) in enumerate(self.actions):
+            self._ask_ahead(position)
             if work in self.PARTS:
-                self._compute(int(stage), self.PARTS[work], int(number), batch)
-                self._hand_over(int(stage), int(number))
+                self._compute(stage, self.PARTS[work], number, batch)
+                self._hand_over(stage, number)
             elif work in self.SENDS:
-                self.under_way[action] = [
+                self.under_way[f"{stage}{work}{number}"] = [
                     pair
-                    for wire in self._wires(self.SENDS[work], "sender", int(stage))
-                    for pair in self._send_made(wire, int(number))
+                    for wire in self._wires(self.SENDS[work], "sender", stage)
+                    for pair in self._send_made(wire, number)
                 ]
             elif work in self.TAKES:
-                held = self.held.setdefault((int(stage), int(number)), {})
-                for wire in self._wires(self.TAKES[work], "receiver", int(stage)):
-                    held[wire["enters"]] = self._receive(wire, int(number))
-            for sent in self.arrived.get(action, ()):
+                held = self.held.setdefault((stage, number), {})
+                for wire in self._wires(self.TAKES[work], "receiver", stage):
+                    asked = self.asked.pop((wire["number"], number))
+                    held[wire["enters"]] = self._arrived(wire, asked)
+            for sent in self.arrived.get(f"{stage}{work}{number}", ()):
                 wait(self.under_way.pop(sent))
         # Reductions and what else ends a step follow the last microbatch.
         for pairs in self.under_way.values():
@@ -67,6 +71,15 @@ PIPELINE = r'''
             loss = torch.empty((), dtype=dtype, device=self.device)
         dist.broadcast(loss, rank)
         return {("loss", "loss"): loss}
+
+    def _ask_ahead(self, position):
+        """Ask for what the next action that receives waits for, while others run."""
+        for stage, work, number in self.actions[position:]:
+            if work in self.TAKES:
+                for wire in self._wires(self.TAKES[work], "receiver", stage):
+                    if (wire["number"], number) not in self.asked:
+                        self.asked[wire["number"], number] = self._ask(wire, number)
+                return
 
     def _wires(self, kind, end, stage):
         """Return the wires between ranks that begin or end at a stage."""
@@ -86,7 +99,7 @@ PIPELINE = r'''
                 value = self.state[sender][wire["leaves"]]
                 under_way += self._send(wire, value)
             if receiver in self.stages:
-                got = self._receive(wire, held=value)
+                got = self._arrived(wire, self._ask(wire), value)
                 self.state[receiver][wire["enters"]] = got
         wait(under_way)
 
@@ -98,7 +111,8 @@ PIPELINE = r'''
                 value = self.sent.pop(made)
                 under_way = self._send(wire, value, number)
                 held = self.held.setdefault((wire["receiver"], number), {})
-                held[wire["enters"]] = self._receive(wire, number, value)
+                asked = self._ask(wire, number)
+                held[wire["enters"]] = self._arrived(wire, asked, value)
                 wait(under_way)
 
     def _bring_home(self, left):
@@ -110,9 +124,8 @@ PIPELINE = r'''
                 under_way = self._send(wire, value)
             if wire["receiver"] in left:
                 home = left[wire["receiver"]]
-                home[wire["enters"]] = home[wire["enters"]] + self._receive(
-                    wire, held=value
-                )
+                got = self._arrived(wire, self._ask(wire), value)
+                home[wire["enters"]] = home[wire["enters"]] + got
             wait(under_way)
 
     def _send_made(self, wire, number):
@@ -130,24 +143,32 @@ PIPELINE = r'''
                 under_way.append((work, flat))
         return under_way
 
-    def _receive(self, wire, number=0, held=None):
-        """Return this rank's part of what others send, and of what it held itself."""
-        rank = dist.get_rank()
+    def _ask(self, wire, number=0):
+        """Begin to receive; return this rank's part, still empty, and what comes."""
+        coming, rank = [], dist.get_rank()
         shape, dtype = wire["shapes"][rank], wire["dtype"]
         value = torch.empty(shape, dtype=dtype, device=self.device)
         for sender, receiver, regions in wire["messages"]:
-            if receiver != rank:
-                continue
-            if sender == rank:
+            if receiver == rank != sender:
+                parts = [value[block(put)] for _, put in regions]
+                flat = value.new_empty(sum(part.numel() for part in parts))
+                tag = wire["number"] * MICROBATCHES + number
+                raw = flat.view(torch.uint8)
+                work = dist.irecv(raw, sender, group=wire["group"], tag=tag)
+                coming.append((work, flat, parts))
+        return value, coming
+
+    def _arrived(self, wire, asked, held=None):
+        """Return what was asked for, with what this rank held of it itself."""
+        value, coming = asked
+        for sender, receiver, regions in wire["messages"]:
+            if sender == receiver == dist.get_rank():
                 for taken, put in regions:
                     value[block(put)] = held[block(taken)]
-                continue
-            parts = [value[block(put)] for _, put in regions]
-            flat = value.new_empty(sum(part.numel() for part in parts))
-            tag = wire["number"] * MICROBATCHES + number
-            dist.recv(flat.view(torch.uint8), sender, group=wire["group"], tag=tag)
-            sizes = [part.numel() for part in parts]
-            for part, piece in zip(parts, flat.split(sizes), strict=True):
+        for work, flat, parts in coming:
+            work.wait()
+            pieces = flat.split([part.numel() for part in parts])
+            for part, piece in zip(parts, pieces, strict=True):
                 part.copy_(piece.view(part.shape))
         return value
 
