@@ -27,19 +27,28 @@ Ints = npt.NDArray[np.int64]
 _Kind = tuple[int, ...]
 """Per axis, the number of a sharding that only this placement brings; -1 for none."""
 
+Table = list[list[float]]
+"""Seconds, by the placement that is made and the one that is wanted."""
+
 _Universe = tuple[tuple[int, ...], ...]
 """Per axis, the numbers of the shardings that ways may visit, in order."""
 
 
 class BoxingPrices:
-    """The prices of all boxings that one search may ask for; a function of a pair."""
+    """The prices of all boxings that one search may ask for; a function of a pair.
 
-    def __init__(self, mesh: Mesh, hardware: Hardware) -> None:
+    ``known`` are tables that other searches on this mesh and hardware asked for.
+    """
+
+    def __init__(
+        self, mesh: Mesh, hardware: Hardware, known: dict[object, Table]
+    ) -> None:
         self._mesh = mesh
         self._hardware = hardware
+        self._known = known
         self._rows: dict[TensorType, dict[Placement, int]] = {}
         self._columns: dict[TensorType, dict[Placement, int]] = {}
-        self._tables: dict[TensorType, list[list[float]]] = {}
+        self._tables: dict[TensorType, Table] = {}
 
     def expect(
         self,
@@ -64,11 +73,12 @@ class BoxingPrices:
             return steps.seconds
         table = self._tables.get(type)
         if table is None:
-            made_ones, wanted_ones = list(self._rows[type]), list(self._columns[type])
-            prices = boxing_prices(
-                type, made_ones, wanted_ones, self._mesh, self._hardware
-            )
-            table = self._tables[type] = prices.tolist()
+            made_ones, wanted_ones = tuple(self._rows[type]), tuple(self._columns[type])
+            key = type, made_ones, wanted_ones
+            if key not in self._known:
+                prices = boxing_prices(*key, self._mesh, self._hardware)
+                self._known[key] = prices.tolist()
+            table = self._tables[type] = self._known[key]
         return table[row][column]
 
 

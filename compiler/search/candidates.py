@@ -38,6 +38,7 @@ from partita.compiler.rules.signatures import (
     ways_in,
 )
 from partita.compiler.rules.walks import chunked, chunkings, expanded_combinations
+from partita.compiler.search.known_prices import KnownPrices
 from partita.compiler.search.problem import Choice
 from partita.compiler.search.repeats import alike
 from partita.compiler.search.within import NOTHING_DECIDED, Within
@@ -104,7 +105,8 @@ class Candidates:
     """The signatures that every node of a program may take on a mesh.
 
     Their seconds are those of a whole step, of all its microbatches. ``unknown`` are
-    the ops that the table lacks, with the keys of their nodes.
+    the ops that the table lacks, with the keys of their nodes. What is ``known`` is not
+    priced again, if it is of the same mesh, hardware and number of microbatches.
     """
 
     def __init__(
@@ -114,7 +116,12 @@ class Candidates:
         mesh: Mesh,
         hardware: Hardware,
         within: Within = NOTHING_DECIDED,
+        known: KnownPrices | None = None,
     ) -> None:
+        count = program.in_time.count
+        if known is None or not known.are_of(rules, mesh, hardware, count):
+            known = KnownPrices(rules, mesh, hardware, count)
+        self.known = known
         self.program = program
         self.within = within
         self.rules = rules
@@ -125,13 +132,12 @@ class Candidates:
         self._label: dict[fx.Node, int] = {}
         memo: dict[int, tuple[int, tuple[Rule, Factors]]] = {}
         for node, call in self.calls.items():
-            known = memo.get(id(call))
-            if known is None:
-                known = memo[id(call)] = len(memo), rule_and_factors(rules, call)
-            self._label[node], self.read[node] = known
+            read = memo.get(id(call))
+            if read is None:
+                read = memo[id(call)] = len(memo), rule_and_factors(rules, call)
+            self._label[node], self.read[node] = read
         self._segments_key: dict[fx.Node, object] = {}
         self._priced: dict[object, tuple[Priced, ...]] = {}
-        self._expansions: dict[Call, Expansion | None] = {}
         self._of_first: dict[fx.Node, tuple[Priced, ...]] = {}
         self._stored: dict[object, tuple[Placement, ...]] = {}
 
@@ -201,7 +207,10 @@ class Candidates:
         fixed = self.within.of_node(info(node).key)
         key = self._label[node], self._segments_key[first], tuple(fixed.items())
         if key not in self._priced:
-            self._priced[key] = self._price(node, segments, fixed)
+            shared = self.calls[node], *key[1:]
+            if shared not in self.known.choices:
+                self.known.choices[shared] = self._price(node, segments, fixed)
+            self._priced[key] = self.known.choices[shared]
         return self._priced[key]
 
     def expansion_of(self, node: fx.Node, signature: Signature) -> Expansion:
@@ -213,9 +222,10 @@ class Candidates:
         return found
 
     def _expansion(self, rule: Rule, call: Call) -> Expansion | None:
-        if call not in self._expansions:
-            self._expansions[call] = Expansion.of(self.rules, rule, call)
-        return self._expansions[call]
+        known = self.known.expansions
+        if call not in known:
+            known[call] = Expansion.of(self.rules, rule, call)
+        return known[call]
 
     def _price(
         self,

@@ -156,7 +156,9 @@ class _Poser:
                 )
             )
             items.append(role)
-        prices = BoxingPrices(self.mesh, self.candidates.hardware)
+        prices = BoxingPrices(
+            self.mesh, self.candidates.hardware, self.candidates.known.boxings
+        )
         for type_, (made, wanted) in _boxed(search_nodes).items():
             prices.expect(type_, made, wanted)
         problem = Problem(tuple(search_nodes), tuple(ties), self.mesh, prices)

@@ -235,8 +235,12 @@ class Cutter:
         if options.fuse:  # a group may take less than its calls
             return Floors.none(line)
         program = self.planner.captured.program.with_mesh(mesh)
-        hardware = load_hardware(options.hardware)
-        return Floors.of(line, Candidates(program, options.rules, mesh, hardware))
+        hardware, known = load_hardware(options.hardware), self.planner.known
+        candidates = Candidates(
+            program, options.rules, mesh, hardware, known=known.get(mesh)
+        )
+        known[mesh] = candidates.known
+        return Floors.of(line, candidates)
 
     def stages(self, clock: Clock) -> Stages:
         """Return what may be asked of the stages until a time."""

@@ -26,6 +26,7 @@ from partita.compiler.search.decide import Found, decide
 from partita.compiler.search.draw import draw_again, draw_choices, draw_held
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.fusion import add_fusion
+from partita.compiler.search.known_prices import KnownPrices
 from partita.compiler.search.limited import LimitedSearch
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.pose import Posed, pose
@@ -68,13 +69,17 @@ class Planner:
     """One captured model on one mesh; makes plans of it, searched or drawn.
 
     ``plan`` uses it once; tests and tools that want several plans of one model on one
-    mesh keep it, since capturing and posing take longer than deciding.
+    mesh keep it, since capturing and posing take longer than deciding. ``known`` is
+    what was priced, by mesh: those made of it by ``replace`` share that.
     """
 
     captured: Captured
     class_name: str
     mesh: Mesh
     options: Options
+    known: dict[Mesh, KnownPrices] = field(
+        default_factory=dict[Mesh, KnownPrices], compare=False, repr=False
+    )
 
     @classmethod
     def of(
@@ -99,7 +104,11 @@ class Planner:
         """The search problem on all axes at once."""
         options, program = self.options, self.captured.program.with_mesh(self.mesh)
         hardware = load_hardware(options.hardware)
-        candidates = Candidates(program, options.rules, self.mesh, hardware)
+        known = self.known.get(self.mesh)
+        candidates = Candidates(
+            program, options.rules, self.mesh, hardware, known=known
+        )
+        self.known[self.mesh] = candidates.known
         return pose(candidates, options.pins, options.optimizer)
 
     def search(self) -> Plan:
