@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from partita.compiler.plan.difference_table import print_difference
 from partita.compiler.plan.document import Document, Parameter
+from partita.compiler.plan.notebook import difference_html
 from partita.compiler.plan.sent import sent_bytes
 
 _PLACEMENTS = ("storage", "use", "gradient", "optimizer")
@@ -78,6 +80,13 @@ class Difference:
     def to_dict(self) -> dict[str, Any]:
         """Return the difference as plain JSON values."""
         return asdict(self)
+
+    def __str__(self) -> str:
+        return print_difference(self)
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show."""
+        return difference_html(self)
 
 
 def find_difference(before: Document, after: Document) -> Difference:

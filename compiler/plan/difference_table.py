@@ -2,53 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from partita.compiler.plan.difference import Change, Difference, Price
-from partita.compiler.plan.table import format_table
+from partita.compiler.plan.table import Table
 from partita.compiler.plan.units import format_bytes, format_seconds, pattern
+
+if TYPE_CHECKING:
+    from partita.compiler.plan.difference import Change, Difference, Price
+
+ALIKE = "the plans decide alike"
+"""What is said of two that do."""
 
 
 def print_difference(difference: Difference) -> str:
     """Return the difference as text: what moved, then the price."""
-    parts = [
+    parts = [ALIKE] if difference.is_empty else []
+    return "\n\n".join([*parts, *map(str, difference_tables(difference))])
+
+
+def difference_tables(difference: Difference) -> Iterator[Table]:
+    """Yield the tables of a difference that have rows."""
+    tables = (
         _changes(("the plans", "", "from", "to"), difference.plan),
         _changes(("parameter", "", "from", "to"), difference.parameters),
         _changes(("node", "", "from", "to"), difference.nodes),
         _changes(("collective", "", "from", "to"), difference.collectives),
         _prices("seconds", difference.seconds, format_seconds),
         _prices("bytes of a rank", difference.bytes, lambda n: format_bytes(round(n))),
-    ]
-    if difference.is_empty:
-        parts.insert(0, "the plans decide alike")
-    return "\n\n".join(part for part in parts if part)
+    )
+    yield from (table for table in tables if table.rows)
 
 
-def _changes(head: tuple[str, ...], changes: Sequence[Change]) -> str:
+def _changes(head: tuple[str, ...], changes: Sequence[Change]) -> Table:
     rows: dict[tuple[str, str, str, str], list[Change]] = {}
     for change in changes:
         before, after = change.before or "-", change.after or "-"
         key = pattern(change.name), change.what, before, after
         rows.setdefault(key, []).append(change)
-    if not rows:
-        return ""
     cells = [
         (name if len(group) > 1 else group[0].name, what, before, after, _times(group))
         for (name, what, before, after), group in rows.items()
     ]
-    return format_table((*head, ""), cells)
+    return Table((*head, ""), cells)
 
 
 def _times(group: Sequence[Change]) -> str:
     return f"x{len(group)}" if len(group) > 1 else ""
 
 
-def _prices(head: str, prices: Sequence[Price], text: Callable[[float], str]) -> str:
+def _prices(head: str, prices: Sequence[Price], text: Callable[[float], str]) -> Table:
     rows = [
         (price.name, text(price.before), text(price.after), _change(price, text))
         for price in prices
     ]
-    return format_table((head, "from", "to", "change"), rows)
+    return Table((head, "from", "to", "change"), rows)
 
 
 def _change(price: Price, text: Callable[[float], str]) -> str:

@@ -15,6 +15,7 @@ from partita.compiler.plan.difference import Difference, find_difference
 from partita.compiler.plan.document import Document
 from partita.compiler.plan.explain import explain
 from partita.compiler.plan.graph import build_graph
+from partita.compiler.plan.notebook import plan_html
 from partita.compiler.plan.stages import stage_documents
 from partita.compiler.plan.store import (
     check_form,
@@ -113,3 +114,7 @@ class Plan(Document):
 
     def __str__(self) -> str:
         return print_tables(self)
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show."""
+        return plan_html(self)

@@ -6,6 +6,7 @@ Equal lines of repeated blocks are printed once: ``h.*.mlp.weight  x12``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from partita.compiler.ir.again import again_key
@@ -27,15 +28,30 @@ Row = tuple[str, ...]
 _MOST_ROWS = 40
 
 
+PARAMETERS = ("parameter", "", "type", "storage", "use", "gradient", "optimizer")
+"""The head of the table of parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under their head; it prints as nothing where there are none."""
+
+    head: Row
+    rows: Sequence[Row]
+
+    def __str__(self) -> str:
+        return format_table(self.head, self.rows) if self.rows else ""
+
+
 def print_tables(document: Document, most_rows: int = _MOST_ROWS) -> str:
     """Return the plan as text; of the boxings the ``most_rows`` slowest groups."""
     parts = [
         _head(document),
-        _parameters(document),
+        str(Table(PARAMETERS, [row for row, _ in parameter_rows(document)])),
         _buffers(document),
         _stages(document),
         _transfers(document),
-        _collectives(document),
+        str(collective_table(document)) or "no collectives",
         _boxings(document, most_rows),
         _reported(document),
     ]
@@ -55,7 +71,8 @@ def format_table(head: Row, rows: Sequence[Row]) -> str:
     )
 
 
-def _largest(parts: Mapping[str, N]) -> list[tuple[str, N]]:
+def largest(parts: Mapping[str, N]) -> list[tuple[str, N]]:
+    """Return parts by name, the largest first."""
     return sorted(parts.items(), key=lambda part: (-part[1], part[0]))
 
 
@@ -65,33 +82,53 @@ def _parts(items: Iterable[tuple[str, str]]) -> str:
 
 
 def _head(document: Document) -> str:
-    model, predicted, search = document.model, document.predicted, document.search
-    times = [(k, format_seconds(v)) for k, v in _largest(predicted.seconds_by_part)]
-    sizes = [(k, format_bytes(v)) for k, v in _largest(predicted.bytes_by_part)]
-    hardware = document.hardware.get("name", "unnamed")
-    gap = "gap unknown" if search.gap is None else f"gap {search.gap:.2%}"
+    predicted = document.predicted
+    times = [(k, format_seconds(v)) for k, v in largest(predicted.seconds_by_part)]
+    sizes = [(k, format_bytes(v)) for k, v in largest(predicted.bytes_by_part)]
     lines = [
-        f"{model.class_name} on mesh {document.mesh}: {document.mesh.size} ranks, "
-        f"hardware {hardware}, {'training' if document.options.train else 'inference'}",
+        title(document),
         f"step    {format_seconds(predicted.seconds)} predicted{_parts(times)}",
         f"memory  {format_bytes(predicted.bytes)} a rank predicted{_parts(sizes)}",
-        f"split   {document.split_fraction:.1%} of the flops over all ranks",
-        f"whole   {document.replicated_fraction:.1%} of the compute time is of ops "
-        "that several ranks repeat",
-        f"search  {search.solver}: {search.status}, {gap}, "
-        f"{format_seconds(search.seconds)}",
+        *(f"{name:<8}{text}" for name, text in facts(document)),
     ]
-    if search.tried:
-        lines.append(f"tried   {_tried(search.tried)}")
-    lines += _soft_pins(document)
-    if document.recompute:
-        lines.append(f"again   {_again(document)}")
-    if len(document.stages) > 1 or document.microbatches > 1:
-        lines.append(
-            f"stages  {len(document.stages)}, schedule {document.schedule.name}, "
-            f"{document.microbatches} microbatches"
-        )
     return "\n".join(printable(line) for line in lines)
+
+
+def title(document: Document) -> str:
+    """Return what the plan is of: model, mesh, hardware."""
+    hardware = document.hardware.get("name", "unnamed")
+    return (
+        f"{document.model.class_name} on mesh {document.mesh}: {document.mesh.size} "
+        f"ranks, hardware {hardware}, "
+        f"{'training' if document.options.train else 'inference'}"
+    )
+
+
+def facts(document: Document) -> Iterator[tuple[str, str]]:
+    """Yield what there is to say of the whole plan, beside what it predicts."""
+    search = document.search
+    gap = "gap unknown" if search.gap is None else f"gap {search.gap:.2%}"
+    yield "split", f"{document.split_fraction:.1%} of the flops over all ranks"
+    yield (
+        "whole",
+        f"{document.replicated_fraction:.1%} of the compute time is of ops that "
+        "several ranks repeat",
+    )
+    yield (
+        "search",
+        f"{search.solver}: {search.status}, {gap}, {format_seconds(search.seconds)}",
+    )
+    if search.tried:
+        yield "tried", _tried(search.tried)
+    yield from _soft_pins(document)
+    if document.recompute:
+        yield "again", _again(document)
+    if len(document.stages) > 1 or document.microbatches > 1:
+        yield (
+            "stages",
+            f"{len(document.stages)}, schedule {document.schedule.name}, "
+            f"{document.microbatches} microbatches",
+        )
 
 
 def _tried(tried: Sequence[Tried]) -> str:
@@ -103,14 +140,14 @@ def _tried(tried: Sequence[Tried]) -> str:
     return f"{len(tried)} ways, {len(tried) - len(found)} without a plan{second}"
 
 
-def _soft_pins(document: Document) -> Iterator[str]:
+def _soft_pins(document: Document) -> Iterator[tuple[str, str]]:
     """Say how many soft pins hold, and name the first that does not."""
     soft = [one for one in find_asked(document).values() if not one.pin.is_hard]
     broken = [one for one in soft if not one.is_followed]
     if soft:
         first = f"; not {broken[0].key}, by {broken[0].name!r}" if broken else ""
         kept = len(soft) - len(broken)
-        yield f"pins    {kept} of {len(soft)} soft ones followed{first}"
+        yield "pins", f"{kept} of {len(soft)} soft ones followed{first}"
 
 
 def _again(document: Document) -> str:
@@ -127,7 +164,8 @@ def _again(document: Document) -> str:
     return f"{' and '.join(parts)} made again for the backward"
 
 
-def _grouped(items: Iterable[T], row: Callable[[T], Row]) -> dict[Row, list[T]]:
+def grouped(items: Iterable[T], row: Callable[[T], Row]) -> dict[Row, list[T]]:
+    """Return items by what their row says: those of repeated blocks come together."""
     groups: dict[Row, list[T]] = {}
     for item in items:
         groups.setdefault(row(item), []).append(item)
@@ -143,7 +181,9 @@ def _in_order(document: Document) -> list[tuple[str, Parameter]]:
     return list({**held, **document.parameters}.items())
 
 
-def _parameters(document: Document) -> str:
+def parameter_rows(document: Document) -> list[tuple[Row, Parameter]]:
+    """Return the rows of the table of parameters, with the first that each is of."""
+
     def row(item: tuple[str, Parameter]) -> Row:
         name, parameter = item
         held = parameter.placements
@@ -151,19 +191,18 @@ def _parameters(document: Document) -> str:
         same = [str(other) if other != held.storage else "same" for other in others]
         return (pattern(name), str(parameter.type), str(held.storage), *same)
 
-    groups = _grouped(_in_order(document), row)
-    rows = [
-        (cells[0] if len(group) > 1 else group[0][0], f"x{len(group)}", *cells[1:])
+    groups = grouped(_in_order(document), row)
+    return [
+        (
+            (cells[0] if len(group) > 1 else group[0][0], f"x{len(group)}", *cells[1:]),
+            group[0][1],
+        )
         for cells, group in groups.items()
     ]
-    if not rows:
-        return ""
-    head = ("parameter", "", "type", "storage", "use", "gradient", "optimizer")
-    return format_table(head, rows)
 
 
 def _buffers(document: Document) -> str:
-    groups = _grouped(
+    groups = grouped(
         document.buffers.items(),
         lambda item: (pattern(item[0]), str(item[1].type), str(item[1].placement)),
     )
@@ -205,20 +244,19 @@ def _transfers(document: Document) -> str:
             format_bytes(sum(item.bytes for item in group)),
             format_seconds(sum(item.seconds for item in group)),
         )
-        for cells, group in _grouped(document.transfers, row).items()
+        for cells, group in grouped(document.transfers, row).items()
     ]
     head = ("stages", "handed over", "from -> to", "", "bytes", "time each time")
     return format_table(head, rows) if rows else ""
 
 
-def _collectives(document: Document) -> str:
+def collective_table(document: Document) -> Table:
+    """Return which collectives run along which axis."""
     rows = [
         (total.kind, total.axis, str(total.count), format_bytes(total.bytes))
         for total in document.collectives
     ]
-    if not rows:
-        return "no collectives"
-    return format_table(("collective", "axis", "count", "payload of a rank"), rows)
+    return Table(("collective", "axis", "count", "payload of a rank"), rows)
 
 
 def _users(boxing: Boxing) -> str:
@@ -232,7 +270,7 @@ def _boxings(document: Document, most_rows: int) -> str:
         change = f"{boxing.source} -> {boxing.target}"
         return (pattern(str(boxing.ref)), change, steps, pattern(_users(boxing)))
 
-    groups = _grouped(document.boxings, row)
+    groups = grouped(document.boxings, row)
     slowest = sorted(
         groups.items(), key=lambda item: -sum(boxing.seconds for boxing in item[1])
     )

@@ -12,7 +12,6 @@ from partita.cli.command import (
     tell,
     write_output,
 )
-from partita.compiler.plan.difference_table import print_difference
 from partita.compiler.plan.plan import Plan
 from partita.page.page import render_diff_page
 
@@ -37,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(difference.to_dict())
     else:
-        print(print_difference(difference))
+        print(difference)
     return OK
 
 
