@@ -37,7 +37,7 @@ def op_formula(
     called ``k``), the axes of the mesh, and the device's figures. Dims that are
     concatenations are numbers.
     """
-    names = {factor: _name(factor, mesh) for factor in factors.all_sizes}
+    names = {factor: factor_name(factor, mesh) for factor in factors.all_sizes}
     sizes = {factor: size_symbol(name) for factor, name in names.items()}
     local: dict[str, Real] = dict(sizes)
     for factor, axes in _axes_of_factors(factors, signature, mesh).items():
@@ -64,7 +64,8 @@ def op_formula(
     return Formula(sympy.sympify(expr), values)
 
 
-def _name(factor: str, mesh: Mesh) -> str:
+def factor_name(factor: str, mesh: Mesh) -> str:
+    """Return the symbol of a factor: none that an axis of ``mesh`` has."""
     name = factor.replace("*", "d")
     return f"{name}_" if name in mesh.names else name
 

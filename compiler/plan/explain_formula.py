@@ -9,6 +9,7 @@ part of them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import isclose
 
 from partita.compiler.cost.formulas import Formula, collective_formula
@@ -29,8 +30,9 @@ _SAME = 1e-9
 
 
 def call_formula(document: Document, key: str) -> Formula | None:
-    """Return the formula of a call's seconds, ``None`` where the plan tells too little.
+    """Return the formula of a call's seconds, those of all microbatches.
 
+    It is ``None`` where the plan tells too little.
     Its symbols are the factors of the op's row, the axes of the mesh and the figures of
     the device; ``Formula.values`` says what they are.
     """
@@ -42,9 +44,10 @@ def call_formula(document: Document, key: str) -> Formula | None:
     try:
         _, factors = rule_and_factors(default_rules, call)
         mesh = document.mesh
-        formula = op_formula(call, factors, node.signature, mesh, hardware)
+        once = op_formula(call, factors, node.signature, mesh, hardware)
     except BadRule:
         return None
+    formula = replace(once, expr=document.microbatches * once.expr)
     is_same = isclose(formula.evaluate_at({}), node.seconds, rel_tol=_SAME)
     return formula if is_same else None
 

@@ -26,6 +26,7 @@ from partita.compiler.rules.rule import Rule, RuleSet  # noqa: E402
 from partita.compiler.rules.table import default_rules  # noqa: E402
 from partita.options import Options  # noqa: E402
 from partita.planning import plan  # noqa: E402
+from partita.plots.plot import plot  # noqa: E402
 from partita.report import Report  # noqa: E402
 from partita.verification import verify  # noqa: E402
 from partita.version import __version__  # noqa: E402
@@ -49,5 +50,6 @@ __all__ = [
     "load_hardware",
     "parallelize",
     "plan",
+    "plot",
     "verify",
 ]

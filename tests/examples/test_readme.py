@@ -99,6 +99,7 @@ def test_command_lines_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         "llama.plan.json",
         "llama.html",
         "llama.trace.json",
+        "llama.memory.pdf",
         "llama.dot",
         "llama.bundle.zip",
     }

@@ -1,0 +1,1 @@
+"""Plots of a plan, for papers and talks."""
