@@ -41,8 +41,11 @@ SHARED = (
 
 def render_page(plan: Plan) -> str:
     """Return the page of a plan as HTML."""
-    return _fill(
-        "page.html",
+    return _framed(
+        _filled(
+            "page.html", tools=_filled("tools.html"), graph=_graph("graph", "Graph")
+        ),
+        kind="view",
         scripts=(*SHARED, "view.js"),
         start="startView();",
         title=f"Plan of {plan.model.class_name} on {plan.mesh}",
@@ -52,8 +55,10 @@ def render_page(plan: Plan) -> str:
 
 def render_diff_page(a: Plan, b: Plan) -> str:
     """Return the page that shows two plans side by side, as HTML."""
-    return _fill(
-        "diff.html",
+    graphs = {f"graph {n}": _graph(f"graph-{n}", f"Graph of {n}") for n in "AB"}
+    return _framed(
+        _filled("diff.html", tools=_filled("tools.html"), **graphs),
+        kind="view diff",
         scripts=(*SHARED, "compare.js", "diff.js"),
         start="startDiff();",
         title=f"{a.model.class_name} on {a.mesh} beside {b.model.class_name} on "
@@ -72,29 +77,56 @@ def pack_json(data: object) -> str:
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
-def _fill(
-    shell: str,
+def _framed(
+    graphs: str,
     *,
+    kind: str,
     scripts: tuple[str, ...],
     start: str,
     title: str,
     packed: Mapping[str, str],
 ) -> str:
+    """Return a page: its graphs in the frame that all pages have.
+
+    Args:
+        graphs: HTML, the part of the page that is its own.
+        kind: classes of the body.
+        scripts: those of the page, in order.
+        start: what begins to draw.
+        title: as text.
+        packed: the data that the scripts read, by the ids of their elements.
+    """
     style = _asset("page.css")
     script = "\n".join(
         [*map(_library, LIBRARIES), *(_asset(f"script/{s}") for s in scripts), start]
     )
-    parts = {
-        "policy": (
-            f"default-src 'none'; style-src '{_hash(style)}'; "
-            f"script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'"
+    ids = ["what"] if len(packed) == 1 else [f"what-{name.upper()}" for name in packed]
+    page = _filled(
+        "frame.html",
+        policy=f"default-src 'none'; style-src '{_hash(style)}'; "
+        f"script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'",
+        title=html.escape(title),
+        kind=kind,
+        what="".join(f'<p id="{name}" class="quiet"></p>' for name in ids),
+        graphs=graphs,
+        plans="plan" if len(packed) == 1 else "plans",
+        packed="\n".join(
+            f'<script type="application/octet-stream" id="{name}">{data}</script>'
+            for name, data in packed.items()
         ),
-        "title": html.escape(title),
-        "style": style,
-        "script": script,
-        **packed,
-    }
-    pieces = _asset(shell).split("{{")
+        style=style,
+        script=script,
+    )
+    return f"{page}\n"
+
+
+def _graph(name: str, label: str) -> str:
+    return _filled("graph.html", id=name, name=label)
+
+
+def _filled(asset: str, **parts: str) -> str:
+    """Return an asset with its ``{{part}}`` put in, without the last end of line."""
+    pieces = _asset(asset).removesuffix("\n").split("{{")
     filled = [pieces[0]]
     for piece in pieces[1:]:  # in one go, so that nothing put in is looked at again
         name, _, rest = piece.partition("}}")

@@ -8,13 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, Playwright, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 """Of the program, where a package of the system installed it."""
-
-NONE_TO_HAVE = Path(".venv") / "no-browser.txt"
-"""Where tools/setup_browser.sh says why this machine can have none."""
 
 OPENS_IN_MS = 60_000.0  # far more than it takes: a page that hangs is to fail, not wait
 
@@ -23,21 +20,18 @@ ACTS_IN_MS = 10_000.0
 WIDTH, HEIGHT = 1500, 1000
 
 
-def find_chromium(playwright: Playwright) -> str:
-    """Return the path of a Chromium, of the system's or of Playwright's own.
+def find_chromium(own: Path) -> str:
+    """Return the path of a Chromium: one of the system's, or ``own``, Playwright's.
 
-    Fails the test where there is none, unless the set-up found that there can be none.
+    Fails the test where there is none.
     """
-    own = Path(playwright.chromium.executable_path)
     for path in (*map(shutil.which, NAMES), str(own) if own.exists() else None):
         if path is not None:
             return path
-    reason = Path(__file__).parents[3] / NONE_TO_HAVE
-    if reason.exists():
-        pytest.skip(reason.read_text("utf-8").strip())
     pytest.fail(
         f"no Chromium: looked for {', '.join(NAMES)} and {own}; tools/setup_browser.sh "
-        "installs one, or install your system's package chromium"
+        "installs one, or install your system's package chromium",
+        pytrace=False,
     )
 
 
@@ -45,9 +39,10 @@ def find_chromium(playwright: Playwright) -> str:
 def started_browser() -> Generator[Browser]:
     """Start a browser, and end it."""
     with sync_playwright() as playwright:
+        own = Path(playwright.chromium.executable_path)
         # Its sandbox needs rights that containers do not give; it opens our pages only.
         browser = playwright.chromium.launch(
-            executable_path=find_chromium(playwright), args=["--no-sandbox"]
+            executable_path=find_chromium(own), args=["--no-sandbox"]
         )
         yield browser
         browser.close()
