@@ -7,7 +7,7 @@ ONE_THREAD := OMP_NUM_THREADS=1
 SIDE_BY_SIDE := -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all prove check bench clean
+.PHONY: help setup demo docs test test-all prove check bench clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -17,6 +17,9 @@ setup: ## make .venv ready: torch, partita, the tools
 
 demo: setup ## plan, verify and run a small model
 	@$(PY) examples/demo.py
+
+docs: setup ## the pages of docs/ as a site, in build/docs; warnings are errors
+	@$(PY) -m sphinx --quiet --fail-on-warning --keep-going docs build/docs
 
 test: check ## the gate: check, then every test but the slow ones
 	@$(ONE_THREAD) $(PY) -m pytest $(SIDE_BY_SIDE) -m "not slow"
