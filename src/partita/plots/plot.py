@@ -70,7 +70,7 @@ def plot(
     except ImportError as error:
         raise BadOptions(
             "plots are drawn by matplotlib, which cannot be imported "
-            f"({error}); want: pip install 'partita[plots]'"
+            f"({error}); want: pip install matplotlib"
         ) from None
     # Names come from strangers: "$" in them is no formula.
     with rc_context({"text.parse_math": False, "svg.hashsalt": "partita"}):
