@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
+from tests.models import zoo
 from torch import nn
 
 import partita as pt
@@ -138,3 +140,30 @@ def test_what_cannot_be_scaled_is_said(plan: Plan) -> None:
     entering = {k: replace(n, types=(None,)) for k, n in plan.nodes.items()}
     with wrong(match="no inputs with a batch"):
         scale(replace(plan, nodes=entering))
+
+
+QUICK = ("gpt2", "resnet")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in zoo.ZOO],
+)
+def test_models_of_the_zoo_take_twice_the_batch_as_their_own_plans_say(
+    name: str,
+) -> None:
+    model, args, kwargs = zoo.ZOO[name]()
+    options = pt.Options(pins=zoo.data_parallel_pins((model, args, kwargs), 1))
+    mesh = pt.Mesh(dp=2)
+    plan = pt.plan(model, *args, mesh=mesh, options=options, **kwargs)
+    more = tuple(twice(one) for one in args)
+    named = {key: twice(one) for key, one in kwargs.items()}
+    other, _ = plan_like(model, *more, like=plan, mesh=mesh, **named)
+    own = find_batch(plan).size
+    (found,) = scale(plan, sizes=[2 * own]).seconds
+    assert found == pytest.approx(other.predicted.seconds, rel=1e-6)
+
+
+def twice(value: Any) -> Any:
+    """Return a batch beside itself; what is no batch stays."""
+    return torch.cat([value, value]) if isinstance(value, torch.Tensor) else value
