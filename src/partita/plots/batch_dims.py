@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from partita.compiler.errors import BadOptions, BadRule
 from partita.compiler.ir.program import InputKind
-from partita.compiler.plan.document import Document, Ref
+from partita.compiler.plan.document import Document, Node, Ref
 from partita.compiler.plan.explain_formula import printed_call
 from partita.compiler.rules.calls import rule_and_factors
 from partita.compiler.rules.factors import Part
@@ -86,7 +86,7 @@ def _follow(document: Document, found: BatchDims) -> None:
         known = len(found.dims)
         for key, tensors, sizes in (*calls, *reversed(calls)):
             runs = _runs(tensors, found)
-            found.factors[key] = {factor: sizes[factor] for factor in runs}
+            found.factors[key] = {f: sizes[f] for f in runs if f in sizes}
             for ref, parts in tensors:
                 for part in parts:
                     run = runs.get(part.factor)
@@ -111,12 +111,18 @@ def _runs(
     return runs
 
 
-_Called = tuple[str, list[tuple[Ref, tuple[Part, ...]]], dict[str, int]]
+_Tensors = list[tuple[Ref, tuple[Part, ...]]]
+
+_Called = tuple[str, _Tensors, dict[str, int]]
+
+_RECEIVED = (InputKind.RECEIVED_FORWARD, InputKind.RECEIVED_BACKWARD)
 
 
 def _calls(document: Document) -> Iterator[_Called]:
     """Yield what every understood call uses and makes, and the sizes of factors."""
     for key, node in document.nodes.items():
+        if node.role is not None and node.role.kind in _RECEIVED:
+            yield key, _sent_and_received(key, node), {}
         call = None if node.role is not None else printed_call(document, node)
         if call is None:
             continue
@@ -127,3 +133,12 @@ def _calls(document: Document) -> Iterator[_Called]:
         used = zip(node.operands, factors.operands, strict=True)
         made = ((Ref(key, i), parts or ()) for i, parts in enumerate(factors.results))
         yield key, [*used, *made], factors.all_sizes
+
+
+def _sent_and_received(key: str, node: Node) -> _Tensors:
+    """Return a tensor where another stage makes it, and where it enters this one."""
+    assert node.role is not None
+    (type_,) = node.types
+    shape = () if type_ is None else type_.shape
+    parts = tuple(Part(f"d{dim}", dim, size) for dim, size in enumerate(shape))
+    return [(Ref.parse(node.role.name), parts), (Ref(key), parts)]

@@ -8,24 +8,23 @@ knows, such as an op without a row and what fusion saves, stays as it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import isclose
 from typing import Protocol
 
-from partita.compiler.cost.boxing import step_seconds
 from partita.compiler.cost.formulas import Formula
 from partita.compiler.cost.op_formula import factor_name
-from partita.compiler.cost.step import find_step
 from partita.compiler.errors import BadOptions
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.document import Boxing, Document
 from partita.compiler.plan.explain_formula import call_formula
-from partita.compiler.plan.uses import times_in_step, type_of
+from partita.compiler.plan.uses import type_of
 from partita.compiler.search.pose import update_seconds
 from partita.plots.batch_dims import find_batch
+from partita.plots.resized import boxing_step_s, grown, pipeline_parts
 
 Symbols = Mapping[str, float]
 
@@ -66,17 +65,19 @@ def scale(
 ) -> Scaling:
     """Return what a plan's step takes along the batch or an axis.
 
+    A pipeline is simulated at each size: its parts are those of its slowest rank.
     Unless given, ``sizes`` are powers of two times the plan's own, and those of an axis
     end where its ranks would be joined by other links.
 
     Raises:
-        BadOptions: for a pipeline, something unknown to scale along, or sizes for which
-            the formulas do not hold.
+        BadOptions: for something unknown to scale along, an axis of a pipeline, or
+            sizes for which the formulas do not hold.
     """
-    if len(document.stages) > 1:
+    is_pipeline = len(document.stages) > 1
+    if is_pipeline and along != BATCH:
         raise BadOptions(
-            f"a plan of {len(document.stages)} stages has no scaling curve: its step "
-            "is simulated, not a formula; want a plan of one stage"
+            f"along {along}: the plan has {len(document.stages)} stages, each with a "
+            f"mesh of its own; want {BATCH}"
         )
     way = _Batch(document) if along == BATCH else _Axis(document, along)
     chosen = way.usual() if sizes is None else tuple(sorted({*sizes}))
@@ -86,8 +87,12 @@ def scale(
         why = way.against(size)
         if why:
             raise BadOptions(f"size {size} along {along}: {why}")
-    terms = list(_terms(document, way))
-    at = {size: _parts(document, way, terms, size) for size in (*chosen, way.own)}
+    every = (*chosen, way.own)
+    if isinstance(way, _Batch) and is_pipeline:
+        at = {n: pipeline_parts(document, way.found, n / way.own) for n in every}
+    else:
+        terms = list(_terms(document, way))
+        at = {n: _parts(document, way, terms, n) for n in every}
     step_s = document.predicted.seconds
     rest = step_s - sum(at[way.own].values())
     rest = rest if abs(rest) > _ROUNDING * step_s else 0.0
@@ -155,12 +160,8 @@ class _Batch:
         return {factor_name(f, mesh): n * size / self.own for f, n in sizes.items()}
 
     def of_boxing(self, boxing: Boxing, size: int) -> TensorType:
-        type_, dims = type_of(self.document, boxing.ref), self.found.dims
-        shape = tuple(
-            n * size // self.own if (boxing.ref, dim) in dims else n
-            for dim, n in enumerate(type_.shape)
-        )
-        return replace(type_, shape=shape)
+        type_ = type_of(self.document, boxing.ref)
+        return grown(type_, boxing.ref, self.found, size / self.own)
 
 
 class _Axis:
@@ -236,20 +237,8 @@ def _call_s(way: _Way, key: str, formula: Formula, size: int) -> float:
 def _step_s(
     document: Document, way: _Way, boxing: Boxing, number: int, size: int
 ) -> float:
-    """Return what a step of a boxing takes, each time that it runs."""
-    mesh, type_ = way.mesh(size), way.of_boxing(boxing, size)
-    before = boxing.lowering[number - 1].after if number else boxing.source
-    stated = boxing.lowering[number]
-    axis = mesh.axis(stated.axis)
-    step = find_step(type_.shape, before, stated.after, axis, mesh)
-    if step is None:
-        raise BadOptions(
-            f"size {size} along {way.along}: {boxing.ref} cannot pass from {before} to "
-            f"{stated.after} there"
-        )
-    times = times_in_step(boxing, document.microbatches)
-    hardware = Hardware.from_dict(document.hardware)
-    return times * step_seconds(type_, step, mesh, hardware)
+    type_, mesh = way.of_boxing(boxing, size), way.mesh(size)
+    return boxing_step_s(document, boxing, number, type_, mesh)
 
 
 def _parts(

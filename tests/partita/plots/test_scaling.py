@@ -135,8 +135,8 @@ def test_what_cannot_be_scaled_is_said(plan: Plan) -> None:
         scale(plan, "tp", [1])
     with wrong(match="there are none"):
         scale(plan, sizes=[])
-    with wrong(match="a plan of 2 stages has no scaling curve"):
-        scale(replace(plan, stages=plan.stages * 2))
+    with wrong(match="along tp: the plan has 2 stages, each with a mesh of its own"):
+        scale(replace(plan, stages=plan.stages * 2), "tp")
     entering = {k: replace(n, types=(None,)) for k, n in plan.nodes.items()}
     with wrong(match="no inputs with a batch"):
         scale(replace(plan, nodes=entering))
