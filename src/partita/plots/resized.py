@@ -21,7 +21,7 @@ from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.document import Boxing, Document, Node, Ref
 from partita.compiler.plan.explain_formula import call_formula
 from partita.compiler.plan.stage_records import Transfer
-from partita.compiler.plan.stages import stage_document
+from partita.compiler.plan.stages import stage_documents
 from partita.compiler.plan.uses import times_in_step, type_of
 from partita.compiler.plan.wires import Wire, wires_of
 from partita.compiler.simulate.plan import seconds_by_part, simulate_step
@@ -72,8 +72,7 @@ class _Resized:
         self.whole = whole
         self.found = found
         self.times = times
-        numbers = range(len(whole.stages))
-        self.stages = [stage_document(whole, number) for number in numbers]
+        self.stages = stage_documents(whole)
 
     def document(self) -> Document:
         """Return the plan with other seconds."""
