@@ -19,11 +19,12 @@ from partita.compiler.plan.stages import join_stages, stage_document, write_sche
 from partita.compiler.schedules.make import make_schedule
 from partita.compiler.search.again import patterns_of
 from partita.compiler.search.pinned import pins_of
+from partita.compiler.search.stage_cost import peak_bytes
 from partita.compiler.search.stage_of import stage_of
 from partita.compiler.simulate.plan import simulate_step
 from partita.lowering import in_stages
 from partita.planner import Planner
-from partita.staged import peak_bytes, with_priced_transfers
+from partita.staged import with_priced_transfers
 
 SHAPE = Shape(6, 512, 8, 128, 1024, 2048)
 LAYOUT = Layout(SHAPE, "a100-80gb-selene", 3, 2, 2, 2, 16)
