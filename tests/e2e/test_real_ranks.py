@@ -120,8 +120,21 @@ def _check(name: str, mesh: pt.Mesh, options: pt.Options, dtype: torch.dtype) ->
         assert totals[kind, 1] == sum(total.bytes for total in wanted)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("name", ["mlp", "gpt2", "llama"])
+def slow(*values: object) -> Any:
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("mlp", torch.float32),
+        ("mlp", torch.float64),
+        slow("gpt2", torch.float32),
+        ("gpt2", torch.float64),
+        ("llama", torch.float32),
+        slow("llama", torch.float64),
+    ],
+)
 def test_two_ranks_train_as_one_process_does(name: str, dtype: torch.dtype) -> None:
     pins = tensor_parallel_pins(ZOO[name]()[0], 1)
     _check(name, pt.Mesh(tp=2), pt.Options(pins=pins), dtype)
@@ -145,7 +158,7 @@ def test_ranks_train_models_in_microbatches_as_one_process_does(
     _check(name, mesh, options, torch.float64)
 
 
-@pytest.mark.parametrize("name", ["mlp", "gpt2"])
+@pytest.mark.parametrize("name", ["mlp", slow("gpt2")])
 def test_two_by_two_ranks_train_as_one_process_does(name: str) -> None:
     options = pt.Options(hardware="cpu-gloo-free", time_limit=20)
     _check(name, pt.Mesh(dp=2, tp=2), options, torch.float32)

@@ -22,6 +22,9 @@ from partita.cli.main import main
 DOCS = ROOT / "docs"
 OWN_TESTS = {"errors.md"}
 PAGES = sorted(path.name for path in DOCS.glob("*.md") if path.name not in OWN_TESTS)
+LONGEST = "tutorial.md"
+"""It searches a mesh of three axes."""
+
 SAVED = ("plan.json", "a.plan.json", "b.plan.json")
 """Plans that pages speak of without having made them."""
 
@@ -67,7 +70,13 @@ def command(line: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.slow) if page == LONGEST else page
+        for page in PAGES
+    ],
+)
 def test_page_does_what_it_says(
     page: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,7 +17,11 @@ FIRST, *REST = blocks(ROOT / "docs" / "errors.md")
 SECTIONS = {
     block.section: [b for b in REST if b.section == block.section] for block in REST
 }
-STARTS_RANKS = {"BadMesh", "RankFailed"}
+MARKS = {
+    "BadMesh": pytest.mark.dist,
+    "RankFailed": pytest.mark.dist,
+    "NoSolution": pytest.mark.slow,  # it looks for ways out as long as it may
+}
 
 
 @pytest.fixture
@@ -40,10 +44,7 @@ def test_page_names_every_error_class() -> None:
 
 @pytest.mark.parametrize(
     "section",
-    [
-        pytest.param(name, marks=(pytest.mark.dist,) if name in STARTS_RANKS else ())
-        for name in SECTIONS
-    ],
+    [pytest.param(name, marks=MARKS.get(name, ())) for name in SECTIONS],
 )
 def test_wrong_programs_say_so_and_mended_ones_run(section: str, folder: Path) -> None:
     known: dict[str, Any] = {}

@@ -58,7 +58,7 @@ def test_memory_limit_refuses_what_does_not_fit() -> None:
         == needed
     )
     with pytest.raises(NoSolution) as caught:
-        plan(model, *args, mesh=Mesh(tp=2), options=Options(memory=1000))
+        plan(model, *args, mesh=Mesh(tp=2), options=Options(memory=1000, time_limit=20))
     assert str(caught.value).startswith("memory: the limit is 1000 B on a rank, and no")
     assert "; a plan was found within " in str(caught.value)
 

@@ -70,7 +70,7 @@ def _same(program: Program, stretches: Stretches, begin: int, end: int) -> None:
 
 @pytest.mark.parametrize(
     ("name", "count"),
-    [("diamond", 1), ("hourglass", 2), ("tied", 1), ("tied", 2), ("batched", 1)],
+    [("diamond", 1), ("hourglass", 2), ("tied", 2), ("batched", 1)],
 )
 def test_a_stage_is_cut_from_what_matters_to_it(name: str, count: int) -> None:
     program = _program(name, count)
