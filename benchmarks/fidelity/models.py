@@ -71,10 +71,6 @@ class Scores(nn.Module):
 class Flash(nn.Module):
     """Attention in one kernel."""
 
-    def __init__(self, shape: Shape) -> None:
-        super().__init__()
-        self.dropout = shape.dropout
-
     def forward(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
     ) -> torch.Tensor:
@@ -91,7 +87,7 @@ class Attention(nn.Module):
         self.is_rotary = shape.is_llama
         size, bias = shape.hidden, not shape.is_llama
         self.qkv = nn.Linear(size, 3 * size, bias)  # head by head
-        self.core = Flash(shape) if shape.is_flash else Scores(shape)
+        self.core = Flash() if shape.is_flash else Scores(shape)
         self.out = nn.Linear(size, size, bias)
 
     def forward(

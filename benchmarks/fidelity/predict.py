@@ -204,10 +204,9 @@ def _parts(layout: Layout) -> Parts:
     return Parts(first, middle, last, plan.transfers)
 
 
-def plan_of_three(layout: Layout) -> pt.Plan:
-    """Return the plan of three layers, each with its ends a stage of its own."""
-    model, planner = _captured(layout.shape, layout.batch, layout.microbatches)
-    options = pt.Options(
+def options_of(layout: Layout, model: nn.Module) -> pt.Options:
+    """Return what a stage of ``layout`` is planned with."""
+    return pt.Options(
         hardware=layout.hardware,
         microbatches=layout.microbatches,
         pins=pins(model, layout.mesh, layout.zero, layout.is_sequence_parallel),
@@ -216,6 +215,12 @@ def plan_of_three(layout: Layout) -> pt.Plan:
         fuse=layout.fuse,
         time_limit=_LIMIT_S,
     )
+
+
+def plan_of_three(layout: Layout) -> pt.Plan:
+    """Return the plan of three layers, each with its ends a stage of its own."""
+    model, planner = _captured(layout.shape, layout.batch, layout.microbatches)
+    options = options_of(layout, model)
     planner = replace(planner, mesh=layout.mesh, options=options)
     program = planner.captured.program
     of_forward = _of_layers(planner)

@@ -153,7 +153,7 @@ def make_meshes(device_type):
 
 def parallelize(model, mesh):
     """Refuse: no model runs on the meshes of several stages by DTensors alone."""
-    raise NotImplementedError(
+    raise RuntimeError(
         "the plan has stages, and DTensor runs a model on one mesh; what runs is what "
         "partita export --to python or --to pt2 writes"
     )

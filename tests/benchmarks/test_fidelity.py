@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from benchmarks.fidelity import published, sweep
 from benchmarks.fidelity.layout import Layout
-from benchmarks.fidelity.models import Shape, build, pins
-from benchmarks.fidelity.predict import Prediction, predict
+from benchmarks.fidelity.models import Shape, build
+from benchmarks.fidelity.predict import Prediction, options_of, predict
 
 import partita as pt
 from partita.compiler.ir.program import Phase, info
@@ -33,14 +33,7 @@ LAYOUT = Layout(SHAPE, "a100-80gb-selene", 3, 2, 2, 2, 16)
 def whole(layout: Layout) -> pt.Plan:
     """Return the plan of all layers, two to a stage, without the short cut."""
     model, batch = build(layout.shape, layout.batch)
-    options = pt.Options(
-        hardware=layout.hardware,
-        microbatches=layout.microbatches,
-        pins=pins(model, layout.mesh, layout.zero, layout.is_sequence_parallel),
-        optimizer="mixed-adamw",
-        recompute=layout.patterns,
-        fuse=layout.fuse,
-    )
+    options = options_of(layout, model)
     planner = Planner.of(model, (), batch, layout.mesh, options)
     program = planner.captured.program
     number = 0

@@ -7,7 +7,10 @@ anything with a decimal point) count as equal, and that ``...`` stands for any t
 from __future__ import annotations
 
 import doctest
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -77,3 +80,21 @@ def _plain(text: str) -> str:
 
 def _in_order(text: str, separator: str) -> str:
     return separator.join(sorted(text.strip("\n").split(separator)))
+
+
+def run_ranks(words: list[str], folder: Path) -> str:
+    """Run ``torchrun`` with these words in a folder; return what it printed.
+
+    Raises:
+        AssertionError: with what it wrote, when it fails.
+    """
+    ran = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", *words],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout

@@ -5,9 +5,7 @@ errors.md and CONTRIBUTING.md, which extending.md shows, have tests of their own
 
 from __future__ import annotations
 
-import os
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.compiler.plan.small_plan import small_plan
-from tests.examples.documented import ROOT, Block, assert_prints, blocks
+from tests.examples.documented import ROOT, Block, assert_prints, blocks, run_ranks
 
 from partita.cli.main import main
 
@@ -92,16 +90,7 @@ def test_the_tutorial_trains_on_real_ranks(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (line,) = run_page("tutorial.md", folder, capsys)
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    ran = subprocess.run(
-        [*torchrun, *shlex.split(line)[1:]],
-        cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    losses = [float(text.split()[1]) for text in ran.stdout.splitlines()]
+    printed = run_ranks(shlex.split(line)[1:], folder)
+    losses = [float(text.split()[1]) for text in printed.splitlines()]
     assert len(losses) == 5
     assert losses[-1] < losses[0] < 7

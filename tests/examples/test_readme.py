@@ -1,14 +1,11 @@
 """README.md: its programs and commands run, its output is what they print."""
 
-import os
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.examples.documented import ROOT, assert_prints, blocks
+from tests.examples.documented import ROOT, assert_prints, blocks, run_ranks
 
 from partita.cli.main import COMMANDS, main
 
@@ -60,17 +57,8 @@ Path("loss" + os.environ["RANK"]).write_text(str(loss.item()))
 def test_training_loop_trains_on_two_ranks(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(f"{EXAMPLE}{TRAINING}{TELL}", "utf-8")
 
-    torchrun = "-m torch.distributed.run --standalone --nproc-per-node=2"
-    ran = subprocess.run(
-        [sys.executable, *torchrun.split(), "train.py"],
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    run_ranks(["--nproc-per-node=2", "train.py"], tmp_path)
 
-    assert ran.returncode == 0, ran.stderr
     first, second = (float((tmp_path / f"loss{rank}").read_text()) for rank in "01")
     assert 0 < first < 2
     assert first == second

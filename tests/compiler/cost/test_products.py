@@ -15,6 +15,12 @@ from partita.testing.prover import Sample, call_of
 CONVOLUTION = ([1, 1], [1, 1], [1, 1], False, [0, 0])
 
 
+def gradients(is_input_wanted: bool) -> Sample:
+    wanted = [is_input_wanted, True, False]
+    tensors = x(2, 6, 5, 5), x(2, 4, 5, 5), x(6, 4, 3, 3), None
+    return call("convolution_backward", *tensors, *CONVOLUTION, 1, wanted)
+
+
 @pytest.mark.parametrize(
     ("sample", "expected"),
     [
@@ -27,29 +33,11 @@ CONVOLUTION = ([1, 1], [1, 1], [1, 1], False, [0, 0])
             Product(m=2 * 4 * 4, n=2, k=2 * 3 * 3, batch=4, count=1),
         ),
         (
-            call(
-                "convolution_backward",
-                x(2, 6, 5, 5),
-                x(2, 4, 5, 5),
-                x(6, 4, 3, 3),
-                None,
-                *CONVOLUTION,
-                1,
-                [True, True, False],
-            ),
+            gradients(True),
             Product(m=2 * 5 * 5, n=4, k=6 * 3 * 3, batch=1, count=2),
         ),
         (
-            call(
-                "convolution_backward",
-                x(2, 6, 5, 5),
-                x(2, 4, 5, 5),
-                x(6, 4, 3, 3),
-                None,
-                *CONVOLUTION,
-                1,
-                [False, True, False],
-            ),
+            gradients(False),
             Product(m=6, n=4 * 3 * 3, k=2 * 5 * 5, batch=1, count=1),
         ),
         (call("mv", x(4, 6), x(6)), None),

@@ -141,5 +141,5 @@ def test_what_stages_share_is_placed_in_each(staged: Plan) -> None:
 def test_a_pipeline_says_what_runs_it_instead(staged: Plan) -> None:
     made: dict[str, Any] = {}
     exec(write_dtensor(staged), made)
-    with pytest.raises(NotImplementedError, match="--to python or --to pt2"):
+    with pytest.raises(RuntimeError, match="--to python or --to pt2"):
         made["parallelize"](None, None)

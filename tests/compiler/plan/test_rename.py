@@ -2,89 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 
-import torch
-from torch import nn
+import pytest
+from tests.compiler.search.alike_stages import document, planner_of, stages
 
-import partita as pt
-from partita.compiler.ir.program import Phase, Program, info
 from partita.compiler.plan.rename import renamed
-from partita.compiler.search.again import patterns_of
-from partita.compiler.search.pinned import pins_of
-from partita.compiler.search.stage_of import stage_of
-from partita.lowering import in_stages
-from partita.planner import Planner
-
-PINS = {"layers.*.up.weight": "S(0)", "layers.*/_softmax/*": "S(1)"}
 
 
-class Layer(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(8)
-        self.up, self.down = nn.Linear(8, 16), nn.Linear(16, 8)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.down(torch.softmax(self.up(self.norm(x)), -1))
-
-
-class Layers(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(Layer() for _ in range(4))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            x = layer(x)
-        return x.square().sum()
-
-
-@lru_cache
-def planner() -> Planner:
-    options = pt.Options(microbatches=2, pins=PINS)
-    return Planner.of(Layers(), (torch.ones(4, 8),), {}, pt.Mesh(tp=2), options)
-
-
-@lru_cache
-def stages() -> tuple[Program, ...]:
-    program = planner().captured.program
-    number = 0
-    of_forward: dict[str, int] = {}
-    for node in program.calls():
-        if info(node).phase is Phase.FORWARD:
-            path = info(node).module.split(".")
-            number = max(number, int(path[1]) if len(path) > 1 else number)
-            of_forward[info(node).key] = number
-    return in_stages(program, stage_of(program, of_forward), 4)
-
-
-def planned(program: Program, recompute: Sequence[str] = ()) -> pt.Plan:
-    whole = planner()
-    options = replace(
-        whole.options,
-        pins=pins_of(program, PINS),
-        recompute=patterns_of(program, recompute),
-    )
-    captured = replace(whole.captured, program=program)
-    plan = replace(whole, captured=captured, options=options).search()
-    return replace(plan, search=replace(plan.search, seconds=0.0))
-
-
-def test_the_plan_is_that_of_the_stage_itself() -> None:
+@pytest.mark.parametrize("recompute", [(), ("layers.*",)], ids=["kept", "made again"])
+def test_the_plan_is_that_of_the_stage_itself(recompute: tuple[str, ...]) -> None:
     _, one, other, _ = stages()
-    plan = planned(one)
+    plan = planner_of(one, recompute).search()
     assert plan.expanded, "no op is taken apart"
     assert plan.boxings
-    same = replace(planned(other), options=plan.options)
-    assert renamed(plan, one, other).to_dict() == same.to_dict()
-
-
-def test_what_is_made_again_has_its_names_too() -> None:
-    _, one, other, _ = stages()
-    plan = planned(one, ["layers.*"])
-    assert any(key.endswith("~again") for key in plan.nodes)
-    same = replace(planned(other, ["layers.*"]), options=plan.options)
-    assert renamed(plan, one, other).to_dict() == same.to_dict()
+    assert any(key.endswith("~again") for key in plan.nodes) == bool(recompute)
+    same = replace(planner_of(other, recompute).search(), options=plan.options)
+    assert document(renamed(plan, one, other)) == document(same)

@@ -9,14 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from tests.compiler.rules import chunk_samples, lattice_samples, norm_samples
+from tests.compiler.rules import (
+    chunk_samples,
+    lattice_samples,
+    norm_samples,
+    own_samples,
+)
 from tests.compiler.rules.rule_values import call, fraction, ints, mask, positive, x
 from torch import Tensor
 
 from partita.testing.prover import Sample
 
 aten = torch.ops.aten
-partita = torch.ops.partita
 
 UNARY = """
     _to_copy abs acos acosh asin asinh atan atanh bitwise_not ceil celu clone cos cosh
@@ -355,50 +359,6 @@ def pools() -> Iterator[Sample]:
     yield call("reflection_pad2d_backward", x(2, 4, 7, 9), image, [1, 2, 0, 1])
 
 
-def attentions() -> Iterator[Sample]:
-    for heads, queries, causal, given in (
-        (4, 4, False, None),
-        (2, 6, True, None),
-        (2, 4, False, mask(1, 1, 4, 6) | torch.eye(4, 6).bool()),
-        (4, 4, False, x(2, 4, 4, 6)),
-        (2, 4, False, x(4, 6)),
-        (4, 4, True, x(1, 6)),
-    ):
-        query, key, value = x(2, 4, queries, 2), x(2, heads, 6, 2), x(2, heads, 6, 2)
-        args = (query, key, value, given, causal, 0.5)
-        yield call("partita.attention", *args)
-        out, lse = partita.attention(*args)
-        inputs = (x(*out.shape), query, key, value, given, out, lse)
-        yield call("partita.attention_backward", *inputs, causal, 0.5)
-
-
-def rows_by_position() -> Iterator[Sample]:
-    all_of_4, all_of_6 = torch.arange(4), torch.arange(6)
-    some_of_6 = torch.tensor([1, 2, 5])
-    ids = ints(-6, 6, 4, 2)
-    yield call("partita.index", x(6, 8), [all_of_6], [0], [6], [ids])
-    yield call("partita.index", x(3, 8), [some_of_6], [0], [6], [ints(0, 6, 8)])
-    yield call("partita.index", x(4, 6), [all_of_6], [1], [6], [torch.tensor(3)])
-    both = [all_of_4, all_of_6], [0, 1], [4, 6], [ints(0, 4, 8), ints(0, 6, 8)]
-    yield call("partita.index", x(4, 6, 2), *both)
-    apart = [all_of_4, all_of_6], [0, 2], [4, 6], [ints(0, 4, 8), ints(0, 6, 8)]
-    yield call("partita.index", x(4, 2, 6), *apart)
-    put = [all_of_6], [0], [6], [ids]
-    yield call("partita.index_put", x(6, 8), *put, x(4, 2, 8), True)
-    yield call("partita.index_put", x(6, 8), *put, x(8), True)
-    once = [all_of_6], [1], [6], [torch.tensor([5, 1, 2, 0])]
-    yield call("partita.index_put", x(4, 6), *once, x(4, 4), False)
-    yield call("partita.index_put", x(3, 8), [some_of_6], *put[1:], x(4, 2, 8), True)
-    yield call("partita.index_put", x(4, 6, 2), *both, x(8, 2), True)
-    yield call("partita.gather", x(4, 6), all_of_6, 1, 6, ints(0, 6, 4, 8))
-    yield call("partita.gather", x(4, 3), some_of_6, 1, 6, ints(0, 6, 4, 8))
-    found = 1, 6, ints(0, 6, 4, 1), x(4, 1), False
-    yield call("partita.scatter", x(4, 6), all_of_6, *found)
-    added = 1, 6, ints(0, 6, 4, 8), x(4, 8), True
-    yield call("partita.scatter", x(4, 6), all_of_6, *added)
-    yield call("partita.scatter", x(4, 3), some_of_6, *added)
-
-
 def groups() -> Iterator[Sample]:
     yield call("partita.grouped_multiply", x(8, 4), x(6, 4, 12), mask(8, 6))
     yield call("partita.grouped_outer", x(8, 4), x(8, 12), mask(8, 6))
@@ -430,9 +390,8 @@ def samples() -> dict[str, list[Sample]]:
         convolutions,
         *norm_samples.GROUPS,
         pools,
-        attentions,
-        rows_by_position,
         groups,
+        *own_samples.GROUPS,
         *lattice_samples.GROUPS,
         *chunk_samples.GROUPS,
     ):
