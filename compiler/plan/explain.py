@@ -15,7 +15,7 @@ from partita.compiler.plan.explain_boxing import explain_boxing
 from partita.compiler.plan.explain_costs import costs_table, print_signature
 from partita.compiler.plan.explain_formula import call_formula, print_formula
 from partita.compiler.plan.stages import stage_document, stage_of_calls
-from partita.compiler.plan.table import format_table
+from partita.compiler.plan.table import format_table, say_memory_price
 from partita.compiler.plan.units import format_bytes, format_seconds, printable
 from partita.compiler.plan.uses import boxings_by_use, find_uses, produced
 
@@ -172,19 +172,23 @@ def _again(document: Document, key: str) -> Iterator[str]:
 
 def _reason(document: Document, key: str, node: Node) -> Iterator[str]:
     asked = find_asked(document).get(key)
-    best = min((other.seconds for other in node.alternatives), default=0.0)
+    best = min(node.alternatives, key=lambda other: other.seconds, default=None)
     if asked is not None:
         yield f"  why        {asked}"
-    elif not node.alternatives:
+    elif best is None:
         yield "  why        the plan keeps no alternative to it"
-    elif best >= 0:
+    elif best.seconds >= 0:
         yield "  why        the cheapest for the whole step; the next best stand below"
     else:
-        status, gain = document.search.status, format_seconds(-best)
+        search, gain = document.search, format_seconds(-best.seconds)
         yield (
             f"  why        taken although another would gain {gain} by itself "
-            f"(search: {status})"
+            f"(search: {search.status})"
         )
+        if search.memory_price and best.held_bytes > 0:
+            held = format_bytes(best.held_bytes)
+            worth = format_seconds(best.held_bytes * search.memory_price)
+            yield f"             but hold {held} more, which are worth {worth}"
 
 
 def _formula(document: Document, key: str) -> Iterator[str]:
@@ -199,6 +203,8 @@ def _limit(document: Document) -> Iterator[str]:
     if limit is not None:
         needed = format_bytes(document.predicted.bytes)
         yield f"  limit      {format_bytes(limit)} on a rank, {needed} predicted"
+        if document.search.memory_price:
+            yield f"  room       {say_memory_price(document.search.memory_price)}"
 
 
 def _parts(document: Document, key: str) -> Iterator[str]:

@@ -45,7 +45,9 @@ class Limited:
 
     ``fits`` by the search's own count of memory, ``keeping.peak_bytes``; where nothing
     does, it is what holds the least. By that count, nothing that fits takes less than
-    ``bound_s``, as far as equal blocks are alike.
+    ``bound_s``, as far as equal blocks are alike. The best bound of prices of memory is
+    that of ``price``, in seconds per byte: so much of it a byte more of the limit takes
+    away.
     """
 
     choices: tuple[int, ...]
@@ -54,6 +56,7 @@ class Limited:
     fits: bool
     bound_s: float
     solver: str = "bounds alone"
+    price: float = 0.0
 
     @property
     def is_optimal(self) -> bool:
@@ -110,20 +113,19 @@ class LimitedSearch:
             return best
         if not self.moments:
             self.moments.append(best.keeping.moment)
-        best, price = self._by_prices(limit, best)
+        best = self._by_prices(limit, best)
         # The integer program knows nothing of sums over microbatches.
         is_whole = self.posed.candidates.program.in_time.count == 1
         if best.is_optimal or not is_whole:
             return best
-        return self._jointly(limit, best, price)
+        return self._jointly(limit, best)
 
-    def _by_prices(self, limit: int, best: Limited) -> tuple[Limited, float]:
-        """Return the best that prices of memory lead to, and that of the best bound."""
-        low, high, price, dearest = 0.0, 0.0, _FIRST, 0.0
+    def _by_prices(self, limit: int, best: Limited) -> Limited:
+        """Return the best that prices of memory lead to."""
+        low, high, price = 0.0, 0.0, _FIRST
         for _ in range(_MOST_RAISES):
             count = len(self.moments)
             found = self._at(price, limit, self.clock)
-            dearest = price if found.bound_s > best.bound_s else dearest
             best = _better(best, found)
             if found.fits:
                 high = price
@@ -142,19 +144,18 @@ class LimitedSearch:
                 break
             middle = sqrt(max(low, high / _STEP**2) * high)
             found = self._at(middle, limit, clock)
-            dearest = middle if found.bound_s > best.bound_s else dearest
             best = _better(best, found)
             low, high = (low, middle) if found.fits else (middle, high)
-        return best, dearest
+        return best
 
-    def _jointly(self, limit: int, best: Limited, price: float) -> Limited:
+    def _jointly(self, limit: int, best: Limited) -> Limited:
         """Search placements and what is made again together, by an integer program."""
         bound, allowed = best.bound_s, everything(self.fold)
         known: Joint | None = None
         if best.fits:
             known = Joint(best.choices, best.keeping, best.seconds)
-            fold = self._priced(price)
-            paid_s = price * self._unit * limit
+            fold = self._priced(best.price)
+            paid_s = best.price * limit
             worth, least = worthwhile(fold, best.seconds, paid_s, self.clock)
             bound = max(bound, least)
             allowed = _with(worth, self.fold, best.choices)
@@ -169,28 +170,28 @@ class LimitedSearch:
         if found.found is None:
             return replace(best, bound_s=bound, solver=HIGHS)
         bound = min(bound, found.found.seconds)
-        return Limited(*found.found, fits=True, bound_s=bound, solver=HIGHS)
+        return Limited(*found.found, True, bound, HIGHS, best.price)
 
     @cached_property
     def _unit(self) -> float:
         """Seconds per byte, if bytes cost as much as all time."""
         return self.free.seconds / max(self._held_by(self.free.choices).most, 1)
 
-    def _priced(self, price: float) -> Fold:
-        """Return the problem with memory at a price, in units."""
+    def _priced(self, seconds_per_byte: float) -> Fold:
+        """Return the problem with memory at a price."""
         priced = MemoryPrice(self.posed, self.optimizer, self.moments)
-        return Fold(priced.problem(price * self._unit), self.fold.class_of)
+        return Fold(priced.problem(seconds_per_byte), self.fold.class_of)
 
     def _at(self, price: float, limit: int, clock: Clock) -> Limited:
         """Search with memory at a price, relative to the free assignment's time."""
-        known = price, tuple(self.moments)
+        known, seconds_per_byte = (price, tuple(self.moments)), price * self._unit
         if known not in self._solved:
-            fold = self._priced(price)
+            fold = self._priced(seconds_per_byte)
             time_s = _SHARE * max(clock.left_s, 1.0)
             self._solved[known] = solve(fold.problem, time_s, fold=fold)
         solved = self._solved[known]
-        bound = solved.bound_s - price * self._unit * limit
-        found = self._keep(solved.choices, limit, bound)
+        bound = solved.bound_s - seconds_per_byte * limit
+        found = self._keep(solved.choices, limit, bound, seconds_per_byte)
         if not found.fits and found.keeping.moment not in self.moments:
             self.moments.append(found.keeping.moment)
         return found
@@ -207,12 +208,15 @@ class LimitedSearch:
             self._held[choices] = find_holdings(self.posed, choices, self.optimizer)
         return self._held[choices]
 
-    def _keep(self, choices: tuple[int, ...], limit: int, bound_s: float) -> Limited:
+    def _keep(
+        self, choices: tuple[int, ...], limit: int, bound_s: float, price: float = 0.0
+    ) -> Limited:
         """Choose what to make again of an assignment."""
         clock = Clock.of(min(_KEEPING_S, max(self.clock.left_s, 1.0)))
         keeping = choose_keeping(self._held_by(choices), limit, clock)
         seconds = cost_of(self.posed.problem, choices) + keeping.seconds
-        return Limited(choices, keeping, seconds, keeping.peak_bytes <= limit, bound_s)
+        fits = keeping.peak_bytes <= limit
+        return Limited(choices, keeping, seconds, fits, bound_s, price=price)
 
 
 def _better(one: Limited, other: Limited) -> Limited:
@@ -223,7 +227,8 @@ def _better(one: Limited, other: Limited) -> Limited:
         best = one if one.fits else other
     else:
         best = min(one, other, key=lambda found: found.keeping.peak_bytes)
-    return replace(best, bound_s=max(one.bound_s, other.bound_s))
+    bound = max(one, other, key=lambda found: found.bound_s)
+    return replace(best, bound_s=bound.bound_s, price=bound.price)
 
 
 def _with(

@@ -209,6 +209,7 @@ class Search:
     again: frozenset[str] = frozenset()
     fits: bool = True
     bound_s: float | None = None
+    memory_price: float | None = 0.0
     started: float = field(default_factory=time.perf_counter)
 
     @collection_paused()
@@ -254,6 +255,7 @@ class Search:
             status if is_compared else "not compared with all",
             last.gap if is_compared else None,
             time.perf_counter() - self.started,
+            memory_price=self.memory_price,
         )
         found = Found(
             last.choices,
@@ -302,6 +304,8 @@ class Search:
             self.ways.append(ALIKE)
         if self.bound_s is None:  # of the limit itself; less is allowed from now on
             self.bound_s = found.bound_s
+            # without a price the bound is that of a plan without a limit
+            self.memory_price = found.price or None
         return found.solution(self.bound_s)
 
 

@@ -33,6 +33,8 @@ def check_status(plan: Plan, free: Plan) -> None:
     assert is_optimal == (plan.search.gap <= 1e-6)
     assert is_optimal or plan.search.status.startswith("not shown to be optimal")
     assert "within the memory limit" in plan.search.solver
+    assert free.search.memory_price == 0.0
+    assert plan.search.memory_price != 0.0, "the limit binds"
 
 
 def _check(name: str, mesh: Mesh, parts: tuple[float, ...]) -> None:

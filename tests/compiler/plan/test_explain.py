@@ -104,6 +104,21 @@ def test_limit_of_memory_is_told(plan: Plan) -> None:
     assert line in limited.explain("up.weight").splitlines()
 
 
+def test_price_of_memory_is_told_and_explains(plan: Plan) -> None:
+    node = plan.nodes[UP]
+    better = replace(node.alternatives[0], seconds=-2e-6, held_bytes=3 << 20)
+    limited = replace(
+        plan,
+        nodes={**plan.nodes, UP: replace(node, alternatives=(better,))},
+        options=PlanOptions(memory_bytes=4096),
+        search=replace(plan.search, memory_price=1e-12),
+    )
+    lines = limited.explain(UP).splitlines()
+    assert "  room       1 MiB more on a rank would save about 1.05 us a step" in lines
+    at = next(i for i, line in enumerate(lines) if "would gain 2 us" in line)
+    assert lines[at + 1].strip() == "but hold 3 MiB more, which are worth 3.15 us"
+
+
 def test_better_alternative_is_admitted(plan: Plan) -> None:
     node = plan.nodes[UP]
     better = replace(node.alternatives[0], seconds=-2e-6)

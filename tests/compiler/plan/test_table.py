@@ -74,6 +74,13 @@ def test_empty_parts_are_left_out(plan: Plan) -> None:
     ]
 
 
+def test_what_room_is_worth_is_told_where_a_limit_binds(plan: Plan) -> None:
+    bound = replace(plan.search, memory_price=1e-12)
+    text = str(replace(plan, search=bound))
+    assert "room    1 MiB more on a rank would save about 1.05 us a step" in text
+    assert "room" not in str(replace(plan, search=replace(bound, memory_price=0.0)))
+
+
 def test_stages_are_named_when_there_are_several(plan: Plan) -> None:
     stages = (*plan.stages, Stage(plan.mesh, (4, 5, 6, 7), ()))
     schedule = Schedule("1f1b", (0, 1), ("", ""), (2, 1))

@@ -65,6 +65,7 @@ def test_less_room_costs_time_and_is_kept_to(mesh: Mesh) -> None:
     free = search.run(1 << 40)
     assert not free.keeping.again
     assert free.choices == search.free.choices
+    assert free.price == 0, "room that nobody needs is worth nothing"
     least_s, top = free.seconds, free.keeping.peak_bytes
     for part in (0.8, 0.65, 0.55):
         found = search.run(int(part * top))
@@ -75,6 +76,9 @@ def test_less_room_costs_time_and_is_kept_to(mesh: Mesh) -> None:
         assert free.seconds * (1 - 1e-9) <= found.bound_s <= found.seconds
         exact = cost_of(posed.problem, found.choices)
         assert found.seconds == pytest.approx(exact + found.keeping.seconds)
+    lost_s = found.seconds - free.seconds
+    given_up = top - found.keeping.peak_bytes
+    assert lost_s / given_up < 8 * found.price, "the last bytes are the dearest"
 
 
 def test_a_little_less_room_is_searched_to_the_end() -> None:
