@@ -111,12 +111,13 @@ class Timed:
             model, batch = MODELS[model_name](int(layers))
         started = time.process_time()
         planner = Planner.of(model, (), batch, Mesh.parse(mesh), options)
+        assert planner.captured.fingerprint  # belongs to the capture, made when asked
         return cls(name, planner, time.process_time() - started)
 
     def run(self) -> None:
         """Plan once, as ``Planner.search`` does without a memory limit."""
         clear_caches()
-        planner = replace(self.planner)  # one that has posed nothing yet
+        planner = replace(self.planner, known={})  # nothing posed or priced yet
         with collection_paused():
             posed = self._part("pose", lambda: planner.posed)
             fold = self._part("fold", lambda: _folded(Fold.of(posed.problem)))

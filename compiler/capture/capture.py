@@ -13,6 +13,7 @@ import sys
 import traceback
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,6 +29,7 @@ from partita.compiler.capture.canonicalize import (
     unify_attention,
 )
 from partita.compiler.capture.decompositions import FROM_TORCH, OWN
+from partita.compiler.capture.fingerprint import fingerprint
 from partita.compiler.capture.grouped import grouped_products
 from partita.compiler.capture.inputs import InputSpec, describe
 from partita.compiler.capture.keys import find_frames, user_frames
@@ -64,6 +66,11 @@ class Captured:
     program: Program
     inputs: InputSpec
     outputs: OutputForm
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What identifies the program; see ``fingerprint``."""
+        return fingerprint(self.program)
 
 
 def capture(

@@ -175,8 +175,6 @@ class _Recorder:
 
     def _seen(self, consumer: str, ref: Ref, wanted: Placement) -> _Tensor:
         """Return a tensor as its consumer sees it."""
-        if consumer not in self.boxed:
-            return self.tensors[ref]
         boxing = self.boxings.get((consumer, ref, wanted))
         return self.tensors[ref if boxing is None else boxing.key]
 
@@ -233,11 +231,14 @@ class _Recorder:
         if key == unit[0]:
             more = f" and {len(unit) - 1} more" if len(unit) > 1 else ""
             self._moment(key + more, node.phase)
-        wanted = zip(node.operands, node.signature.operands, strict=True)
-        operands = [self._seen(key, ref, placement) for ref, placement in wanted]
+        if key in self.boxed:
+            wanted = zip(node.operands, node.signature.operands, strict=True)
+            operands = [self._seen(key, ref, placement) for ref, placement in wanted]
+        else:
+            operands = [self.tensors[ref] for ref in node.operands]
         for operand in operands:
             self._use(operand.storage)
-        made = self._made(node, tuple((x.type, x.strides) for x in operands))
+        made = self._made(node, tuple([(x.type, x.strides) for x in operands]))
         for index, (type_, laid) in enumerate(
             zip(made.results, made.laid_out, strict=True)
         ):

@@ -58,7 +58,8 @@ class Ref:
     index: int = 0
 
     def __str__(self) -> str:
-        if self.index == 0 and not _INDEXED.fullmatch(self.key):
+        is_plain = "#" not in self.key or not _INDEXED.fullmatch(self.key)
+        if self.index == 0 and is_plain:
             return self.key
         return f"{self.key}#{self.index}"
 

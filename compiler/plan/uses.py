@@ -85,7 +85,8 @@ def completes(boxing: Boxing) -> bool:
 
 def times_in_step(boxing: Boxing, microbatches: int) -> int:
     """Return how often a step of so many microbatches carries ``boxing`` out."""
-    return 1 if boxing.enters or completes(boxing) else microbatches
+    is_once = microbatches == 1 or boxing.enters or completes(boxing)
+    return 1 if is_once else microbatches
 
 
 def storage_key(parameter: str, storage: Placement) -> str:

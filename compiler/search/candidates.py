@@ -142,9 +142,14 @@ class Candidates:
         self._stored: dict[object, tuple[Placement, ...]] = {}
 
     @cached_property
+    def used(self) -> dict[fx.Node, list[Value]]:
+        """The operands of every node."""
+        return {node: operands(node) for node in self.program.nodes()}
+
+    @cached_property
     def _stand_in(self) -> dict[fx.Node, fx.Node]:
         """Of nodes in the same place of equal blocks, the first."""
-        nodes = list(self.program.nodes())
+        nodes = list(self.used)
         at = {node: index for index, node in enumerate(nodes)}
         types: dict[object, int] = {}
         labels = [
@@ -153,7 +158,7 @@ class Candidates:
             else types.setdefault(info(node).types, -1 - len(types))
             for node in nodes
         ]
-        used = [[(at[v.node], v.index) for v in operands(node)] for node in nodes]
+        used = [[(at[v.node], v.index) for v in self.used[node]] for node in nodes]
         calls = [index for index, node in enumerate(nodes) if node in self._label]
         first: dict[int, fx.Node] = {}
         classes = alike(labels, used, calls)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from torch import fx
 
@@ -56,6 +57,11 @@ class Chosen:
     expanded: Mapping[str, Expanded]
     outputs: Mapping[OutputRole, Placement]
 
+    @cached_property
+    def used(self) -> dict[fx.Node, list[Value]]:
+        """The operands of every node."""
+        return {node: operands(node) for node in self.program.nodes()}
+
     def consumers(self) -> dict[tuple[Value, Placement], dict[str, Phase]]:
         """Return who wants each tensor in each placement, by key, and when.
 
@@ -63,10 +69,12 @@ class Chosen:
         """
         found: dict[tuple[Value, Placement], dict[str, Phase]] = {}
         for node in self.program.calls():
-            wanted = self.nodes[node].signature.operands
-            for value, want in zip(operands(node), wanted, strict=True):
-                users = found.setdefault((value, want), {})
-                users[info(node).key] = info(node).phase
+            wanted, fact = self.nodes[node].signature.operands, info(node)
+            for asked in zip(self.used[node], wanted, strict=True):
+                users = found.get(asked)
+                if users is None:
+                    users = found[asked] = {}
+                users[fact.key] = fact.phase
         for node, role in self.program.results():
             users = found.setdefault((value_of(node), self.outputs[role]), {})
             users[f"{role.kind}:{role.name}"] = phase_of_output(role.kind)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from torch import fx
 
 from partita.compiler.capture.capture import Captured
-from partita.compiler.capture.fingerprint import fingerprint, print_constants
+from partita.compiler.capture.fingerprint import print_constants
 from partita.compiler.cost.memory import timeline
 from partita.compiler.errors import BadOptions
 from partita.compiler.hardware.profile import Hardware
@@ -21,7 +21,6 @@ from partita.compiler.ir.program import (
     Value,
     info,
     op_name,
-    operands,
     type_of,
     value_of,
 )
@@ -129,7 +128,7 @@ class _Decider:
         order = tuple(info(node).key for node in self.program.nodes())
         plan = Plan(
             partita=version,
-            model=ModelId(class_name, fingerprint(self.captured.program)),
+            model=ModelId(class_name, self.captured.fingerprint),
             mesh=self.mesh,
             stages=(Stage(self.mesh, tuple(range(self.mesh.size)), order),),
             hardware=self.hardware.to_dict(),
@@ -217,7 +216,7 @@ class _Decider:
             op=op_name(node),
             types=fact.types,
             signature=chosen.signature,
-            operands=tuple(self._ref(value) for value in operands(node)),
+            operands=tuple([self._ref(value) for value in self.chosen.used[node]]),
             constants=() if role else print_constants(node),
             stage=fact.stage,
             phase=fact.phase,
@@ -280,7 +279,7 @@ class _Decider:
         for user in node.users:
             if user.op == "call_function":
                 wanted = self.chosen.nodes[user].signature.operands
-                for value, want in zip(operands(user), wanted, strict=True):
+                for value, want in zip(self.chosen.used[user], wanted, strict=True):
                     if value.node is node:
                         return want
         return storage

@@ -32,7 +32,6 @@ from partita.compiler.ir.program import (
     Program,
     Value,
     info,
-    operands,
     type_of,
     value_of,
 )
@@ -108,9 +107,9 @@ class _Poser:
         self.pinned = Pinned(candidates, pins)
 
     def pose(self) -> Posed:
-        nodes = list(self.program.nodes())
+        used = self.candidates.used
+        nodes = list(used)
         at = {node: index for index, node in enumerate(nodes)}
-        used = {node: operands(node) for node in nodes}
         choices: dict[Item, tuple[Choice, ...]] = {
             node: self._of_call(node) for node in nodes if node.op == "call_function"
         }
@@ -243,7 +242,7 @@ class _Poser:
             choice.signature.operands[position]
             for user in node.users
             if user in choices
-            for position, value in enumerate(operands(user))
+            for position, value in enumerate(self.candidates.used[user])
             if value.node is node
             for choice in choices[user]
         }

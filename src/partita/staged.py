@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from partita.compiler.capture.fingerprint import fingerprint
 from partita.compiler.cost.transfer import hop_seconds
 from partita.compiler.errors import BadMesh, NoSolution
 from partita.compiler.hardware.profile import load_hardware
@@ -94,13 +93,13 @@ def joined(
     plans = [part.plan for part in parts]
     meshes = [plan.mesh for plan in plans]
     stages = [Stage(mesh, own, ()) for mesh, own in zip(meshes, ranks, strict=True)]
-    options, program = planner.options, planner.captured.program
+    options = planner.options
     pins = {name: str(pin) for name, pin in options.pins.items()}
     first = plans[0].options
     plan = replace(
         join_stages(plans, stages),
         mesh=whole_mesh(meshes, schedule),
-        model=ModelId(planner.class_name, fingerprint(program)),
+        model=ModelId(planner.class_name, planner.captured.fingerprint),
         options=replace(first, memory_bytes=planner.limit, pins=pins),
         schedule=write_schedule(with_transfers(schedule)),
         loss_function=options.loss,
