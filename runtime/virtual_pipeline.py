@@ -6,7 +6,7 @@ go; what stages hand each other is moved when it is sent and waits until it is u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -124,12 +124,17 @@ class VirtualPipeline:
         programs = self.stages[stage].parts[action.work.part]
         held = self.held[stage, number]
         ran = run_all(programs, held, [stage] * len(programs), self.device)
-        for position, role in enumerate(programs[0].outputs):
-            shards = _tensors(outputs[position] for outputs in ran)
+        left = [
+            dict(zip(program.outputs, outputs, strict=True))
+            for program, outputs in zip(programs, ran, strict=True)
+        ]
+        for own, made in zip(held, left, strict=True):
+            own.update(_saved(made))  # ranks of unlike shards save unlike tensors
+        for role in left[0]:
             if role.kind is OutputKind.SAVED:
-                for own, shard in zip(held, shards, strict=True):
-                    own[InputKind.SAVED, role.name] = shard
-            elif role.kind.is_sent:
+                continue
+            shards = _tensors(made[role] for made in left)
+            if role.kind.is_sent:
                 self._send(stage, number, role, shards)
             else:
                 self.made.setdefault((stage, role), {})[number] = shards
@@ -187,6 +192,14 @@ class VirtualPipeline:
         (own,) = home.shards
         total = tuple(a + b for a, b in zip(own, _moved(wire, part), strict=True))
         found[wire.transfer.receiver][wire.joins] = replace(home, shards=(total,))
+
+
+def _saved(made: Mapping[OutputRole, object]) -> Iterator[tuple[FeedKey, torch.Tensor]]:
+    """Yield what a part of a step leaves to a later one, as that is fed it."""
+    for role, value in made.items():
+        if role.kind is OutputKind.SAVED:
+            assert isinstance(value, torch.Tensor)
+            yield (InputKind.SAVED, role.name), value
 
 
 def _moved(wire: Wire, shards: Sequence[torch.Tensor]) -> list[torch.Tensor]:

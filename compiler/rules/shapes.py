@@ -283,27 +283,30 @@ def permute(call: Call) -> str:
 
 
 def _with_piece(ndim: int, dim: int, pieces: Sequence[int]) -> str:
+    """Return a dim that is so many pieces of a factor; an empty one has none of it."""
     names = dim_names(ndim)
-    names[dim] = f"n{{{'|'.join(str(size) for size in pieces)}}}"
+    sizes = "|".join([str(size) for size in pieces if size])
+    names[dim] = f"n{{{sizes}}}" if sizes else "?"
     return " ".join(names)
 
 
 def concatenate(call: Call) -> str:
-    """Return a dim in pieces, of which each operand has one."""
-    dim = ints(call.arg(1, 0))[0]
-    sizes = [tensor.shape[dim] for tensor in call.operands]
-    if 0 in sizes:
-        return whole(call)
-    ndim = call.operands[0].ndim
-    pieces = [_with_piece(ndim, dim, [size]) for size in sizes]
+    """Return a dim in pieces, of which each operand has one.
+
+    Among operands of more dims torch takes an empty one of one dim for nothing.
+    """
+    dim, ndim = ints(call.arg(1, 0))[0], max(tensor.ndim for tensor in call.operands)
+    sizes = [t.shape[dim] if t.ndim == ndim else 0 for t in call.operands]
+    pieces = [
+        _with_piece(ndim, dim, [size]) if tensor.ndim == ndim else "?"
+        for tensor, size in zip(call.operands, sizes, strict=True)
+    ]
     return arrow(pieces, [_with_piece(ndim, dim, sizes)])
 
 
 def split(call: Call) -> str:
     """Return a dim in pieces, of which each result has one."""
     sizes, dim = ints(call.args[1]), ints(call.arg(2, 0))[0]
-    if 0 in sizes:
-        return whole(call)
     ndim = call.operands[0].ndim
     pieces = [_with_piece(ndim, dim, [size]) for size in sizes]
     return arrow([_with_piece(ndim, dim, sizes)], pieces)

@@ -81,6 +81,8 @@ class _Chooser:
         default_factory=dict[fx.Node, AxisSignature]
     )
     whole: set[fx.Node] = field(default_factory=set[fx.Node])
+    in_parts: dict[Value, Sharding] = field(default_factory=dict[Value, Sharding])
+    """How what was asked for whole would be made otherwise: others use it so."""
     known: dict[tuple[Call, Signature], tuple[AxisSignature, ...]] = field(
         default_factory=dict[tuple[Call, Signature], tuple[AxisSignature, ...]]
     )
@@ -144,20 +146,37 @@ class _Chooser:
 
     def _forward(self) -> None:
         """Choose node by node, from what its operands are."""
+        self.in_parts.clear()
         for node, role in self.program.placeholders():
-            is_cut = self._is_batch(node, role) and node not in self.whole
-            entering = Split(0) if is_cut else _WHOLE
-            self._take(node, AxisSignature((), (entering,)))
+            is_batch = self._is_batch(node, role)
+            entering = AxisSignature((), (Split(0) if is_batch else _WHOLE,))
+            self._enter(node, entering, AxisSignature((), (_WHOLE,)))
         for node in self.program.calls():
             options = self._options(node)
-            have = [self.made[value] for value in operands(node)]
-            if node in self.whole or all(h == _WHOLE for h in have):
+            if all(self._had(value) == _WHOLE for value in operands(node)):
                 self._take(node, options[0])
                 continue
             fitting = [o for o in options if self._is_seen(node, o)]
-            if not fitting:
+            if not fitting and node not in self.whole:
                 raise _Stuck(node)
-            self._take(node, min(fitting, key=lambda o: self._sliced(node, o)))
+            best = min(fitting, key=lambda o: self._sliced(node, o), default=options[0])
+            self._enter(node, best, options[0])
+
+    def _enter(
+        self, node: fx.Node, in_parts: AxisSignature, whole: AxisSignature
+    ) -> None:
+        """Take what a node does, and note what it would be if it is asked for whole."""
+        if node not in self.whole:
+            self._take(node, in_parts)
+            return
+        self._take(node, whole)
+        for index, sharding in enumerate(in_parts.results):
+            if sharding is not None and _is_plain(sharding):
+                self.in_parts[Value(node, index)] = sharding
+
+    def _had(self, value: Value) -> Sharding:
+        """Return what a tensor is to those who did not ask for all of it."""
+        return self.in_parts.get(value, self.made[value])
 
     def _take(self, node: fx.Node, signature: AxisSignature) -> None:
         self.chosen[node] = signature
@@ -173,7 +192,7 @@ class _Chooser:
         Dims are cut at the segments at which the operands are, or the one result that
         is wanted.
         """
-        have = [self.made[value] for value in operands(node)]
+        have = [self._had(value) for value in operands(node)]
         results = [None] * (len(info(node).types) - 1) + [want]
         seen = compose((AxisSignature(tuple(have), tuple(results)),))
         call = call_of(node)
@@ -210,11 +229,11 @@ class _Chooser:
         return _is_plain(want) and self.made[value] == _WHOLE
 
     def _sliced(self, node: fx.Node, signature: AxisSignature) -> int:
-        """Return the bytes of the operands that are made whole and used in part."""
+        """Return the bytes of the operands that are used otherwise than they are."""
         return sum(
             type_of(value).num_bytes
             for value, want in zip(operands(node), signature.operands, strict=True)
-            if want != self.made[value]
+            if want != self._had(value)
         )
 
     # --- where a node is stuck

@@ -18,16 +18,18 @@ import torch
 from tests.models.dropout import with_dropout
 from tests.models.more_models import MORE
 from tests.models.pipelines import PIPELINES
+from torch import nn
 
 import partita as pt
 from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.capture.torch_private import pytree
 from partita.compiler.errors import RankFailed
 from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.program import OutputKind
 from partita.compiler.plan.stages import read_schedule
 from partita.compiler.search.arrangement import SINGLE
 from partita.compiler.search.parts import Clock
-from partita.lowering import in_microbatches
+from partita.lowering import in_microbatches, lower
 from partita.pipeline_search import PipelineSearch
 from partita.pipeline_space import PipelineSpace, meshes_of
 from partita.planner import Planner
@@ -112,6 +114,37 @@ def test_interleaved_stages_verify() -> None:
 def test_a_random_cut_of_random_plans_verifies(name: str) -> None:
     captured, _ = _captured(name, 2)
     check(name, drawn(search_of(captured, "pp=2,tp=2", schedule="1f1b"), 0))
+
+
+class Odd(nn.Module):
+    """Layers of five, whose rows are mixed between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.up, self.down = nn.Linear(5, 5), nn.Linear(5, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the loss of ``x`` ``[3, 5, 5]``."""
+        mixed = self.up(x).transpose(0, 1).reshape(-1, 5)
+        return self.down(mixed.tanh()).square().mean()
+
+
+def test_ranks_of_unlike_shards_save_unlike_tensors() -> None:
+    model, x = Odd(), torch.randn(3, 5, 5)
+    captured = capture(model, (x,), {})
+    search = search_of(captured, "pp=2,tp=2", schedule="gpipe", microbatches=1)
+    plan = drawn(search, 6)
+    saved = [
+        {
+            tuple(role for role in forward.outputs if role.kind is OutputKind.SAVED)
+            for forward, _ in map(stage.parted, stage.of_all())
+        }
+        for stage in lower(captured, plan)
+    ]
+    assert max(map(len, saved)) > 1, "else this is no such plan"
+    report = Verifier.of(model, (x,), {}).verify_captured(captured, plan)
+    assert report.ok, report
 
 
 @pytest.mark.slow

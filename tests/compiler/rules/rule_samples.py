@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import torch
 from tests.compiler.rules import (
     chunk_samples,
+    cut_samples,
     lattice_samples,
     norm_samples,
     own_samples,
@@ -198,25 +199,6 @@ def reductions() -> Iterator[Sample]:
     yield call("linalg_vector_norm", x(4, 6), 2, [1])
 
 
-def cuts() -> Iterator[Sample]:
-    yield call("select.int", x(4, 6, 8), 1, 3)
-    yield call("select.int", x(4), -1, 3)
-    yield call("select_backward", x(4, 8), [4, 6, 8], 1, 3)
-    yield call("select_backward", x(), [4], 0, 3)
-    yield call("slice.Tensor", x(4, 6), 0, 0, 4, 1)
-    yield call("slice.Tensor", x(4, 6), 1, 2, 6, 2)
-    yield call("slice_backward", x(4, 3), [4, 6], 1, 2, 5, 1)
-    yield call("slice_backward", x(4, 6), [4, 6], 1, 0, 2**63 - 1, 1)
-    yield call("slice_scatter", x(4, 6), x(4, 2), 1, 2, 4)
-    yield call("select_scatter", x(4, 6), x(4), 1, 2)
-    yield call("constant_pad_nd", x(4, 6), [1, -1], 2.0)
-    yield call("constant_pad_nd", x(4, 6), [0, 0, 0, 2])
-    yield call("cat", [x(4, 2), x(4, 6), x(4, 2)], 1)
-    yield call("cat", [x(4, 2), x(4, 2)], -1)
-    yield call("split_with_sizes", x(4, 16), [4, 8, 4], 1)
-    yield call("split_with_sizes", x(8, 3), [4, 4])
-
-
 def reshapes() -> Iterator[Sample]:
     for old, new in (
         ([8, 12], [2, 4, 3, 2, 2]),
@@ -383,7 +365,7 @@ def samples() -> dict[str, list[Sample]]:
         creation,
         along_a_dim,
         reductions,
-        cuts,
+        cut_samples.cuts,
         reshapes,
         indices,
         products,

@@ -54,6 +54,33 @@ def test_what_counts_the_tokens_is_whole() -> None:
     assert chosen["input:input_ids"].results == (Split(0),)
 
 
+class Tokens(nn.Module):
+    """Predicts tokens from those before them, the sequence first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.layer = nn.Embedding(8, 4), nn.Linear(4, 8)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return the cross entropy of all but the first ``tokens`` ``[batch, 6]``."""
+        given = self.words(tokens[:, :-1]).transpose(0, 1)
+        told = self.layer(given.tanh()).transpose(0, 1).flatten(0, 1)
+        return nn.functional.cross_entropy(told, tokens[:, 1:].flatten())
+
+
+def test_only_what_counts_the_tokens_of_an_input_takes_it_whole() -> None:
+    model, tokens = Tokens(), torch.randint(0, 8, (4, 6))
+    chosen = choose_in_time(capture(model, (tokens,), {}).program, default_rules, 2)
+    assert chosen["input:tokens"].results == (Broadcast(),)
+    assert chosen["slice.Tensor/0"].results == (Split(0),), "given"
+    assert chosen["words/embedding/0"].results == (Split(0),)
+    assert chosen["tanh/0"].results == (Split(1),)
+    options = pt.Options(microbatches=2)
+    plan = pt.plan(model, tokens, mesh=pt.Mesh(tp=2), options=options)
+    assert pt.verify(model, tokens, plan=plan).ok
+
+
 def test_a_batch_norm_is_refused() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
 
