@@ -26,7 +26,7 @@ from torch import nn
 
 from partita.collection import collection_paused
 from partita.compiler.ir.mesh import Mesh
-from partita.compiler.plan.document import SearchResult
+from partita.compiler.plan.search_result import SearchResult
 from partita.compiler.search.decide import Found
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.solver import solve

@@ -231,11 +231,10 @@ class _Recorder:
         if key == unit[0]:
             more = f" and {len(unit) - 1} more" if len(unit) > 1 else ""
             self._moment(key + more, node.phase)
+        operands = [self.tensors[ref] for ref in node.operands]
         if key in self.boxed:
             wanted = zip(node.operands, node.signature.operands, strict=True)
             operands = [self._seen(key, ref, placement) for ref, placement in wanted]
-        else:
-            operands = [self.tensors[ref] for ref in node.operands]
         for operand in operands:
             self._use(operand.storage)
         made = self._made(node, tuple([(x.type, x.strides) for x in operands]))

@@ -26,13 +26,13 @@ from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.alternative import Alternative
 from partita.compiler.plan.input_spec import InputSpec
 from partita.compiler.plan.reported import DerivedRow, Reported
+from partita.compiler.plan.search_result import SearchResult
 from partita.compiler.plan.stage_records import (
     SEQUENTIAL,
     Schedule,
     Stage,
     Transfer,
 )
-from partita.compiler.plan.tried import Tried
 
 VERSION = 1
 """The version of the document's form; a change that old readers misread raises it."""
@@ -311,29 +311,6 @@ class Predicted:
     bytes: int
     seconds_by_part: Mapping[str, float] = field(default_factory=dict[str, float])
     bytes_by_part: Mapping[str, int] = field(default_factory=dict[str, int])
-
-
-@dataclass(frozen=True, slots=True)
-class SearchResult:
-    """How the decisions were found.
-
-    Attributes:
-        solver: what it took.
-        status: what is known of the result, as "optimal".
-        gap: to a lower bound, relative; ``None`` when unknown.
-        seconds: the time of the search.
-        tried: ways to run the model that were compared.
-        memory_price: the shadow price of memory: seconds of a step that one byte more
-            of the limit would save, by the dual of the search; 0 where no limit binds,
-            ``None`` when unknown.
-    """
-
-    solver: str
-    status: str
-    gap: float | None
-    seconds: float
-    tried: tuple[Tried, ...] = ()
-    memory_price: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,8 @@ from typing import TypeVar
 from partita.compiler.ir.again import again_key
 from partita.compiler.plan.asked import find_asked
 from partita.compiler.plan.document import Boxing, Document, Parameter
+from partita.compiler.plan.search_result import Tried
 from partita.compiler.plan.stage_records import Transfer
-from partita.compiler.plan.tried import Tried
 from partita.compiler.plan.units import (
     format_bytes,
     format_seconds,

@@ -37,10 +37,10 @@ from partita.compiler.plan.document import (
     Predicted,
     Ref,
     Role,
-    SearchResult,
 )
 from partita.compiler.plan.inputs import from_capture
 from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.search_result import SearchResult
 from partita.compiler.plan.stage_records import Stage
 from partita.compiler.search.again import Again
 from partita.compiler.search.boxings import boxings_of, collective_totals, made_twice

@@ -18,9 +18,8 @@ from math import inf
 from partita.compiler.errors import NoSolution
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.mesh import Mesh
-from partita.compiler.plan.document import SearchResult
 from partita.compiler.plan.plan import Plan
-from partita.compiler.plan.tried import Tried
+from partita.compiler.plan.search_result import SearchResult, Tried
 from partita.compiler.search.arrange import Arranger, Best, OutOfTime, Stages
 from partita.compiler.search.arrangement import Form
 from partita.compiler.search.candidates import Candidates

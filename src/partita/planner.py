@@ -16,8 +16,9 @@ from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.errors import NoSolution
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.mesh import Mesh
-from partita.compiler.plan.document import LossKind, PlanOptions, SearchResult
+from partita.compiler.plan.document import LossKind, PlanOptions
 from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.search_result import SearchResult
 from partita.compiler.plan.units import format_bytes, parse_bytes
 from partita.compiler.search.by_axes import Choose, choose_by_axes, steps_of
 from partita.compiler.search.candidates import Candidates

@@ -20,7 +20,7 @@ from partita.compiler.capture.inputs import InputSpec
 from partita.compiler.errors import BadMesh, BadOptions, NoSolution
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.plan import Plan
-from partita.compiler.plan.tried import Tried
+from partita.compiler.plan.search_result import Tried
 from partita.compiler.plan.units import format_bytes, format_seconds
 from partita.compiler.search.arrange import Best
 from partita.compiler.search.parts import Clock

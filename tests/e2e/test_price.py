@@ -18,8 +18,8 @@ from partita.compiler.cost.collectives import axis_seconds
 from partita.compiler.cost.step import step_wire_bytes
 from partita.compiler.hardware.profile import Hardware, load_hardware
 from partita.compiler.ir.mesh import Mesh
-from partita.compiler.plan.document import SearchResult
 from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.search_result import SearchResult
 from partita.compiler.plan.uses import type_of
 from partita.compiler.search.decide import Found
 from partita.compiler.search.fold import Fold

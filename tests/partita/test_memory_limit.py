@@ -10,8 +10,8 @@ from torch import nn
 from partita.compiler.capture.capture import capture
 from partita.compiler.errors import NoSolution
 from partita.compiler.ir.mesh import Mesh
-from partita.compiler.plan.document import SearchResult
 from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.search_result import SearchResult
 from partita.compiler.search.decide import Found
 from partita.compiler.search.holdings import find_holdings
 from partita.compiler.search.limited import LimitedSearch

@@ -18,11 +18,11 @@ from partita.compiler.plan.document import (
     Output,
     PlanOptions,
     Predicted,
-    SearchResult,
     boxing_key,
 )
 from partita.compiler.plan.input_spec import InputSpec
 from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.search_result import SearchResult
 
 
 def plan_for(

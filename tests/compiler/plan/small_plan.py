@@ -32,11 +32,11 @@ from partita.compiler.plan.document import (
     Predicted,
     Ref,
     Role,
-    SearchResult,
 )
 from partita.compiler.plan.input_spec import InputLeaf, InputSpec
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.reported import Reported
+from partita.compiler.plan.search_result import SearchResult
 from partita.compiler.plan.stage_records import Stage
 
 DOCUMENT = Path(__file__).with_name("two_layers.json")

@@ -12,6 +12,7 @@ import partita.compiler.plan.reported as reported
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.codec import record_keys
 from partita.compiler.plan.document import Boxing, LoweringStep, Ref
+from partita.compiler.plan.search_result import SearchResult
 from partita.compiler.plan.store import format_json, read_schema
 
 RECORDS = {
@@ -34,7 +35,7 @@ PARTS = {
     "options": document.PlanOptions,
     "predicted": document.Predicted,
     "schedule": document.Schedule,
-    "search": document.SearchResult,
+    "search": SearchResult,
 }
 
 

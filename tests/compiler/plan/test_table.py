@@ -1,8 +1,9 @@
 from dataclasses import replace
 
 from partita.compiler.ir.sbp import Placement
-from partita.compiler.plan.document import Predicted, SearchResult
+from partita.compiler.plan.document import Predicted
 from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.search_result import SearchResult
 from partita.compiler.plan.stage_records import Schedule, Stage, Transfer, TransferKind
 from partita.compiler.plan.table import format_table, print_tables
 
