@@ -14,6 +14,7 @@ from torch import fx
 from partita.compiler.capture import attention as attention  # defines the op
 from partita.compiler.capture.draws import rewrite_draws
 from partita.compiler.capture.keys import short_op
+from partita.compiler.capture.own_rows import gather_own_rows
 from partita.compiler.capture.torch_private import pytree
 from partita.compiler.capture.unsort import unsort
 from partita.compiler.ir.program import (
@@ -165,6 +166,7 @@ def canonicalize(program: Program) -> Program:
       bounds; ``cat`` has no empty operands
     * random numbers are drawn by seed and element (random_numbers.py)
     * rows are not sorted where it does not matter how they lie (unsort.py)
+    * what each row takes of itself is a gather (own_rows.py)
     * positions that are counted (``arange`` of integers) are constants
 
     Raises:
@@ -185,6 +187,7 @@ def canonicalize(program: Program) -> Program:
         elif rewrite := _REWRITES.get(node.target):
             rewrite(node)
     unsort(program)
+    gather_own_rows(program)
     program = _with_counted_constants(_without_unused_constants(program))
     graph.lint()
     program.graph_module.recompile()
@@ -289,16 +292,17 @@ def _state_slice(node: fx.Node) -> None:
 
 
 def _drop_empty_operands(node: fx.Node) -> None:
-    parts = [n for n in operand_nodes(node) if type_of(value_of(n)).shape != (0,)]
+    dim = int(node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0))  # type: ignore[arg-type]
+    joined = [(n, type_of(value_of(n)).shape) for n in operand_nodes(node)]
+    parts = [n for n, shape in joined if shape != (0,) and shape[dim]]
     if not parts:
         return
     if len(parts) == 1 and type_of(value_of(parts[0])) == type_of(Value(node, 0)):
         node.replace_all_uses_with(parts[0])
         node.graph.erase_node(node)
         return
-    dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
     ndim = type_of(value_of(parts[0])).ndim
-    node.args, node.kwargs = (parts, int(dim) % ndim), {}  # type: ignore[arg-type]
+    node.args, node.kwargs = (parts, dim % ndim), {}
 
 
 def _to_full(node: fx.Node) -> None:

@@ -130,6 +130,7 @@ def test_cat_loses_its_empty_operands() -> None:
         "cat/0: f32[2, 3] = aten.cat.default(input:x1, input:x2)\noutput:y = cat/0"
     )
     assert joined("f32[2, 3]", "f32[0]") == "output:y = input:x0"
+    assert joined("f32[2, 0]", "f32[2, 3]", "f32[2, 0]") == "output:y = input:x1"
 
 
 def test_cat_that_changes_a_dtype_stays() -> None:

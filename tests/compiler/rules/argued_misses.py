@@ -28,7 +28,7 @@ ARGUED = (
         "P(min) of booleans, which no collective joins",
     ),
     Argued(
-        "new_empty.default",
+        "empty_like.default new_empty.default",
         r"(S\(\d\)|P\(sum\)) -> .*",
         "the operand gives a dtype and a device, of which every shard has the same; "
         "what it holds is nobody's to read, and equal by chance",
@@ -119,6 +119,11 @@ ARGUED = (
         "_adaptive_avg_pool3d_backward.default",
         r"S\(\d\), B -> P\((max|min)\)",
         "the kernel takes shards that do not go together and reads past their end",
+    ),
+    Argued(
+        "partita.attention.default",
+        r"(S\(\d\)|B|, )+ -> P\((max|min)\), .*",
+        "the kernel takes batches that do not go together and reads past their end",
     ),
     Argued(
         "_cdist_forward.default _cdist_backward.default",
