@@ -23,8 +23,9 @@ from partita.compiler.search.memory_price import MemoryPrice
 from partita.compiler.search.model import Bools
 from partita.compiler.search.parts import OPTIMAL_GAP, Clock
 from partita.compiler.search.pose import Posed
-from partita.compiler.search.problem import cost_of
+from partita.compiler.search.problem import cost_of, made_placement
 from partita.compiler.search.solver import HIGHS, THREADS, Solution, solve
+from partita.compiler.search.state import States
 from partita.compiler.search.worthwhile import everything, worthwhile
 
 _FIRST = 0.1  # of the seconds and bytes that the plan without a limit takes
@@ -106,6 +107,15 @@ class LimitedSearch:
         """The problem's repeated blocks."""
         return Fold.of(self.posed.problem)
 
+    @cached_property
+    def state_bytes(self) -> int:
+        """The least that what stays from step to step takes of a rank: a bound."""
+        states, nodes = States(self.posed, self.optimizer), self.posed.problem.nodes
+        return sum(
+            min(states.of(i, made_placement(c, 0)).num_bytes for c in nodes[i].choices)
+            for i in states.trained
+        )
+
     def run(self, limit: int) -> Limited:
         """Return the fastest assignment found that holds at most ``limit`` bytes."""
         best = self._keep(self.free.choices, limit, self.free.bound_s)
@@ -116,7 +126,7 @@ class LimitedSearch:
         best = self._by_prices(limit, best)
         # The integer program knows nothing of sums over microbatches.
         is_whole = self.posed.candidates.program.in_time.count == 1
-        if best.is_optimal or not is_whole:
+        if best.is_optimal or not is_whole or limit < self.state_bytes:
             return best
         return self._jointly(limit, best)
 
