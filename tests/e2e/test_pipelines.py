@@ -43,13 +43,14 @@ MODELS = {
     **{name: MORE[name] for name in ("llama", "t5", "bart", "unet", "vit", "mixtral")},
     "gpt2": lambda: with_dropout("gpt2"),
 }
+WHOLE = ("clip", "resnet")  # a loss or norms over the whole batch
 MESHES = ("pp=2", "pp=4", "pp=2,tp=2", "pp=2,dp=2", "pp=2,dp=2,tp=2")
 SCHEDULES = ("gpipe", "1f1b", "zero-bubble", "frugal")
 
 
 @lru_cache(maxsize=1)
 def _captured(name: str, count: int) -> tuple[Captured, Verifier]:
-    model, args, kwargs = MODELS[name]()
+    model, args, kwargs = {**MORE, **MODELS}[name]()
     captured = capture(model, args, kwargs)
     verifier = Verifier.of(model, args, kwargs, draws=captured.program.draws)
     return in_microbatches(captured, count, pt.default_rules), verifier
@@ -164,6 +165,17 @@ def test_ten_random_cuts_verify(name: str, mesh: str) -> None:
     search = search_of(captured, mesh, schedule="1f1b")
     for seed in range(10):
         check(name, drawn(search, seed))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in MORE if name not in MODELS])
+def test_every_architecture_runs_in_stages(name: str) -> None:
+    captured, _ = _captured(name, 1 if name in WHOLE else 2)
+    ways = {"pp=2,tp=2": "1f1b", "pp=4": "zero-bubble", "pp=2,dp=2,tp=2": "gpipe"}
+    for mesh, schedule in ways.items():
+        search = search_of(captured, mesh, schedule=schedule)
+        check(name, search.run())
+        check(name, drawn(search, 0))
 
 
 # --- real ranks
