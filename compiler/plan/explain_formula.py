@@ -79,13 +79,19 @@ def step_formula(document: Document, boxing: Boxing, number: int) -> Formula | N
 
 def print_formula(formula: Formula) -> Iterator[str]:
     """Yield a formula, its value and what its symbols stand for, as lines."""
-    settled = formula.settled()
-    seconds = format_seconds(formula.evaluate_at({}))
-    yield f"  formula    {settled} = {seconds}"
-    names = sorted(map(str, settled.expr.free_symbols))
-    stands = ", ".join(f"{name}={formula.values[name]:.6g}" for name in names)
+    text, stands = say_formula(formula)
+    yield f"  formula    {text}"
     if stands:
         yield f"             with {stands}"
+
+
+def say_formula(formula: Formula) -> tuple[str, str]:
+    """Return a formula with its value, and what its symbols stand for, as text."""
+    settled = formula.settled()
+    seconds = format_seconds(formula.evaluate_at({}))
+    names = sorted(map(str, settled.expr.free_symbols))
+    stands = ", ".join(f"{name}={formula.values[name]:.6g}" for name in names)
+    return f"{settled} = {seconds}", stands
 
 
 def printed_call(document: Document, node: Node) -> Call | None:

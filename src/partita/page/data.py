@@ -17,6 +17,7 @@ from partita.compiler.simulate.plan import Once
 from partita.compiler.simulate.row_figures import row_figures
 from partita.compiler.simulate.stage_items import Item
 from partita.compiler.simulate.timetable import make_timetable
+from partita.page.formulas import formulas_data
 from partita.page.memory import memory_curves
 
 Json = dict[str, Any]
@@ -27,6 +28,7 @@ def page_data(plan: Plan) -> Json:
     return {
         "plan": plan.to_dict(),
         "asked": _asked(plan),
+        "formulas": formulas_data(plan),
         "step": step_data(plan),
     }
 

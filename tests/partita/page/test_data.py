@@ -32,6 +32,29 @@ def test_pins_are_told_as_explain_tells_them(gpt2_plan: Plan) -> None:
     assert asked[key] in gpt2_plan.explain(key)
 
 
+def test_formulas_are_those_that_explain_prints(any_plan: Plan) -> None:
+    formulas = page_data(any_plan)["formulas"]
+    shown = [*formulas["calls"].items()]
+    assert len(formulas["texts"]) <= len(shown)
+    for key, number in (*shown[:5], *shown[-5:]):
+        text, stands = formulas["texts"][number]
+        lines = [f"  formula    {text}", f"             with {stands}"]
+        assert "\n".join(lines) in any_plan.explain(key)
+    timed = [k for k, n in any_plan.nodes.items() if n.seconds and n.role is None]
+    told = {key for key in timed if "  formula    " in any_plan.explain(key)}
+    assert told == set(formulas["calls"])
+
+
+def test_collectives_have_the_formulas_that_explain_prints(gpt2_plan: Plan) -> None:
+    formulas = page_data(gpt2_plan)["formulas"]
+    assert formulas["steps"]
+    for key, numbers in formulas["steps"].items():
+        known = [
+            formulas["texts"][number][0] for number in numbers if number is not None
+        ]
+        assert all(f"  formula    {text}\n" in gpt2_plan.explain(key) for text in known)
+
+
 def test_actions_and_what_is_done_once_fill_the_step(any_plan: Plan) -> None:
     data = step_data(any_plan)
     step = make_timetable(any_plan).step

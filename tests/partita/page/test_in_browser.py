@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -93,6 +94,47 @@ def test_a_click_explains_as_the_plan_does(page: Page, gpt2_plan: Plan) -> None:
     find(page, ADDMM)
     for operand in node.operands:
         expect(details.locator(f'button[title="{operand.key}"]').first).to_be_visible()
+
+
+def printed_formulas(text: str) -> list[str]:
+    """Return the formulas that ``explain`` prints."""
+    head = "  formula    "
+    return [line[len(head) :] for line in text.split("\n") if line.startswith(head)]
+
+
+def test_an_op_and_a_collective_tell_their_formulas(
+    page: Page, gpt2_plan: Plan
+) -> None:
+    find(page, ADDMM)
+    details = page.locator("#details")
+    (formula,) = printed_formulas(gpt2_plan.explain(ADDMM))
+    expect(details.locator(".formula code")).to_have_text(formula)
+    expect(details.locator(".formula p")).to_contain_text("with dp=2, flops_per_s=")
+    boxing = max(gpt2_plan.boxings, key=lambda boxing: boxing.seconds)
+    page.get_by_role("tab", name="Collectives").click()
+    page.locator("#panel button.boxing").first.click()
+    expect(details.locator("h2").first).to_contain_text(str(boxing.lowering[0]))
+    formulas = printed_formulas(gpt2_plan.explain(boxing.key))
+    assert formulas
+    expect(details.locator(".formula code")).to_have_text(formulas)
+
+
+def test_where_memory_binds_it_says_what_room_is_worth(
+    opened: Opened, gpt2_plan: Plan
+) -> None:
+    search = replace(gpt2_plan.search, memory_price=2e-12)
+    node = gpt2_plan.nodes[ADDMM]
+    first, *others = node.alternatives
+    better = replace(first, seconds=-2e-6, held_bytes=2**20)
+    nodes = {**gpt2_plan.nodes, ADDMM: replace(node, alternatives=(better, *others))}
+    plan = replace(gpt2_plan, search=search, nodes=nodes)
+    assert "but hold 1 MiB more, which are worth 2.1 us" in plan.explain(ADDMM)
+    page = opened(render_page(plan))
+    room = "1 MiB more on a rank would save about 2.1 us a step"
+    expect(page.locator("#details")).to_contain_text(room)
+    find(page, ADDMM)
+    worth = "but hold 1 MiB more, which are worth 2.1 us"
+    expect(page.locator("#details")).to_contain_text(worth)
 
 
 def test_a_collective_stands_on_its_edge_and_tells_why(

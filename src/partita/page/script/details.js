@@ -60,6 +60,8 @@ class Details {
       ["for", options.train ? `training with ${options.optimizer}` : "inference"],
       ["step", seconds(predicted.seconds)],
       ["memory", `${bytes(predicted.bytes)} a rank${limit}`],
+      ["room", search.memory_price
+        ? `1 MiB more on a rank would save about ${seconds(2 ** 20 * search.memory_price)} a step` : ""],
       ["stages", plan.stages.length > 1
         ? `${plan.stages.length}, ${plan.schedule.name}, ${plural(plan.microbatches, "microbatch").replace("hs", "hes")}` : ""],
       ["search", `${search.solver}: ${search.status}, ${gap}, ${seconds(search.seconds)}`],
@@ -98,12 +100,21 @@ class Details {
         ["made", again],
         ["fused", group ? `with ${group.length - 1} more` : ""],
         ["why", this.reason(key, node)],
+        ["formula", this.formula(model.formulaOf(key))],
       ]),
       node.role ? this.held(key, node) : null,
       this.alternatives("Alternatives, by what a step takes more", key, node),
       whole ? this.alternatives(`Alternatives of ${whole}`, key, model.plan.expanded[whole], false) : null,
       this.uses("Operands", model.usesBy.get(key), (use) => use.key),
       this.uses("Used by", model.users(key), (use) => use.consumer));
+  }
+
+  // What the time follows from: sizes, axes, the figures of the hardware.
+  formula(found) {
+    if (!found) return null;
+    const [text, stands] = found;
+    return el("div", { className: "formula" }, this.code(text),
+      stands ? el("p", { className: "quiet small" }, `with ${stands}`) : null);
   }
 
   signature({ operands, results }, key) {
@@ -117,8 +128,11 @@ class Details {
     if (!node.alternatives.length) return "the plan keeps no alternative to it";
     const best = Math.min(...node.alternatives.map((other) => other.seconds));
     if (best >= -ROUNDING_S) return "the cheapest for the whole step";
-    return `taken although another would gain ${seconds(-best)} by itself `
-      + `(search: ${this.model.plan.search.status})`;
+    const { status, memory_price: price } = this.model.plan.search;
+    const held = node.alternatives.find((other) => other.seconds === best).held_bytes;
+    const worth = price && held > 0
+      ? `, but hold ${bytes(held)} more, which are worth ${seconds(held * price)}` : "";
+    return `taken although another would gain ${seconds(-best)} by itself (search: ${status})${worth}`;
   }
 
   held(key, node) {
@@ -200,7 +214,8 @@ class Details {
         ]),
         table(["step", "to", "payload", "sent", "time"], boxing.lowering.map((step) => [
           `${step.kind} ${step.axis}`, model.chips(step.to, boxing.producer),
-          bytes(step.payload), bytes(step.bytes), seconds(step.seconds)]), [2, 3, 4]));
+          bytes(step.payload), bytes(step.bytes), seconds(step.seconds)]), [2, 3, 4]),
+        factTable(model.formulasOfSteps(boxing).map((found) => ["formula", this.formula(found)])));
     }), boxings.length > MOST_LISTED ? el("p", { className: "quiet" }, `and ${boxings.length - MOST_LISTED} more`) : null);
   }
 

@@ -51,6 +51,9 @@ class Model {
   constructor(data) {
     this.plan = data.plan;
     this.asked = new Map(Object.entries(data.asked));
+    this.texts = data.formulas.texts;
+    this.callTexts = new Map(Object.entries(data.formulas.calls));
+    this.stepTexts = new Map(Object.entries(data.formulas.steps));
     this.step = data.step;
     this.marks = new Map(); // what a comparison says of a node, by key
     this.stageAxes = this.plan.stages.map((stage) => readAxes(stage.mesh));
@@ -70,6 +73,16 @@ class Model {
   chips(placement, key) {
     const node = this.nodes.get(key);
     return chips(placement, node ? this.axesOf(node) : readAxes(this.plan.mesh).map((a) => a.name));
+  }
+
+  // The formula of a call's seconds and what its symbols stand for; null where unknown.
+  formulaOf(key) {
+    return this.texts[this.callTexts.get(key)] ?? null;
+  }
+
+  // The same of each of a boxing's collectives.
+  formulasOfSteps({ key }) {
+    return (this.stepTexts.get(key) ?? []).map((number) => this.texts[number] ?? null);
   }
 
   name(key) {
