@@ -12,7 +12,14 @@ from tests.models.zoo import gpt2
 from tests.partita.page.browser import Watched, open_html, started_browser
 
 import partita as pt
+from partita.compiler.capture.capture import capture
 from partita.compiler.plan.plan import Plan
+from partita.compiler.search.arrangement import SINGLE
+from partita.compiler.search.parts import Clock
+from partita.lowering import in_microbatches
+from partita.pipeline_search import PipelineSearch
+from partita.pipeline_space import PipelineSpace
+from partita.planner import Planner
 
 
 @pytest.fixture(scope="session")
@@ -48,6 +55,25 @@ def gpt2_plan() -> Plan:
     pins |= {"transformer.h.*.mlp.c_fc.weight": "(B, S(1))"}
     options = pt.Options(pins=pins, hardware="h100-dgx")
     return pt.plan(model, *args, mesh=pt.Mesh(dp=2, tp=2), options=options, **kwargs)
+
+
+@pytest.fixture(scope="session")
+def mixed_plan() -> Plan:
+    """Return a plan of two stages with other meshes: dp=2, then dp=2,tp=2."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*(torch.nn.Linear(16, 16) for _ in range(4)))
+    asked = pt.Options(
+        hardware="cpu-gloo-free",
+        microbatches=2,
+        schedule="1f1b",
+        loss=lambda out: out.square().flatten(1).mean(1).mean(),
+    )
+    captured = capture(model, (torch.randn(8, 16),), {}, loss=asked.loss)
+    parts = in_microbatches(captured, 2, asked.rules)
+    planner = Planner(parts, "Sequential", SINGLE, asked)
+    meshes = {2: (pt.Mesh(dp=2),), 4: (pt.Mesh(dp=2, tp=2),)}
+    space = PipelineSpace(((2, 4),), meshes, asked)
+    return PipelineSearch([planner], space, Clock.of(10.0)).run()
 
 
 @pytest.fixture(scope="session")

@@ -244,6 +244,46 @@ def test_the_figures_of_a_pipeline(opened: Opened, staged_plan: Plan) -> None:
     expect(sent).to_have_count(1)
 
 
+def shown_axes(place: Locator) -> list[str]:
+    """Return the axes that stand on the chips of a place."""
+    return place.locator(".chip .axis").all_inner_texts()
+
+
+def test_stages_of_other_meshes_name_their_own_axes(
+    opened: Opened, mixed_plan: Plan
+) -> None:
+    assert str(mixed_plan.mesh) == "rank=6"
+    page = opened(render_page(mixed_plan))
+    expect(page.locator("#what")).to_contain_text("dp=2 \u2192 dp=2,tp=2")
+    details = page.locator("#details")
+    expect(details).to_contain_text("Stages")
+    for text in ("0\u20131", "2\u20135", "dp=2,tp=2"):
+        expect(details.locator("table").first).to_contain_text(text)
+    find(page, "received-forward")
+    sent = details.locator("ul.uses li", has_text="send stage 0 to 1")
+    assert shown_axes(sent) == ["dp", "dp", "tp"]  # made on stage 0, sent to stage 1
+    sent.locator("button.boxing").click()
+    assert shown_axes(details) == ["dp", "dp", "tp", "dp", "tp"]
+    page.get_by_role("tab", name="Parameters").click()
+    for name in mixed_plan.parameters:
+        row = page.locator("#panel tr", has_text=name).first
+        stage = mixed_plan.parameters[name].homes[0]
+        axes = mixed_plan.stages[stage].mesh.names
+        assert shown_axes(row)[: len(axes)] == list(axes)
+
+
+def test_what_leaves_a_stage_has_the_stage_s_axes(
+    opened: Opened, staged_plan: Plan
+) -> None:
+    page = opened(render_page(staged_plan))
+    page.get_by_role("tab", name="Outputs").click()
+    assert set(shown_axes(page.locator("#panel"))) == {"dp"}
+    page.get_by_role("tab", name="Collectives").click()
+    for button in page.locator("#panel button.boxing").all():
+        button.click()
+        assert set(shown_axes(page.locator("#details"))) == {"dp"}
+
+
 def test_light_and_dark_differ_and_are_legible(page: Page) -> None:
     def colors() -> list[str]:
         return page.evaluate(

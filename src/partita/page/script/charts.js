@@ -117,8 +117,7 @@ const totalsOf = (curve) => curve.times.map((_, t) => sum(curve.bytes.map((of) =
 function rowName(model, row) {
   const { ranks, stages } = model.step.rows[row];
   const stage = model.plan.stages.length > 1 ? `, stage ${stages.join(", ")}` : "";
-  const together = ranks.every((rank, i) => rank === ranks[0] + i);
-  return `ranks ${together && ranks.length > 1 ? `${ranks[0]}\u2013${ranks[ranks.length - 1]}` : ranks.join(", ")}${stage}`;
+  return `ranks ${ranksText(ranks)}${stage}`;
 }
 
 function niceTicks(most, count, isBinary) {

@@ -55,7 +55,7 @@ class Details {
     const gap = search.gap === null ? "gap unknown" : `gap ${(100 * search.gap).toFixed(2)}%`;
     this.show(el("h2", {}, "The plan"), factTable([
       ["model", this.code(plan.model.class)],
-      ["mesh", this.code(plan.mesh)],
+      ["mesh", this.code(this.model.mesh())],
       ["hardware", plan.hardware.name],
       ["for", options.train ? `training with ${options.optimizer}` : "inference"],
       ["step", seconds(predicted.seconds)],
@@ -68,6 +68,9 @@ class Details {
       ["made again", plan.recompute.length ? `${plural(plan.recompute.length, "call")} in the backward` : ""],
       ["fused", plan.fusion.length ? plural(plan.fusion.length, "group") : ""],
     ]),
+    plan.stages.length > 1 ? this.section("Stages",
+      table(["stage", "ranks", "mesh", "nodes"], plan.stages.map((stage, i) => [String(i),
+        ranksText(stage.ranks), this.code(stage.mesh), String(stage.nodes.length)]), [3])) : null,
     plan.reported.length ? this.section("Reported ops",
       table(["op", "nodes", "what"], plan.reported.map((r) => [this.code(r.op), String(r.nodes.length), r.why]), [1])) : null,
     this.section("How to read the graph", legend(this.model)));
@@ -90,7 +93,7 @@ class Details {
         ["source", node.source ? this.code(node.source) : ""],
         ["module", node.module ? this.code(node.module) : ""],
         ["phase", node.role ? "" : node.phase],
-        ["stage", model.plan.stages.length > 1 ? `${node.stage}, ranks ${ranks.join(", ")}` : ""],
+        ["stage", model.plan.stages.length > 1 ? `${node.stage}, ranks ${ranksText(ranks)}` : ""],
         ["part of", whole ? `${whole}, ${model.plan.expanded[whole].op}, taken apart` : ""],
         ["constants", node.constants.length ? this.code(node.constants.join(", ")) : ""],
         ["time", node.role ? (node.seconds ? `${seconds(node.seconds)} to update` : "") : seconds(node.seconds)],
@@ -186,7 +189,7 @@ class Details {
     const line = el("button", { type: "button", className: `boxing ${boxing.bytes ? "moves" : ""}` },
       "\u21c4 ", steps(boxing), ` \u00b7 ${bytes(boxing.bytes)} \u00b7 ${seconds(boxing.seconds)}`);
     line.addEventListener("click", () => this.on.boxing([boxing]));
-    return el("div", {}, line, " ", this.model.chips(boxing.to, boxing.producer));
+    return el("div", {}, line, " ", this.model.chipsAfter(boxing));
   }
 
   // ---- boxings
@@ -205,7 +208,7 @@ class Details {
           ["tensor", this.code(made.types[boxing.index] ?? "")],
           ["made as", model.chips(boxing.from, boxing.producer)],
           ["by", line(boxing.producer)],
-          ["wanted as", model.chips(boxing.to, boxing.consumers[0])],
+          ["wanted as", model.chipsAfter(boxing)],
           ["by", el("div", {}, ...boxing.consumers.slice(0, MOST_LISTED).map(line))],
           ["sent", `${bytes(boxing.bytes)} by a rank in a step`],
           ["time", seconds(boxing.seconds)],
@@ -213,7 +216,7 @@ class Details {
           ["without", this.removals(boxing)],
         ]),
         table(["step", "to", "payload", "sent", "time"], boxing.lowering.map((step) => [
-          `${step.kind} ${step.axis}`, model.chips(step.to, boxing.producer),
+          `${step.kind} ${step.axis}`, model.chipsAfter(boxing, step.to),
           bytes(step.payload), bytes(step.bytes), seconds(step.seconds)]), [2, 3, 4]),
         factTable(model.formulasOfSteps(boxing).map((found) => ["formula", this.formula(found)])));
     }), boxings.length > MOST_LISTED ? el("p", { className: "quiet" }, `and ${boxings.length - MOST_LISTED} more`) : null);

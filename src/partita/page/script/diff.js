@@ -9,8 +9,8 @@ class DiffApp {
     this.sides = this.models.map((model, i) => this.side(model, i));
     const jump = (key) => this.jump(key);
     this.models.forEach((model, i) => {
-      const { predicted, mesh, hardware } = model.plan;
-      byId(`what-${NAMES[i]}`).textContent = `${NAMES[i]}: ${mesh} \u00b7 ${hardware.name}`
+      const { predicted, hardware } = model.plan;
+      byId(`what-${NAMES[i]}`).textContent = `${NAMES[i]}: ${model.mesh()} \u00b7 ${hardware.name}`
         + ` \u00b7 step ${seconds(predicted.seconds)} \u00b7 ${bytes(predicted.bytes)} a rank`;
     });
     this.search = new Search(byId("search"), byId("found"), this.joined(), { jump });

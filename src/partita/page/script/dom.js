@@ -37,6 +37,11 @@ const percent = (part, whole) => (whole ? `${(100 * part / whole).toPrecision(2)
 const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 
+function ranksText(ranks) {
+  const isRow = ranks.length > 1 && ranks.every((rank, i) => rank === ranks[0] + i);
+  return isRow ? `${ranks[0]}\u2013${ranks[ranks.length - 1]}` : ranks.join(", ");
+}
+
 function shortened(text, most) {
   return text.length <= most ? text : `${text.slice(0, most - 1)}\u2026`;
 }

@@ -70,9 +70,20 @@ class Model {
     return this.stageAxes[node.stage].map((axis) => axis.name);
   }
 
+  // A placement on the mesh of the stage that a node is on.
   chips(placement, key) {
-    const node = this.nodes.get(key);
-    return chips(placement, node ? this.axesOf(node) : readAxes(this.plan.mesh).map((a) => a.name));
+    return chips(placement, this.axesOf(this.nodes.get(key) ?? { stage: 0 }));
+  }
+
+  // A placement that a boxing leads to; what is sent is placed on the other stage's mesh.
+  chipsAfter(boxing, placement = boxing.to) {
+    return this.chips(placement, boxing.receiver ?? boxing.producer);
+  }
+
+  // The mesh of all stages, or that of each where they differ.
+  mesh() {
+    const own = this.plan.stages.map((stage) => stage.mesh);
+    return new Set(own).size === 1 ? this.plan.mesh : own.join(" \u2192 ");
   }
 
   // The formula of a call's seconds and what its symbols stand for; null where unknown.
@@ -157,7 +168,7 @@ class Model {
     const times = kind === "state" ? 1 : this.plan.microbatches;
     const step = { kind: "send", axis: `stage ${sender} to ${receiver}`, to, payload: bytes,
       bytes: times * bytes, seconds: times * seconds };
-    return { key, producer, index, from, to, lowering: [step], consumers: [key],
+    return { key, producer, index, from, to, lowering: [step], consumers: [key], receiver: key,
       bytes: step.bytes, seconds: step.seconds, why: `stage ${receiver} uses it` };
   }
 

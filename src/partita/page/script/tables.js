@@ -27,7 +27,7 @@ function nodeLink(model, key, on, text = key) {
 
 function parametersPanel(model, on) {
   const { plan } = model;
-  const holder = new Map(model.keys.filter((key) => model.nodes.get(key).role)
+  const holder = new Map(model.keys.filter((key) => isHeld(model.nodes.get(key)))
     .map((key) => [model.nodes.get(key).role.name, key]));
   const order = new Map([...holder.keys()].map((name, i) => [name, i]));
   const sorted = (held) => Object.entries(held)
@@ -58,7 +58,7 @@ function boxingsPanel(model, on) {
     open.addEventListener("click", () => on.boxing([boxing]));
     const maker = model.nodes.get(boxing.producer);
     return [open, seconds(boxing.seconds), bytes(boxing.bytes), model.chips(boxing.from, boxing.producer),
-      model.chips(boxing.to, boxing.producer), nodeLink(model, boxing.producer, on),
+      model.chipsAfter(boxing), nodeLink(model, boxing.producer, on),
       nodeLink(model, boxing.consumers[0], on), el("code", { className: "quiet" },
         maker.source || (model.nodes.get(boxing.consumers[0])?.source ?? ""))];
   });

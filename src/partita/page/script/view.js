@@ -21,8 +21,8 @@ class App {
   }
 
   headline() {
-    const { predicted, mesh, hardware } = this.model.plan;
-    byId("what").textContent = `${mesh} \u00b7 ${hardware.name} \u00b7 step ${seconds(predicted.seconds)}`
+    const { predicted, hardware } = this.model.plan;
+    byId("what").textContent = `${this.model.mesh()} \u00b7 ${hardware.name} \u00b7 step ${seconds(predicted.seconds)}`
       + ` \u00b7 ${bytes(predicted.bytes)} a rank`;
   }
 
