@@ -1,8 +1,8 @@
 """A captured program as text, a node a line, and back; for reports that are sent.
 
 Each line is a JSON object, so that a stranger's text is data: what it names are ops of
-``aten`` and Partita, looked up one by one. Ops that take text are refused unless the
-rule table knows them, since text may name a file.
+``aten`` and Partita, looked up one by one. Ops that take text, which may name a file,
+and those of other libraries are refused unless the reader's rule table knows them.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from partita.compiler.ir.program import (
 from partita.compiler.ir.tensor_type import TensorType
 
 _OP = re.compile(r"(aten|prims|partita)\.([a-z_]\w*)\.(\w+)", re.IGNORECASE)
+_ANY_OP = re.compile(r"(\w+)\.([a-z_]\w*)\.(\w+)", re.IGNORECASE)
 _NAMED: dict[type, str] = {
     torch.dtype: "dtype",
     torch.memory_format: "memory_format",
@@ -105,17 +106,17 @@ def _encoded(tensor: torch.Tensor) -> dict[str, str]:
     return {"type": str(TensorType(tuple(tensor.shape), tensor.dtype)), "zlib": text}
 
 
-def parse_program(text: str, ops_with_text: frozenset[str]) -> Program:
+def parse_program(text: str, known_ops: frozenset[str]) -> Program:
     """Read what ``print_program`` wrote, from whomever it comes.
 
     Args:
         text: the program.
-        ops_with_text: the ops that may take text as an argument.
+        known_ops: the ops that may take text as an argument.
 
     Raises:
         BadPlan: naming the line, what was found and what is wanted.
     """
-    reader = _Reader(ops_with_text)
+    reader = _Reader(known_ops)
     for number, line in enumerate(text.splitlines(), 1):
         try:
             reader.read(json.loads(line))
@@ -130,8 +131,8 @@ def parse_program(text: str, ops_with_text: frozenset[str]) -> Program:
 
 
 class _Reader:
-    def __init__(self, ops_with_text: frozenset[str]) -> None:
-        self.ops_with_text = ops_with_text
+    def __init__(self, known_ops: frozenset[str]) -> None:
+        self.known_ops = known_ops
         self.graph = fx.Graph()
         self.nodes: dict[str, fx.Node] = {}
         self.chosen: dict[tuple[str, int], fx.Node] = {}
@@ -197,16 +198,19 @@ class _Reader:
         set_info(node, NodeInfo(key, Phase(line["phase"]), types, *places))
 
     def _target(self, name: str) -> Any:
-        match = _OP.fullmatch(name)
+        match = (_ANY_OP if name in self.known_ops else _OP).fullmatch(name)
         packet = (
             getattr(getattr(torch.ops, match[1]), match[2], None) if match else None
         )
         target = getattr(packet, match[3], None) if match else None
         if not isinstance(target, type(torch.ops.aten.add.Tensor)):
-            raise BadPlan(f"found {name!r}, wanted an op like aten.mm.default")
+            raise BadPlan(
+                f"found {name!r}, wanted an op like aten.mm.default; one of your own "
+                "needs your rules, whose file defines it"
+            )
         schema = getattr(target, "_schema", None)
         kinds = [str(argument.type) for argument in schema.arguments] if schema else []
-        if any("str" in kind for kind in kinds) and name not in self.ops_with_text:
+        if any("str" in kind for kind in kinds) and name not in self.known_ops:
             raise BadPlan(f"found {name!r}, an op that takes text, which may be a file")
         return target
 

@@ -185,8 +185,11 @@ class Bundle:
         return held.getvalue()
 
     @classmethod
-    def load(cls, path: str) -> Bundle:
+    def load(cls, path: str, rules: RuleSet = default_rules) -> Bundle:
         """Read a bundle, from whomever it comes: nothing in it is executed.
+
+        The rows that it brings count, unless ``rules`` are others than the default. Ops
+        of one's own it may call only where ``rules`` have rows for them.
 
         Raises:
             BadPlan: naming the file, what was found and what is wanted.
@@ -194,12 +197,13 @@ class Bundle:
         texts = _read(path)
         try:
             plan = Plan.from_dict(parse_json(texts[PLAN]))
-            known = frozenset(row.op for row in default_rules.rows)
+            known = frozenset(row.op for row in rules.rows)
             program = parse_program(texts[GRAPH], known)
             about = parse_json(texts[ABOUT])
             ranges = {str(n): Range(*map(int, r)) for n, r in about["ranges"].items()}
             seed = int(about["seed"])
-            rules = with_carried(about.get("rules", ()))
+            carried = with_carried(about.get("rules", ()))
+            own = carried if rules is default_rules else rules
         except BadPlan as error:
             raise BadPlan(f"{path}: {printable(str(error))}") from None
         except Exception as error:
@@ -208,7 +212,7 @@ class Bundle:
                 f"{path}: found a damaged bundle ({type(error).__name__}: {reason}); "
                 "want what partita bundle saved"
             ) from None
-        return cls(plan, program, ranges, {**about, "seed": seed}, rules)
+        return cls(plan, program, ranges, {**about, "seed": seed}, own)
 
     def _values(self) -> dict[FeedKey, torch.Tensor]:
         """Return values for what enters, drawn from the seed in the order of names."""

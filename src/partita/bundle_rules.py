@@ -45,8 +45,8 @@ def check_rules(program: Program, plan: Plan, rules: RuleSet) -> None:
         if not is_known:
             raise BadOptions(
                 f"bundle: no rule given here allows what the plan does at {key!r}; it "
-                "was made with Options(rules=...), so want Bundle.of(..., rules=) with "
-                "the same"
+                "was made with Options(rules=...), so want Bundle.of(..., rules=) or "
+                "--rules with the same"
             )
 
 

@@ -74,7 +74,8 @@ def test_a_plan_of_other_rules_is_refused_in_one_line(
 ) -> None:
     message = (
         "bundle: no rule given here allows what the plan does at 'special_erfcx/0'; it "
-        "was made with Options(rules=...), so want Bundle.of(..., rules=) with the same"
+        "was made with Options(rules=...), so want Bundle.of(..., rules=) or --rules "
+        "with the same"
     )
     with pytest.raises(BadOptions) as caught:
         Bundle.of(*scaled(), planned())

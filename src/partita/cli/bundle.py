@@ -14,6 +14,7 @@ from partita.cli.command import (
     tell,
     write_output,
 )
+from partita.cli.rules import add_rules, load_rules
 from partita.cli.target import load_target
 from partita.compiler.plan.plan import Plan
 
@@ -28,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=0, help="of the values it is replayed on (0)"
     )
+    add_rules(parser)
     add_json(parser)
 
 
@@ -36,7 +38,8 @@ def run(options: argparse.Namespace) -> int:
     from partita.bundle import Bundle
 
     plan = Plan.load(options.plan)
-    bundle = Bundle.of(*load_target(options.target), plan, options.seed)
+    example, rules = load_target(options.target), load_rules(options.rules)
+    bundle = Bundle.of(*example, plan, options.seed, rules=rules)
     write_output(options.output, bundle.save())
     tell(f"saved {options.output}; partita verify {options.output} replays it")
     if options.json:

@@ -17,6 +17,7 @@ from partita.cli.command import (
 )
 from partita.cli.figures import plan_figures
 from partita.cli.progress import shown
+from partita.cli.rules import add_rules, load_rules, unused_rules
 from partita.cli.target import load_target
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.mesh import Mesh
@@ -57,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=PLACEMENT",
         help='fix placements, e.g. "w=(S(0), B)", "layers.*.mlp.*=on tp ~ 1ms"; repeat',
     )
+    add_rules(parser)
     parser.add_argument(
         "--time-limit",
         type=float,
@@ -78,6 +80,7 @@ def run(options: argparse.Namespace) -> int:
     where = _read_mesh(options)
     pins = dict(_read_pin(text) for text in options.pin)
     example = load_target(options.target)
+    rules = load_rules(options.rules)
 
     import partita as pt
     from partita.like import options_of, plan_like
@@ -97,15 +100,18 @@ def run(options: argparse.Namespace) -> int:
     model, args, kwargs = example
     with shown():
         if like is None:
-            asked = pt.Options(pins=pins, **given)
+            asked = pt.Options(pins=pins, rules=rules, **given)
             plan = pt.plan(model, *args, **where, options=asked, **kwargs)
         else:
             mesh = where.get("mesh", like.mesh)
-            asked = replace(options_of(like, mesh), pins=pins, **given)
+            kept_options = options_of(like, mesh)
+            asked = replace(kept_options, pins=pins, rules=rules, **given)
             plan, kept = plan_like(
                 model, *args, like=like, mesh=mesh, options=asked, **kwargs
             )
             tell(f"like {options.like}: {kept}")
+    for unused in unused_rules(plan, rules):
+        tell(f"partita: --rules {options.rules}: {unused}")
     if options.output is not None:
         write_output(options.output, format_json(plan.to_dict()) + "\n")
         tell(f"saved {options.output}")

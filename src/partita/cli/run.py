@@ -19,6 +19,7 @@ from partita.cli.command import (
     add_target,
     print_json,
 )
+from partita.cli.rules import add_rules, load_rules
 from partita.cli.target import load_target
 from partita.compiler.errors import BadOptions
 from partita.compiler.plan.plan import Plan
@@ -29,11 +30,12 @@ OPTIMIZERS = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How every rank trains, and whether JSON is to follow."""
+    """How every rank trains, with which rules, and whether JSON is to follow."""
 
     steps: int
     optimizer: str
     lr: float
+    rules: str | None
     json: bool
 
 
@@ -44,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, required=True, help="how many steps")
     parser.add_argument("--optimizer", choices=sorted(OPTIMIZERS), default="adamw")
     parser.add_argument("--lr", type=float, default=1e-3, help="learning rate (0.001)")
+    add_rules(parser)
     add_json(parser)
 
 
@@ -53,10 +56,13 @@ def run(options: argparse.Namespace) -> int:
         raise BadOptions(f"--steps {options.steps}: want 1 or more")
     plan = Plan.load(options.plan)
     load_target(options.target)  # so that a bad one is told here, not by every rank
+    load_rules(options.rules)
 
     from partita.runtime.launch import launch
 
-    settings = Settings(options.steps, options.optimizer, options.lr, options.json)
+    settings = Settings(
+        options.steps, options.optimizer, options.lr, options.rules, options.json
+    )
     what = (options.target, options.plan, settings)
     losses, seconds = launch(train_rank, plan.mesh.size, what)[0]
     if options.json and _is_first():
@@ -74,7 +80,8 @@ def train_rank(
     import partita as pt
 
     example = load_target(target)
-    program = pt.compile(example.model, Plan.load(plan_path))
+    rules = load_rules(settings.rules)
+    program = pt.compile(example.model, Plan.load(plan_path), rules=rules)
     kind = OPTIMIZERS[settings.optimizer]
     optimizer: Any = kind(program.parameters(), lr=settings.lr)
     losses: list[float] = []

@@ -14,6 +14,7 @@ from partita.cli.command import (
     add_json,
     print_json,
 )
+from partita.cli.rules import add_rules, load_rules
 from partita.cli.target import load_target
 from partita.compiler.errors import BadOptions
 from partita.compiler.plan.plan import Plan
@@ -31,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "saved, which is replayed without the model",
     )
     parser.add_argument("plan", metavar="plan.json", nargs="?", help="a saved plan")
+    add_rules(parser)
     add_json(parser)
 
 
@@ -46,11 +48,12 @@ def run(options: argparse.Namespace) -> int:
 
 def _verified(options: argparse.Namespace) -> Report:
     plan = Plan.load(options.plan)
-    example = load_target(options.target)
+    model, args, kwargs = load_target(options.target)
+    rules = load_rules(options.rules)
 
     import partita as pt
 
-    return pt.verify(example.model, *example.args, plan=plan, **example.kwargs)
+    return pt.verify(model, *args, plan=plan, rules=rules, **kwargs)
 
 
 def _replayed(options: argparse.Namespace) -> Report:
@@ -61,7 +64,7 @@ def _replayed(options: argparse.Namespace) -> Report:
             f"TARGET {options.target}: want plan.json behind it, or a bundle.zip in "
             "its place"
         )
-    return Bundle.load(options.target).replay()
+    return Bundle.load(options.target, load_rules(options.rules)).replay()
 
 
 def _figures(report: Report) -> dict[str, object]:

@@ -24,6 +24,8 @@ from partita.compiler.ir.program import InputKind, InputRole, OutputRole
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.plan import Plan
+from partita.compiler.rules.rule import RuleSet
+from partita.compiler.rules.table import default_rules
 from partita.export.exporter import ProgramExporter
 from partita.export.function_source import own_ops
 from partita.export.rank_kinds import RankKind, StageKinds
@@ -61,7 +63,9 @@ class _Files:
         return self.known[key][0]
 
 
-def write_pt2(model: torch.nn.Module, plan: Plan) -> bytes:
+def write_pt2(
+    model: torch.nn.Module, plan: Plan, rules: RuleSet = default_rules
+) -> bytes:
     """Return the zip.
 
     Raises:
@@ -69,7 +73,7 @@ def write_pt2(model: torch.nn.Module, plan: Plan) -> bytes:
     """
     files = _Files()
     ranks: dict[str, list[dict[str, Any]]] = {str(r): [] for r in range(plan.mesh.size)}
-    lowered = lower(capture_for(model, plan), plan)
+    lowered = lower(capture_for(model, plan, rules=rules), plan, rules)
     for number, (own, stage) in enumerate(zip(lowered, plan.stages, strict=True)):
         every = StageKinds.of(own)
         for rank, local, kind in zip(

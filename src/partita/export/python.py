@@ -18,6 +18,8 @@ from partita.compiler.errors import BadOptions
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.program import InputKind
 from partita.compiler.plan.plan import Plan
+from partita.compiler.rules.rule import RuleSet
+from partita.compiler.rules.table import default_rules
 from partita.export.exporter import ProgramExporter
 from partita.export.function_source import Functions, own_ops
 from partita.export.op_sources import OpSources
@@ -41,14 +43,16 @@ _OWN = frozenset(
 )
 
 
-def write_python(model: torch.nn.Module, plan: Plan) -> bytes:
+def write_python(
+    model: torch.nn.Module, plan: Plan, rules: RuleSet = default_rules
+) -> bytes:
     """Return the file.
 
     Raises:
         BadOptions: for values that the file cannot hold.
         BadPlan: when the plan is of another model.
     """
-    lowered = lower(capture_for(model, plan), plan)
+    lowered = lower(capture_for(model, plan, rules=rules), plan, rules)
     return _write(model, plan, [StageKinds.of(stage) for stage in lowered]).encode()
 
 
