@@ -8,7 +8,7 @@ from partita.compiler.ir.program import InputKind, OutputKind, OutputRole
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.stages import at_stage, sent_name, shared_gradient_name
 from partita.compiler.ir.tensor_type import TensorType
-from partita.compiler.ir.transfer import Placed
+from partita.compiler.ir.transfer import Placed, received_bytes, sent_bytes, transfer
 from partita.compiler.plan.document import Document
 from partita.compiler.plan.stage_records import Transfer, TransferKind
 from partita.compiler.schedules.schedule import Work
@@ -104,3 +104,12 @@ def _type_of(document: Document, transfer: Transfer) -> TensorType:
 def _placed(document: Document, stage: int, placement: Placement) -> Placed:
     own = document.stages[stage]
     return Placed(own.mesh, own.ranks, placement)
+
+
+def busiest_bytes(wire: Wire) -> int:
+    """Return what the rank that sends or takes most of a transfer does, each time."""
+    messages = transfer(wire.type.shape, wire.source, wire.target)
+    itemsize = wire.type.dtype.itemsize
+    sent = (sent_bytes(messages, rank, itemsize) for rank in wire.source.ranks)
+    taken = (received_bytes(messages, rank, itemsize) for rank in wire.target.ranks)
+    return max((*sent, *taken), default=0)

@@ -65,6 +65,27 @@ class StageCost:
         return self.peak_bytes + (live - 1) * self.saved_bytes
 
 
+@dataclass(frozen=True)
+class StageHeld:
+    """What a rank of a planned stage holds; attributes as those of ``StageCost``."""
+
+    peak_bytes: int
+    saved_bytes: int
+    at_peak: Mapping[str, int]
+
+    @staticmethod
+    def of(document: Document) -> StageHeld:
+        """Return what is held under a plan of one stage."""
+        held = timeline(document)
+        parts = held.by_category(held.peak)
+        at_peak = {str(category): size for category, size in parts.items()}
+        return StageHeld(held.peak_bytes, held.saved_bytes, at_peak)
+
+    def bytes(self, live: int) -> int:
+        """Return what a rank holds at most, of so many microbatches."""
+        return self.peak_bytes + (live - 1) * self.saved_bytes
+
+
 def peak_bytes(document: Document, live: int) -> int:
     """Return what a rank of a stage holds at most, with so many microbatches."""
     held = timeline(document)

@@ -1,4 +1,4 @@
-"""A plan with what its decisions would take on another machine.
+"""A plan with what its decisions would take on another machine, or take on its own.
 
 Calls are priced as the search prices them, from what the plan prints of them; boxings
 by the steps that they are lowered to, transfers by their messages. Decisions stay: a
@@ -17,19 +17,20 @@ import torch
 from partita.compiler.cost.boxing import step_seconds
 from partita.compiler.cost.compute import Product, op_seconds
 from partita.compiler.cost.products import local_sizes, product_of
-from partita.compiler.cost.step import find_step
+from partita.compiler.cost.step import find_step, payload_bytes, step_wire_bytes
 from partita.compiler.cost.transfer import hop_seconds
 from partita.compiler.errors import BadRule
 from partita.compiler.hardware.profile import Hardware, load_hardware
 from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.program import InputKind
 from partita.compiler.ir.sbp import Reduction
 from partita.compiler.plan.document import Boxing, Document, LoweringStep, Node
 from partita.compiler.plan.explain_formula import printed_call
 from partita.compiler.plan.stage_records import Transfer
 from partita.compiler.plan.uses import times_in_step, type_of
-from partita.compiler.plan.wires import Wire, wires_of
-from partita.compiler.rules.calls import rule_and_factors
-from partita.compiler.rules.rule import Call, Rule
+from partita.compiler.plan.wires import Wire, busiest_bytes, wires_of
+from partita.compiler.rules.calls import UNKNOWN, rule_and_factors
+from partita.compiler.rules.rule import Call, Rule, RuleSet
 from partita.compiler.rules.signatures import ways_in
 from partita.compiler.rules.table import default_rules
 from partita.compiler.search.candidates import bytes_of, flops_of
@@ -70,13 +71,33 @@ def reprice(document: D, hardware: Hardware) -> Repriced[D]:
     return Repriced(priced, tuple(pricing.estimated))
 
 
+def price_anew(document: D, rules: RuleSet = default_rules) -> Repriced[D]:
+    """Return the plan with the seconds and bytes of its decisions on its own machine.
+
+    Whatever it says that they are: whoever edits a plan leaves figures as they were.
+    Those of ``estimated`` stay. ``rules`` are those that the plan was made with.
+    """
+    pricing = _Pricing(document, load_hardware(document.hardware), rules)
+    priced = replace(
+        document,
+        nodes={key: pricing.anew(key) for key in document.nodes},
+        boxings=tuple(map(pricing.boxing, document.boxings)),
+        transfers=tuple(map(pricing.transfer, wires_of(document))),
+    )
+    return Repriced(priced, tuple(pricing.estimated))
+
+
 class _Pricing:
-    def __init__(self, document: Document, hardware: Hardware) -> None:
+    def __init__(
+        self, document: Document, hardware: Hardware, rules: RuleSet = default_rules
+    ) -> None:
         self.document = document
         self.hardware = hardware
+        self.rules = rules
         self.own = load_hardware(document.hardware)
         self.estimated: list[str] = []
         self.known: dict[object, tuple[float, float]] = {}
+        self.anew_s: dict[object, float | None] = {}
         self.derived: Mapping[str, Rule] = {
             key: Rule(
                 row.op,
@@ -101,12 +122,32 @@ class _Pricing:
         self.estimated.append(key)
         return replace(node, seconds=node.seconds * (there_s / own_s if own_s else 1))
 
+    def anew(self, key: str) -> Node:
+        """Return a node with its seconds on its own machine, whatever it says."""
+        node = self.document.nodes[key]
+        if node.role is not None:
+            return replace(node, seconds=self._update(node))
+        call, derived = printed_call(self.document, node), self.derived.get(key)
+        alike = call, node.signature, node.stage, derived
+        if alike not in self.anew_s:
+            work = None if call is None else self._work(node, call, derived)
+            told = work if work and work.is_told else None
+            self.anew_s[alike] = told.seconds(self.own) if told else None
+        seconds = self.anew_s[alike]
+        if seconds is None:
+            self.estimated.append(key)
+            return node
+        return replace(node, seconds=self.document.microbatches * seconds)
+
     def _update(self, node: Node) -> float:
-        """Return the time of the optimizer's step on a parameter."""
+        """Return the time of the optimizer's step on a parameter; others have none."""
         assert node.role is not None
+        if node.role.kind is not InputKind.PARAMETER:
+            return 0.0
         parameter = self.document.parameters[node.role.name]
         held = parameter.placements.optimizer
-        assert held is not None
+        if held is None:
+            return 0.0
         mesh, optimizer = self._mesh(node.stage), self.document.options.optimizer
         return update_seconds(parameter.type, held, mesh, self.hardware, optimizer)
 
@@ -128,15 +169,16 @@ class _Pricing:
         dtypes = [t.dtype for t in (*bare.results, *bare.operands) if t is not None]
         num_bytes = bytes_of(bare, node.signature, mesh)
         call = printed_call(self.document, node)
-        rules = default_rules if derived is None else default_rules.with_(derived)
+        rules = self.rules if derived is None else self.rules.with_(derived)
         try:
-            _, factors = rule_and_factors(rules, call or bare)
+            rule, factors = rule_and_factors(rules, call or bare)
         except BadRule:
             flops = node.flops / node.ways / self.document.microbatches
-            return _Work(node.op, dtypes[0], flops, num_bytes, None)
+            return _Work(node.op, dtypes[0], flops, num_bytes, None, False, False)
         ways = ways_in(factors, node.signature, mesh)
         product = product_of(factors, local_sizes(factors, ways))
-        return _Work(node.op, dtypes[0], flops_of(factors, ways), num_bytes, product)
+        flops, is_told = flops_of(factors, ways), bool(call) and rule != UNKNOWN
+        return _Work(node.op, dtypes[0], flops, num_bytes, product, is_told, rule.free)
 
     def _mesh(self, stage: int) -> Mesh:
         return self.document.stages[stage].mesh
@@ -153,7 +195,14 @@ class _Pricing:
             )
             assert step is not None, f"{boxing.key} has no step to {stated.after}"
             seconds = times * step_seconds(type_, step, mesh, self.hardware)
-            lowering.append(replace(stated, seconds=seconds))
+            lowering.append(
+                replace(
+                    stated,
+                    payload=payload_bytes(type_, step, mesh),
+                    bytes=times * step_wire_bytes(type_, step, mesh),
+                    seconds=seconds,
+                )
+            )
             at = stated.after
         return replace(boxing, lowering=tuple(lowering))
 
@@ -161,20 +210,24 @@ class _Pricing:
         """Return a transfer with its seconds on the other machine."""
         shape, dtype = wire.type.shape, wire.type.dtype
         seconds = hop_seconds(shape, dtype, wire.source, wire.target, self.hardware)
-        return replace(wire.transfer, seconds=seconds)
+        return replace(wire.transfer, bytes=busiest_bytes(wire), seconds=seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """One rank's share of a call."""
+    """One rank's share of a call; ``is_told`` where it is priced as the search does."""
 
     op: str
     dtype: torch.dtype
     flops: float
     num_bytes: int
     product: Product | None
+    is_told: bool
+    is_free: bool
 
     def seconds(self, hardware: Hardware) -> float:
         """Return what it takes on a machine."""
+        if self.is_free:
+            return 0.0
         figures = self.flops, self.num_bytes, self.dtype, hardware.device
         return op_seconds(*figures, self.op, self.product)

@@ -13,7 +13,6 @@ from partita.compiler.cost.transfer import hop_seconds
 from partita.compiler.errors import BadMesh, NoSolution
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.mesh import Mesh
-from partita.compiler.ir.transfer import received_bytes, sent_bytes, transfer
 from partita.compiler.plan.document import ModelId, Predicted
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.stage_records import Stage
@@ -24,7 +23,7 @@ from partita.compiler.plan.stages import (
     write_schedule,
 )
 from partita.compiler.plan.units import format_bytes
-from partita.compiler.plan.wires import Wire, wires_of
+from partita.compiler.plan.wires import busiest_bytes, wires_of
 from partita.compiler.schedules.schedule import Schedule
 from partita.compiler.schedules.transfers import with_transfers
 from partita.compiler.search.arrangement import (
@@ -33,7 +32,7 @@ from partita.compiler.search.arrangement import (
     Arrangement,
     whole_mesh,
 )
-from partita.compiler.search.stage_cost import StageCost
+from partita.compiler.search.stage_cost import StageCost, StageHeld
 from partita.compiler.simulate.plan import seconds_by_part, simulate_step
 from partita.planner import Planner
 from partita.stage_plans import Planned, Room, StagePlans
@@ -114,7 +113,7 @@ def with_priced_transfers(plan: Plan) -> Plan:
     priced = tuple(
         replace(
             wire.transfer,
-            bytes=_busiest_bytes(wire),
+            bytes=busiest_bytes(wire),
             seconds=hop_seconds(
                 wire.type.shape, wire.type.dtype, wire.source, wire.target, hardware
             ),
@@ -124,31 +123,23 @@ def with_priced_transfers(plan: Plan) -> Plan:
     return replace(plan, transfers=priced)
 
 
-def _busiest_bytes(wire: Wire) -> int:
-    messages = transfer(wire.type.shape, wire.source, wire.target)
-    itemsize = wire.type.dtype.itemsize
-    sent = (sent_bytes(messages, rank, itemsize) for rank in wire.source.ranks)
-    taken = (received_bytes(messages, rank, itemsize) for rank in wire.target.ranks)
-    return max((*sent, *taken), default=0)
-
-
-def predicted(plan: Plan, costs: Sequence[StageCost]) -> Plan:
+def predicted(plan: Plan, held: Sequence[StageCost | StageHeld]) -> Plan:
     """Return ``plan`` with what its step is predicted to take, given its stages'."""
     schedule = read_schedule(plan)
     step = simulate_step(plan)
-    held = [0] * len(schedule.rows)
+    bytes_of = [0] * len(schedule.rows)
     by_part: list[dict[str, int]] = [{} for _ in schedule.rows]
-    for number, (cost, live) in enumerate(zip(costs, schedule.most_live, strict=True)):
+    for number, (own, live) in enumerate(zip(held, schedule.most_live, strict=True)):
         row = schedule.rank_of[number]
-        held[row] += cost.bytes(live)
-        for category, size in cost.at_peak.items():
+        bytes_of[row] += own.bytes(live)
+        for category, size in own.at_peak.items():
             by_part[row][category] = by_part[row].get(category, 0) + size
-    most = max(range(len(held)), key=held.__getitem__)
+    most = max(range(len(bytes_of)), key=bytes_of.__getitem__)
     parts = by_part[most]
-    ahead = held[most] - sum(parts.values())
+    ahead = bytes_of[most] - sum(parts.values())
     if ahead:
         parts["microbatches ahead"] = ahead
     seconds = seconds_by_part(plan, step)
     return replace(
-        plan, predicted=Predicted(step.seconds, held[most], dict(seconds), parts)
+        plan, predicted=Predicted(step.seconds, bytes_of[most], dict(seconds), parts)
     )

@@ -1,4 +1,7 @@
-"""``partita check``: whether a plan keeps to limits, for scripts and CI."""
+"""``partita check``: whether a plan keeps to limits, for scripts and CI.
+
+What counts is what its decisions take, not the figures that stand beside them.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,30 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 
-from partita.cli.command import FAILED, OK, Command, add_json, add_plan, print_json
+from partita.cli.command import (
+    FAILED,
+    OK,
+    Command,
+    add_json,
+    add_plan,
+    print_json,
+    tell,
+    write_output,
+)
+from partita.cli.rules import add_rules, load_rules
 from partita.compiler.errors import BadOptions
 from partita.compiler.plan.plan import Plan
-from partita.compiler.plan.sent import sent_bytes
+from partita.compiler.plan.store import format_json
 from partita.compiler.plan.table import format_table
 from partita.compiler.plan.units import (
     format_bytes,
     format_seconds,
     parse_bytes,
     parse_seconds,
+    printable,
 )
+from partita.compiler.rules.rule import RuleSet
+from partita.recount import recount, whole_figures
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,40 +64,71 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="old.json",
         help="a plan that this one is to be no worse than, in all three",
     )
+    add_rules(parser)
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="counted.json",
+        help="save the plan with what its decisions take, say after they were edited",
+    )
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print every figure with its limit; fail unless all keep to theirs."""
     limits = list(_limits(options))
-    plan = Plan.load(options.plan)
-    if options.against is not None:
-        limits += [
-            (name, value, f"of {options.against}")
-            for name, value in _figures(Plan.load(options.against)).items()
-        ]
-    if not limits:
+    if not limits and options.against is None and options.output is None:
         raise BadOptions(
             "give what the plan is to keep to: --max-memory, --max-comm, --max-seconds "
             "or --against"
         )
-    found = _figures(plan)
+    rules = load_rules(options.rules)
+    paths = [options.plan, *([] if options.against is None else [options.against])]
+    loaded = [Plan.load(path) for path in paths]
+    plan, *others = (
+        _counted(path, one, rules) for path, one in zip(paths, loaded, strict=True)
+    )
+    limits += [
+        (name, value, f"of {options.against}")
+        for other in others
+        for name, value in whole_figures(other).items()
+    ]
+    if options.output is not None:
+        write_output(options.output, format_json(plan.to_dict()) + "\n")
+        tell(f"saved {options.output}")
+    found = whole_figures(plan)
     checks = [Check(name, found[name], limit, why) for name, limit, why in limits]
     is_ok = all(check.ok for check in checks)
     if options.json:
         rows = [{**asdict(check), "ok": check.ok} for check in checks]
         print_json({"ok": is_ok, "checks": rows})
-    else:
+    elif checks:
         print(_table(checks))
     return OK if is_ok else FAILED
 
 
-def _figures(plan: Plan) -> dict[str, float]:
-    return {
-        "memory": plan.predicted.bytes,
-        "communication": sent_bytes(plan),
-        "step": plan.predicted.seconds,
-    }
+def _counted(path: str, plan: Plan, rules: RuleSet) -> Plan:
+    """Return a plan with what its decisions take; tell where it states otherwise."""
+    counted = recount(plan, rules)
+    if counted.is_edited:
+        stated, found = whole_figures(plan), whole_figures(counted.plan)
+        changes = [
+            f"{name} {_text(name, stated[name])} -> {_text(name, found[name])}"
+            for name in found
+            if stated[name] != found[name]
+        ]
+        tell(
+            f"partita: {path}: counted anew, its figures are others: "
+            f"{', '.join(changes)}"
+        )
+    if counted.estimated:
+        keys = ", ".join(map(printable, counted.estimated[:2]))
+        more = ", ..." if counted.estimated[2:] else ""
+        tell(
+            f"partita: {path}: no rule here prices {len(counted.estimated)} calls, "
+            f"which count as it states: {keys}{more}"
+        )
+    return counted.plan
 
 
 def _limits(options: argparse.Namespace) -> Iterator[tuple[str, float, str]]:
@@ -117,8 +164,8 @@ def _table(checks: list[Check]) -> str:
     rows = [
         (
             check.name,
-            _text(check, check.found),
-            f"at most {_text(check, check.limit)}",
+            _text(check.name, check.found),
+            f"at most {_text(check.name, check.limit)}",
             check.limit_of,
             "ok" if check.ok else "FAILED",
         )
@@ -127,8 +174,8 @@ def _table(checks: list[Check]) -> str:
     return format_table(("", "found", "wanted", "", ""), rows)
 
 
-def _text(check: Check, value: float) -> str:
-    return format_seconds(value) if check.name == "step" else format_bytes(round(value))
+def _text(name: str, value: float) -> str:
+    return format_seconds(value) if name == "step" else format_bytes(round(value))
 
 
 COMMAND = Command(

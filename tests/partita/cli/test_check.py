@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
+import partita as pt
 from partita.cli.main import main
 from partita.compiler.plan.plan import Plan
 from partita.page.page import render_diff_page
+from partita.recount import whole_figures
 
 Captured = pytest.CaptureFixture[str]
 
@@ -57,40 +60,109 @@ def test_diff_as_json_is_that_of_the_plans(
     assert found["bytes"][0] == {"name": "memory", "before": 2048, "after": 4096}
 
 
-@pytest.mark.parametrize(
-    ("limits", "code"),
-    [
-        (["--max-memory", "2KiB"], 0),
-        (["--max-memory", "2047"], 1),
-        (["--max-comm", "256"], 0),
-        (["--max-comm", "255"], 1),
-        (["--max-seconds", "36us"], 0),
-        (["--max-seconds", "35us"], 1),
-        (["--max-seconds", "1"], 0),
-        (["--max-memory", "1GiB", "--max-comm", "0"], 1),
-    ],
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the file of a plan that was searched, and sends something."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.Linear(64, 16))
+    options = pt.Options(
+        pins={"0.weight": "(S(0))", "input": "(S(0))"},
+        loss=lambda out: out.square().sum(),
+    )
+    plan = pt.plan(model, torch.randn(8, 16), mesh="dp=2", options=options)
+    path = tmp_path_factory.mktemp("kept") / "kept.json"
+    plan.save(path)
+    return path
+
+
+@pytest.fixture
+def edited(kept: Path, tmp_path: Path) -> Path:
+    """Return the file of the same plan, whose figures promise more than it keeps."""
+    data = json.loads(kept.read_text())
+    data["predicted"]["seconds"] /= 1000
+    data["predicted"]["bytes"] //= 1000
+    for boxing in data["boxings"]:
+        for step in boxing["lowering"]:
+            step["bytes"] = 0
+        boxing["bytes"] = 0
+    path = tmp_path / "edited.json"
+    path.write_text(json.dumps(data))
+    return path
+
+
+@pytest.fixture
+def dearer(kept: Path, tmp_path: Path) -> Path:
+    """Return the file of the plan on a machine that computes a tenth as fast."""
+    data = json.loads(kept.read_text())
+    device = data["hardware"]["device"]
+    device["launch_s"] *= 10
+    path = tmp_path / "dearer.json"
+    path.write_text(json.dumps(data))
+    assert main(["check", str(path), "-o", str(path)]) == 0
+    return path
+
+
+FIGURES = ("memory", "communication", "step")
+LIMITS: dict[str, str] = dict(
+    zip(FIGURES, ("--max-memory", "--max-comm", "--max-seconds"), strict=True)
 )
-def test_a_plan_is_held_to_its_limits(
-    capsys: Captured, saved: Path, limits: list[str], code: int
-) -> None:
-    assert main(["check", str(saved), *limits]) == code
-    out, err = capsys.readouterr()
-    assert err == ""
-    assert ("FAILED" in out) == (code == 1)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_plan_is_held_to_its_limits(capsys: Captured, kept: Path, name: str) -> None:
+    figure = whole_figures(Plan.load(kept))[name]
+    assert figure > 1e-6
+    for limit, code in ((figure, 0), (figure * 1000, 0), (figure * 0.99, 1)):
+        text = f"{limit:.12f}" if name == "step" else str(int(limit))
+        exact = text if code or name != "step" else str(limit)
+        assert main(["check", str(kept), LIMITS[name], exact]) == code
+        out, err = capsys.readouterr()
+        assert err == ""
+        assert ("FAILED" in out) == (code == 1)
+    both = ["--max-memory", "1GiB", "--max-comm", "0"]
+    assert main(["check", str(kept), *both]) == 1
 
 
 def test_a_plan_may_be_no_worse_than_another(
-    capsys: Captured, saved: Path, worse: Path
+    capsys: Captured, kept: Path, dearer: Path
 ) -> None:
-    assert main(["check", str(worse), "--against", str(saved)]) == 1
+    capsys.readouterr()
+    assert main(["check", str(dearer), "--against", str(kept)]) == 1
     lines = capsys.readouterr().out.splitlines()[2:]
-    assert [line.split()[-1] for line in lines] == ["FAILED"] * 3
-    assert main(["check", str(saved), "--against", str(worse), "--json"]) == 0
+    assert [line.split()[-1] for line in lines] == ["ok", "ok", "FAILED"]
+    assert main(["check", str(kept), "--against", str(kept)]) == 0
+    capsys.readouterr()
+    assert main(["check", str(kept), "--against", str(dearer), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["ok"]
-    assert {c["name"]: c["found"] for c in found["checks"]} == {
-        "memory": 2048, "communication": 256, "step": 3.6e-5,
-    }  # fmt: skip
+    figures = {c["name"]: c["found"] for c in found["checks"]}
+    assert figures == whole_figures(Plan.load(kept))
+
+
+def test_an_edited_plan_is_held_to_what_its_decisions_take(
+    capsys: Captured, kept: Path, edited: Path, tmp_path: Path
+) -> None:
+    figures = whole_figures(Plan.load(kept))
+    limit = str(figures["step"] / 2)
+    assert Plan.load(edited).predicted.seconds < float(limit)
+    assert main(["check", str(edited), "--max-seconds", limit]) == 1
+    out, err = capsys.readouterr()
+    assert "FAILED" in out
+    assert err.startswith(f"partita: {edited}: counted anew, its figures are others: ")
+    assert "communication 0 B -> " in err
+    assert err.count("\n") == 1
+    path = tmp_path / "counted.json"
+    assert main(["check", str(edited), "-o", str(path)]) == 0
+    assert capsys.readouterr().out == ""
+    assert whole_figures(Plan.load(path)) == pytest.approx(figures)
+    assert main(["check", str(kept), "-o", str(path)]) == 0
+    assert path.read_text() == kept.read_text()
+
+
+def test_calls_that_no_rule_prices_are_named(capsys: Captured, saved: Path) -> None:
+    assert main(["check", str(saved), "--max-memory", "1GiB"]) == 0
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "no rule here prices 5 calls, which count as it states: " in last
 
 
 def test_bad_input_is_one_line_and_exit_code_2(

@@ -1,0 +1,91 @@
+"""What a plan's step takes and holds by its decisions, whatever its file says.
+
+A plan is source, and may be edited by hand: figures then stand beside decisions that
+they are not of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import isclose
+
+from partita.compiler.plan.document import Document, Predicted
+from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.sent import sent_bytes
+from partita.compiler.plan.stages import stage_documents
+from partita.compiler.rules.rule import RuleSet
+from partita.compiler.rules.table import default_rules
+from partita.compiler.search.fusion import GroupSeconds
+from partita.compiler.search.stage_cost import StageHeld
+from partita.compiler.simulate.plan import simulate_step
+from partita.compiler.simulate.reprice import price_anew
+from partita.staged import predicted
+
+_SAME = 1e-6
+"""By how much sums in another order may differ, relatively."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recounted:
+    """A plan whose figures are those of its decisions.
+
+    Attributes:
+        plan: with what its calls, boxings and transfers take, and the whole step.
+        estimated: keys of calls that the plan tells too little of: their seconds are
+            those that it states.
+        is_edited: whether the plan stated other figures of the whole step.
+    """
+
+    plan: Plan
+    estimated: tuple[str, ...]
+    is_edited: bool
+
+
+def recount(plan: Plan, rules: RuleSet = default_rules) -> Recounted:
+    """Return the plan with what its decisions take on the machine that it names.
+
+    ``rules`` are those that it was made with. What it tells of alternatives and of the
+    search stays.
+    """
+    priced = price_anew(plan, rules)
+    if len(plan.stages) == 1:
+        found = replace(priced.plan, predicted=_predicted(priced.plan))
+    else:
+        held = [*map(StageHeld.of, stage_documents(plan))]
+        found = predicted(priced.plan, held)
+    pairs = zip(
+        whole_figures(plan).values(), whole_figures(found).values(), strict=True
+    )
+    is_same = all(isclose(stated, counted, rel_tol=_SAME) for stated, counted in pairs)
+    if is_same:  # sums in another order are no edit, and make no line of a diff
+        found = replace(found, predicted=plan.predicted)
+    return Recounted(found, priced.estimated, not is_same)
+
+
+def whole_figures(plan: Document) -> dict[str, float]:
+    """Return what a plan states of the whole step: bytes and seconds, by name."""
+    return {
+        "memory": plan.predicted.bytes,
+        "communication": sent_bytes(plan),
+        "step": plan.predicted.seconds,
+    }
+
+
+def _predicted(plan: Plan) -> Predicted:
+    """Return what a plan of one stage predicts, given its calls and boxings."""
+    seconds = {"compute": 0.0, "update": 0.0}
+    for node in plan.nodes.values():
+        seconds["update" if node.role else "compute"] += node.seconds
+    fused = GroupSeconds(plan)
+    for keys in plan.fusion:
+        alone_s = sum(plan.nodes[key].seconds for key in keys)
+        seconds["compute"] -= alone_s - fused(keys)
+    for boxing in plan.boxings:
+        for step in boxing.lowering:
+            part = f"communication {step.axis}" if step.bytes else "local copies"
+            seconds[part] = seconds.get(part, 0.0) + step.seconds
+    total = simulate_step(plan).seconds
+    if plan.microbatches > 1:
+        seconds["accumulation"] = total - sum(seconds.values())
+    held = StageHeld.of(plan)
+    return Predicted(total, held.peak_bytes, seconds, held.at_peak)
