@@ -19,6 +19,8 @@ from partita.compiler.export.exporter import Exporter
 from partita.compiler.plan.difference_table import print_difference
 from partita.compiler.plan.plan import Plan
 from partita.exporters import EXPORTERS
+from partita.page.page import render_page
+from partita.recount import recount
 
 NUM_QUICK, NUM_ALL = 60, 1000
 
@@ -43,6 +45,8 @@ def use(plan: Plan) -> None:
         if isinstance(exporter, Exporter):
             with suppress(BadOptions):  # not of plans with stages, or without
                 exporter.write(plan)
+    recount(plan)
+    render_page(plan)
     assert Plan.from_dict(plan.to_dict()) == plan
 
 
