@@ -3,7 +3,7 @@
 Things are parameters by name, calls by stable key, boxings that are made again for the
 backward, groups of ops that are one kernel by their first. Meshes may be of other sizes
 and have other axes: placements are compared on the axes on which both have several
-ranks.
+ranks. Where each has such axes and none is in both, all of it has moved.
 """
 
 from __future__ import annotations
@@ -50,12 +50,16 @@ class Reapplied:
 
 def compare_reapplied(old: Document, new: Document) -> Reapplied:
     """Return what became of ``old``'s decisions in ``new``."""
-    names = _splitting(old) & _splitting(new)
+    splitting = _splitting(old), _splitting(new)
+    names = splitting[0] & splitting[1]
     before, after = dict(_held(old, names)), dict(_held(new, names))
     both = [name for name in after if name in before]
+    # Where no axis is called as it was, nothing says where a thing would be as it was.
+    is_told = bool(names) or not all(splitting)
+    same = {name for name in both if is_told and before[name] == after[name]}
     return Reapplied(
-        tuple(name for name in both if before[name] == after[name]),
-        tuple(name for name in both if before[name] != after[name]),
+        tuple(name for name in both if name in same),
+        tuple(name for name in both if name not in same),
         tuple(name for name in after if name not in before),
         tuple(name for name in before if name not in after),
     )

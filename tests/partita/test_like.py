@@ -88,6 +88,14 @@ def test_a_new_axis_is_searched_beside_what_was_split() -> None:
     assert str(placement.shardings[2]) == "S(0)"
 
 
+def test_where_no_axis_has_its_old_name_all_has_moved() -> None:
+    _, kept = plan_like(Mlp(), X, like=old_plan(), mesh="data=4")
+    assert kept.matched == kept.new == kept.gone == ()
+    assert "up.weight" in kept.moved
+    _, kept = plan_like(Mlp(), X, like=old_plan(), mesh="dp=1,tp=1")
+    assert kept.moved == ()
+
+
 def test_what_no_longer_fits_moves() -> None:
     segments = {"up.weight": "(B, S(0; 16|16))"}
     new, kept = plan_like(Mlp(width=48), X, like=old_plan(**segments))
