@@ -262,6 +262,7 @@ def test_stages_of_other_meshes_name_their_own_axes(
     find(page, "received-forward")
     sent = details.locator("ul.uses li", has_text="send stage 0 to 1")
     assert shown_axes(sent) == ["dp", "dp", "tp"]  # made on stage 0, sent to stage 1
+    expect(sent).to_contain_text("\u00b7 0 s")  # as the terminal has it
     sent.locator("button.boxing").click()
     assert shown_axes(details) == ["dp", "dp", "tp", "dp", "tp"]
     page.get_by_role("tab", name="Parameters").click()

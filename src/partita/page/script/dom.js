@@ -24,7 +24,7 @@ function scaled(value, units, digits) {
   for (const [size, unit] of units) {
     if (Math.abs(value) >= size) return `${Number((value / size).toPrecision(digits))} ${unit}`;
   }
-  return `0 ${units[units.length - 1][1]}`;
+  return `0 ${units.find(([size]) => size === 1)[1]}`;
 }
 
 const TIMES = [[1, "s"], [1e-3, "ms"], [1e-6, "us"], [1e-9, "ns"]];
