@@ -67,14 +67,18 @@ def build_parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         command.add_arguments(below)
-        below.set_defaults(run=command.run)
+        below.set_defaults(run=command.run, parser=below)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return 0, 1 when its check failed, 2 for bad input."""
     try:
-        options = build_parser().parse_args(argv)
+        options, unknown = build_parser().parse_known_args(argv)
+        if unknown:  # told by the command, whose help is what helps
+            options.parser.error(
+                f"unrecognized arguments: {printable(' '.join(unknown))}"
+            )
         code: int = options.run(options)
         sys.stdout.flush()  # here, where a reader that has gone away is caught
         return code

@@ -34,6 +34,12 @@ def test_help_lists_every_command(capsys: Captured) -> None:
     assert all(f"\n    {c.name:<8}" in text for c in COMMANDS)
 
 
+def test_a_word_too_many_is_told_by_the_command(capsys: Captured) -> None:
+    line = refusal(capsys, "show", "plan.json", "more\nwords", "--even")
+    want = "partita show: unrecognized arguments: more\\nwords --even; see partita show"
+    assert line == f"{want} --help"
+
+
 def test_show_prints_the_plan(capsys: Captured, saved: Path) -> None:
     assert main(["show", str(saved)]) == 0
     assert capsys.readouterr().out == f"{Plan.load(saved)}\n"
