@@ -18,10 +18,15 @@ from partita.compiler.errors import BadPlan
 from partita.compiler.invariants import placed, well_formed
 from partita.compiler.ir.program import Program, info, op_name, update_info
 from partita.compiler.plan.document import Document
-from partita.compiler.rules.calls import call_of, rule_and_factors
+from partita.compiler.rules.calls import UNKNOWN, call_of, rule_and_factors
 from partita.compiler.rules.rule import RuleSet
 from partita.compiler.rules.segments import segments_in
 from partita.compiler.rules.signatures import axis_options, is_legal
+
+_OWN_RULES = (
+    "; there is none in the table: give those that the plan was made with, "
+    "rules=... or --rules"
+)
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,8 @@ class AnnotatePlacements:
             assert signature is not None
             options = axis_options(rule, found, segments_in(signature, found))
             if not is_legal(signature, found, options, self.plan.mesh):
+                hint = "" if rule is not UNKNOWN else _OWN_RULES
                 raise BadPlan(
                     f"nodes.{info(node).key}.signature: no rule of {op_name(node)} "
-                    f"allows {signature}"
+                    f"allows {signature}{hint}"
                 )

@@ -123,7 +123,9 @@ def test_rules_stand_where_the_model_does(
     words = [f"{own}:build", plan]
     given = ["--rules", f"{own}:ROWS"]
     assert main(["verify", *words]) == 1
-    assert f"no rule of {OP} allows (S(0),) -> (S(0),)" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert f"no rule of {OP} allows (S(0),) -> (S(0),); there is none" in told
+    assert "--rules" in told
     assert main(["verify", *words, *given]) == 0
     for suffix in ("python", "pt2"):
         made = ["--to", suffix, "-o", str(tmp_path / suffix)]
