@@ -12,7 +12,7 @@ The backward, which adds to the places that were taken, is ``scatter_add`` alike
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -31,6 +31,8 @@ from partita.compiler.ir.program import (
 from partita.compiler.ir.tensor_type import TensorType
 
 aten = torch.ops.aten
+
+_NUMBERS = torch.int32, torch.int64
 
 _MOST_COUNTED = 1 << 16
 """Longer positions are not looked at: they would have to be computed."""
@@ -87,7 +89,9 @@ def _index_of(
         return None
     rows, taken = indices
     num, size, *behind = _type(source).shape
-    if _type(taken).dtype != torch.int64 or not _type(taken).shape:
+    if _type(rows).dtype not in _NUMBERS or _type(taken).dtype != torch.int64:
+        return None  # a mask stands for as many rows as it is true for
+    if not _type(taken).shape:
         return None
     together = torch.broadcast_shapes(_type(rows).shape, _type(taken).shape)
     if together[0] != num or not _counts(program, rows, together):
@@ -111,8 +115,7 @@ def _type(node: Any) -> TensorType:
 
 def _counts(program: Program, rows: fx.Node, together: Sequence[int]) -> bool:
     """Whether an index, spread over ``together``, is the number of its own row."""
-    type_ = _type(rows)
-    if type_.numel > _MOST_COUNTED or type_.dtype not in (torch.int64, torch.int32):
+    if _type(rows).numel > _MOST_COUNTED:
         return False
     excerpt = Excerpt.of(program, rows)
     if excerpt is None:
@@ -127,10 +130,11 @@ class _Writer:
 
     node: fx.Node
     count: int = 0
-    fact: NodeInfo = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.fact = info(self.node)
+    @property
+    def fact(self) -> NodeInfo:
+        """What is known of the node."""
+        return info(self.node)
 
     def call(self, op: Any, args: tuple[Any, ...], type_: TensorType) -> fx.Node:
         """Add a call whose one result is of ``type_``."""

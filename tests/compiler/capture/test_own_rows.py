@@ -89,6 +89,16 @@ def test_a_batch_of_rows_is_cut_in_time_and_over_ranks() -> None:
     assert pt.verify(model, X, LAST, plan=plan).ok
 
 
+def test_a_mask_of_rows_counts_nothing() -> None:
+    def add(y: Tensor, at: Tensor) -> Tensor:
+        some = torch.arange(4) < 3
+        return y.index_put((some, at), torch.ones(3, 8), accumulate=True)
+
+    found = ops_of(capture(Taken(add), (X, LAST[:3]), {}))
+    assert "index_put" in found
+    assert "scatter_add" not in found
+
+
 def test_what_is_out_of_range_is_still_refused() -> None:
     model, at = Taken(_rows), LAST + 6
     with pytest.raises(IndexError):
