@@ -33,13 +33,14 @@ from partita.compiler.capture.fingerprint import fingerprint
 from partita.compiler.capture.grouped import grouped_products
 from partita.compiler.capture.inputs import InputSpec, describe
 from partita.compiler.capture.keys import find_frames, user_frames
+from partita.compiler.capture.quiet import quiet_failure
 from partita.compiler.capture.roles import read_roles
 from partita.compiler.capture.scored_model import LossFunction, OutputForm, ScoredModel
 from partita.compiler.capture.torch_private import (
     export_joint,
     fake_copy,
     output_names,
-    quiet_failure,
+    without_code,
     without_mkldnn,
 )
 from partita.compiler.errors import CaptureFailed
@@ -116,7 +117,7 @@ def capture_spec(
     form = OutputForm()
     scored = ScoredModel(model, spec, loss, train, form)
     try:
-        with without_mkldnn(), quiet_failure():
+        with without_mkldnn(), without_code(), quiet_failure():
             exported = torch.export.export(scored, tensors, strict=False)
         module = scored if form.own_backwards else exported.module()
     except CaptureFailed:
@@ -132,7 +133,7 @@ def capture_spec(
     else:
         tracing = OneAttention()
     try:
-        with torch.set_grad_enabled(train), without_mkldnn(), tracing:
+        with torch.set_grad_enabled(train), without_mkldnn(), without_code(), tracing:
             own = {**OWN, **grouped_products()}
             joint = export_joint(module, tensors, FROM_TORCH, own)
     except Exception as error:

@@ -7,17 +7,9 @@ function or name says in one line what it stands for.
 from __future__ import annotations
 
 import copy
-import io
 import json
-import logging
-import sys
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import (
-    AbstractContextManager,
-    ExitStack,
-    contextmanager,
-    redirect_stderr,
-)
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -42,6 +34,7 @@ from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx._lazy_graph_module import (
     _LazyGraphModule,  # pyright: ignore[reportPrivateUsage]
+    _use_lazy_graph_module,  # pyright: ignore[reportPrivateUsage]
 )
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -103,6 +96,14 @@ def uncompiled(root: torch.nn.Module, graph: fx.Graph) -> fx.GraphModule:
     return _LazyGraphModule(root, graph)
 
 
+def without_code() -> AbstractContextManager[None]:
+    """Return a block in which torch makes the code of graphs when it is asked for.
+
+    A trace makes many graphs that are read but never run.
+    """
+    return _use_lazy_graph_module(True)
+
+
 @contextmanager
 def without_mkldnn() -> Generator[None]:
     """Within it recurrent layers are ordinary ops, not one op that only CPUs have."""
@@ -112,30 +113,6 @@ def without_mkldnn() -> Generator[None]:
         yield
     finally:
         _set_mkldnn_enabled(enabled)
-
-
-_TALKS = ("torch.export", "torch._export", "torch.fx.experimental.symbolic_shapes")
-
-
-@contextmanager
-def quiet_failure() -> Generator[None]:
-    """Within it a failing export says nothing but its exception.
-
-    Torch logs, and prints the graph so far. What else is written to standard error
-    comes out where all goes well.
-    """
-    loggers = [logging.getLogger(name) for name in _TALKS]
-    were = [logger.disabled for logger in loggers]
-    for logger in loggers:
-        logger.disabled = True
-    said = io.StringIO()
-    try:
-        with redirect_stderr(said):
-            yield
-        sys.stderr.write(said.getvalue())
-    finally:
-        for logger, was in zip(loggers, were, strict=True):
-            logger.disabled = was
 
 
 def fake_copy(

@@ -10,7 +10,7 @@ import torch
 from tests.compiler.capture import small_models as small
 from tests.models import zoo
 from tests.models.captured import captured
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from partita.compiler.capture.capture import capture
 from partita.compiler.capture.fingerprint import fingerprint
@@ -298,3 +298,19 @@ def test_zoo_program_computes_what_the_model_computes(name: str) -> None:
     assert {k for k in found if k.startswith("gradient:")} == {
         k for k in wanted if k.startswith("gradient:")
     }
+
+
+_GRAPHS_WITH_CODE = 6  # of some twelve that torch goes through
+
+
+def test_code_is_made_of_few_of_the_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    make: Callable[..., object] = vars(fx.Graph)["python_code"]
+    sizes: list[int] = []
+
+    def counted(graph: fx.Graph, *args: object, **kwargs: object) -> object:
+        sizes.append(len(graph.nodes))
+        return make(graph, *args, **kwargs)
+
+    monkeypatch.setattr(fx.Graph, "python_code", counted)
+    capture(small.Normed(), (small.batch(),), {})
+    assert len(sizes) <= _GRAPHS_WITH_CODE
