@@ -1,6 +1,6 @@
 """Time capture beside the two traces of torch's that it is made of.
 
-    python -m benchmarks.capture_speed --problems 'llama-7b:16 gpt2:12'
+    python benchmarks/capture_speed.py --problems 'llama-7b:16 gpt2:12'
 
 A problem is MODEL:LAYERS, on the meta device, with a batch. In turn, ``--runs`` times
 over: ``torch.export.export`` and AOTAutograd's joint trace of what it returns, as
@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 import transformers
-from benchmarks.search_speed import MODELS
+from search_speed import MODELS
 from torch import nn
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 

@@ -1,0 +1,135 @@
+"""How people train on a few ranks today, and Partita: one step of each, alike.
+
+Every peer trains the same model on the same global batch with AdamW. A step returns
+the loss of this rank's share, whose mean over the ranks is the global one. A peer that
+runs in one process runs on rank 0 alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.nn.parallel import DistributedDataParallel
+from training_models import Batch, build, loss_of
+
+import partita as pt
+
+Step = Callable[[], torch.Tensor]
+Make = Callable[[str, dict[str, Any]], Step]
+
+_RATE = 1e-3
+
+
+def adamw(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """Return the optimizer that all peers use."""
+    return torch.optim.AdamW(parameters, lr=_RATE, fused=True)
+
+
+def _share(batch: Batch) -> Batch:
+    """Return this rank's rows of a batch."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    return {name: rows.chunk(ranks)[rank] for name, rows in batch.items()}
+
+
+def _training(
+    model: Callable[..., Any], batch: Batch, optimizer: torch.optim.Optimizer
+) -> Step:
+    def step() -> torch.Tensor:
+        loss = loss_of(model(**batch))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step
+
+
+def _eager(name: str, _: dict[str, Any]) -> Step:
+    model, batch = build(name)
+    return _training(model, batch, adamw(model.parameters()))
+
+
+def _compiled(name: str, _: dict[str, Any]) -> Step:
+    model, batch = build(name)
+    optimizer = adamw(model.parameters())
+    return _training(torch.compile(model), batch, optimizer)
+
+
+def _ddp(name: str, _: dict[str, Any]) -> Step:
+    model, batch = build(name)
+    parallel = DistributedDataParallel(model, gradient_as_bucket_view=True)
+    return _training(parallel, _share(batch), adamw(model.parameters()))
+
+
+def _ddp_compiled(name: str, _: dict[str, Any]) -> Step:
+    model, batch = build(name)
+    parallel = DistributedDataParallel(model, gradient_as_bucket_view=True)
+    optimizer = adamw(model.parameters())
+    return _training(torch.compile(parallel), _share(batch), optimizer)
+
+
+def _fsdp2(name: str, _: dict[str, Any]) -> Step:
+    model, batch = build(name)
+    for layers in model.modules():
+        if isinstance(layers, nn.ModuleList | nn.Sequential):
+            for layer in layers:
+                if any(True for _ in layer.parameters()):
+                    fully_shard(layer)
+    fully_shard(model)
+    return _training(model, _share(batch), adamw(model.parameters()))
+
+
+def _zero(name: str, _: dict[str, Any]) -> Step:
+    model, batch = build(name)
+    parallel = DistributedDataParallel(model, gradient_as_bucket_view=True)
+    optimizer = ZeroRedundancyOptimizer(
+        model.parameters(), torch.optim.AdamW, lr=_RATE, fused=True
+    )
+    return _training(parallel, _share(batch), optimizer)
+
+
+def _partita(name: str, plan: dict[str, Any]) -> Step:
+    model, batch = build(name)
+    program = pt.compile(model, pt.Plan.from_dict(plan), device="cpu")
+    optimizer = adamw(program.parameters())
+
+    def step() -> torch.Tensor:
+        loss = program.step(**batch)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return step
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One way to train: how it is made, and whether it needs one process alone.
+
+    ``pins`` are what Partita's plan is asked for; ``None`` leaves it to its search.
+    """
+
+    make: Make
+    alone: bool = False
+    is_ours: bool = False
+    pins: str | None = None
+
+
+PEERS: dict[str, Peer] = {
+    "eager": Peer(_eager, alone=True),
+    "compiled": Peer(_compiled, alone=True),
+    "ddp": Peer(_ddp),
+    "ddp compiled": Peer(_ddp_compiled),
+    "fsdp2": Peer(_fsdp2),
+    "zero": Peer(_zero),
+    "partita": Peer(_partita, is_ours=True),
+    "partita data parallel": Peer(_partita, is_ours=True, pins="data parallel"),
+    "partita ZeRO-3": Peer(_partita, is_ours=True, pins="ZeRO-3"),
+}
