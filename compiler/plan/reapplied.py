@@ -8,8 +8,8 @@ ranks. Where each has such axes and none is in both, all of it has moved.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from partita.compiler.ir.sbp import Placement, Sharding
 from partita.compiler.plan.document import Document
@@ -26,15 +26,17 @@ class Reapplied:
         moved: those that are so otherwise, by name or key.
         new: those that only the new plan has; they were searched.
         gone: those that only the old plan has.
+        renamed: what those are called now that the old plan calls otherwise.
 
-    >>> str(Reapplied(("a", "b"), ("c",), ("d",), ()))
-    '2 matched, 1 moved, 1 new: searched again'
+    >>> str(Reapplied(("a", "b"), ("c",), ("d",), (), {"A": "a"}))
+    '2 matched, 1 moved, 1 new: searched again; 1 has another name'
     """
 
     matched: tuple[str, ...]
     moved: tuple[str, ...]
     new: tuple[str, ...]
     gone: tuple[str, ...]
+    renamed: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __str__(self) -> str:
         parts = [
@@ -45,7 +47,9 @@ class Reapplied:
         if self.gone:
             parts.append(f"{len(self.gone)} gone")
         again = ": searched again" if self.moved or self.new else ""
-        return ", ".join(parts) + again
+        names = {0: "", 1: "; 1 has another name"}
+        others = f"; {len(self.renamed)} have other names"
+        return ", ".join(parts) + again + names.get(len(self.renamed), others)
 
 
 def compare_reapplied(old: Document, new: Document) -> Reapplied:

@@ -23,12 +23,12 @@ _JOINTS = ("~", "#", " -> ")
 
 def renamed(document: D, own: Program, other: Program) -> D:
     """Return the plan of ``own``, one stage, as that of ``other``."""
-    return _Renaming.of(own, other).document(document, other)
+    return Renaming.of(own, other).document(document, fingerprint(other))
 
 
 @dataclass
-class _Renaming:
-    """The names of one program by those of the other.
+class Renaming:
+    """The names of one program by those of another.
 
     Attributes:
         keys: of nodes, and of outputs as they print.
@@ -45,7 +45,8 @@ class _Renaming:
     known: dict[str, str] = field(default_factory=dict[str, str])
 
     @classmethod
-    def of(cls, own: Program, other: Program) -> _Renaming:
+    def of(cls, own: Program, other: Program) -> Renaming:
+        """Return the names of ``own`` by those of ``other``, which is alike."""
         pairs = [
             (info(a), info(b)) for a, b in zip(own.nodes(), other.nodes(), strict=True)
         ]
@@ -60,12 +61,13 @@ class _Renaming:
             {b.name: b.aliases for _, b in inputs},
         )
 
-    def document(self, document: D, other: Program) -> D:
+    def document(self, document: D, fingerprint: str) -> D:
+        """Return a plan of the one program with the names of the other."""
         stages = (replace(s, nodes=self._all(s.nodes)) for s in document.stages)
         rows = document.derived_rules
         return replace(
             document,
-            model=replace(document.model, fingerprint=fingerprint(other)),
+            model=replace(document.model, fingerprint=fingerprint),
             stages=tuple(stages),
             parameters={
                 self.names[name]: replace(p, aliases=self.aliases[self.names[name]])

@@ -20,6 +20,7 @@ from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import Phase
+from partita.compiler.plan.counterparts import called_as
 from partita.compiler.plan.document import Document, LossKind
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.reapplied import Reapplied, compare_reapplied
@@ -65,6 +66,7 @@ def plan_like(
     count = options.microbatches if isinstance(options.microbatches, int) else 1
     program = in_microbatches(captured, count, options.rules).program
     own = stage_mesh(mesh) if PIPELINE in mesh.names else mesh
+    like, renamed = called_as(like, program)
     pins = carried_pins(like, program, own, options.pins)
     in_stages = PIPELINE in mesh.names
     fuse = options.fuse or bool(like.fusion)
@@ -78,7 +80,7 @@ def plan_like(
         found = _fused(found, like, captured, options)
     kept = replace(found.options, pins=dict(options.pins))
     found = replace(found, options=kept)
-    return found, compare_reapplied(like, found)
+    return found, replace(compare_reapplied(like, found), renamed=renamed)
 
 
 def _made_again(old: Document, new: Document) -> Iterator[str]:

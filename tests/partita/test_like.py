@@ -61,9 +61,40 @@ def test_what_an_edit_adds_is_searched_and_the_rest_is_kept() -> None:
     new, kept = plan_like(edited, X, like=old_plan())
     assert {"between.0.weight", "between.0.bias"} <= set(kept.new)
     assert {"up.weight", "down.weight"} <= set(kept.matched)
-    assert "between/relu/0" in kept.gone
-    assert str(kept).endswith(" gone: searched again")
+    assert kept.renamed["between/relu/0"] == "between.1/relu/0"
+    assert kept.gone == ()
+    assert str(kept).endswith(": searched again; 2 have other names")
     assert pt.verify(edited, X, plan=new).ok
+
+
+def test_what_an_edit_drops_is_gone() -> None:
+    old = pt.plan(Mlp(between=nn.GELU()), X, mesh="dp=2,tp=2")
+    new, kept = plan_like(Mlp(between=nn.ReLU()), X, like=old)
+    assert kept.gone == ("between/gelu/0", "between/gelu/0~grad/gelu_backward/0")
+    assert "between/relu/0" in kept.new
+    assert str(kept).endswith(" 2 gone: searched again")
+    assert kept.renamed == {}
+    assert pt.verify(Mlp(between=nn.ReLU()), X, plan=new).ok
+
+
+def test_a_model_whose_modules_got_other_names_is_planned_alike() -> None:
+    class Other(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Sequential(nn.Linear(16, 32), nn.ReLU())
+            self.last = nn.Linear(32, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.first(x)).square().mean()
+
+    old = old_plan(**{"up.bias": ZERO})
+    new, kept = plan_like(Other(), X, like=old)
+    assert kept.moved == kept.new == kept.gone == ()
+    assert kept.renamed["parameter:up.bias"] == "parameter:first.0.bias"
+    held = new.parameters["first.0.bias"].placements
+    assert held == old.parameters["up.bias"].placements
+    assert new.predicted.seconds == pytest.approx(old.predicted.seconds, rel=1e-9)
+    assert pt.verify(Other(), X, plan=new).ok
 
 
 @pytest.mark.parametrize(
