@@ -34,28 +34,36 @@ PARAMETERS = ("parameter", "", "type", "storage", "use", "gradient", "optimizer"
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under their head; it prints as nothing where there are none."""
+    """Rows under their head, and a line below; nothing where there are no rows."""
 
     head: Row
     rows: Sequence[Row]
+    below: str = ""
 
     def __str__(self) -> str:
-        return format_table(self.head, self.rows) if self.rows else ""
+        below = f"\n{self.below}" if self.below else ""
+        return format_table(self.head, self.rows) + below if self.rows else ""
 
 
 def print_tables(document: Document, most_rows: int = _MOST_ROWS) -> str:
     """Return the plan as text; of the boxings the ``most_rows`` slowest groups."""
-    parts = [
+    return "\n\n".join(map(str, sections(document, most_rows)))
+
+
+def sections(document: Document, most_rows: int = _MOST_ROWS) -> list[str | Table]:
+    """Return what there is to print of a plan, one under the other."""
+    collectives = collective_table(document)
+    parts: list[str | Table] = [
         _head(document),
-        str(Table(PARAMETERS, [row for row, _ in parameter_rows(document)])),
+        Table(PARAMETERS, [row for row, _ in parameter_rows(document)]),
         _buffers(document),
         _stages(document),
         _transfers(document),
-        str(collective_table(document)) or "no collectives",
+        collectives if collectives.rows else "no collectives",
         _boxings(document, most_rows),
         _reported(document),
     ]
-    return "\n\n".join(part for part in parts if part)
+    return [part for part in parts if str(part)]
 
 
 def format_table(head: Row, rows: Sequence[Row]) -> str:
@@ -213,18 +221,19 @@ def parameter_rows(document: Document) -> list[tuple[Row, Parameter]]:
     ]
 
 
-def _buffers(document: Document) -> str:
+def _buffers(document: Document) -> Table:
     groups = grouped(
         document.buffers.items(),
         lambda item: (pattern(item[0]), str(item[1].type), str(item[1].placement)),
     )
     rows = [(name, f"x{len(group)}", *rest) for (name, *rest), group in groups.items()]
-    return format_table(("buffer", "", "type", "placement"), rows) if rows else ""
+    return Table(("buffer", "", "type", "placement"), rows)
 
 
-def _stages(document: Document) -> str:
+def _stages(document: Document) -> Table:
+    head = ("stage", "ranks", "mesh", "calls", "time of its calls", "microbatches held")
     if len(document.stages) == 1:
-        return ""
+        return Table(head, ())
     live = document.schedule.most_live
     rows: list[Row] = []
     for number, stage in enumerate(document.stages):
@@ -240,11 +249,10 @@ def _stages(document: Document) -> str:
                 str(live[number]),
             )
         )
-    head = ("stage", "ranks", "mesh", "calls", "time of its calls", "microbatches held")
-    return format_table(head, rows)
+    return Table(head, rows)
 
 
-def _transfers(document: Document) -> str:
+def _transfers(document: Document) -> Table:
     def row(item: Transfer) -> Row:
         change = f"{item.source} -> {item.target}"
         return (f"{item.sender} -> {item.receiver}", str(item.kind), change)
@@ -259,7 +267,7 @@ def _transfers(document: Document) -> str:
         for cells, group in grouped(document.transfers, row).items()
     ]
     head = ("stages", "handed over", "from -> to", "", "bytes", "time each time")
-    return format_table(head, rows) if rows else ""
+    return Table(head, rows)
 
 
 def collective_table(document: Document) -> Table:
@@ -276,7 +284,7 @@ def _users(boxing: Boxing) -> str:
     return f"{first} and {len(others)} more" if others else first
 
 
-def _boxings(document: Document, most_rows: int) -> str:
+def _boxings(document: Document, most_rows: int) -> Table:
     def row(boxing: Boxing) -> Row:
         steps = ", ".join(str(step) for step in boxing.lowering)
         change = f"{boxing.source} -> {boxing.target}"
@@ -297,17 +305,15 @@ def _boxings(document: Document, most_rows: int) -> str:
         )
         for cells, group in slowest[:most_rows]
     ]
-    if not rows:
-        return ""
     head = ("boxing of", "", "from -> to", "by", "bytes", "time", "for")
     more = len(slowest) - len(rows)
-    tail = f"\n... and {more} more kinds, all of them quicker" if more else ""
-    return format_table(head, rows) + tail
+    below = f"... and {more} more kinds, all of them quicker" if more else ""
+    return Table(head, rows, below)
 
 
-def _reported(document: Document) -> str:
+def _reported(document: Document) -> Table:
     rows = [
         (item.op, str(len(item.nodes)), format_seconds(item.seconds), item.why)
         for item in document.reported
     ]
-    return format_table(("reported op", "nodes", "time", "what"), rows) if rows else ""
+    return Table(("reported op", "nodes", "time", "what"), rows)

@@ -1,9 +1,9 @@
 """The decisions of another plan as pins: for a model that was edited, a mesh resized.
 
 Things are found again by name or stable key; ``counterparts.py`` gave them those that
-the program has. A pin is soft where it can be, so that
-what no longer fits, or not next to what is new, is searched again. On a mesh with axes
-that the old one lacks, only along which axes a thing was split is asked for.
+the program has. A pin is soft where it can be, so that what no longer fits, or not next
+to what is new, is searched again. On a mesh with axes that the old one lacks, only
+along which axes a thing was split is asked for.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ import argparse
 
 from partita.cli.command import OK, Command, add_json, add_plan, print_json
 from partita.cli.figures import plan_figures
+from partita.cli.terminal import print_sections
 from partita.compiler.plan.plan import Plan
-from partita.compiler.plan.table import print_tables
+from partita.compiler.plan.table import sections
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +24,8 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(plan_figures(plan))
     else:
-        print(print_tables(plan, len(plan.boxings)) if options.all else plan)
+        most = {"most_rows": len(plan.boxings)} if options.all else {}
+        print_sections(sections(plan, **most))
     return OK
 
 
