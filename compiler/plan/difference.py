@@ -14,6 +14,7 @@ from partita.compiler.plan.difference_table import print_difference
 from partita.compiler.plan.document import Document, Parameter
 from partita.compiler.plan.notebook import difference_html
 from partita.compiler.plan.sent import sent_bytes
+from partita.compiler.plan.stages import mesh_text
 
 _PLACEMENTS = ("storage", "use", "gradient", "optimizer")
 
@@ -114,7 +115,7 @@ def _of_plan(document: Document) -> dict[str, str]:
     fingerprint = document.model.fingerprint[:12]
     return {
         "model": f"{document.model.class_name} {fingerprint}",
-        "mesh": str(document.mesh),
+        "mesh": mesh_text(document),
         "hardware": str(document.hardware.get("name", "unnamed")),
         "microbatches": str(document.microbatches),
         "schedule": document.schedule.name,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import TypeVar
 
 from partita.compiler.errors import BadPlan
@@ -243,3 +244,12 @@ def write_schedule(schedule: Schedule) -> Stated:
     """Return the schedule as a plan states it."""
     rows = tuple(" ".join(map(str, row)) for row in schedule.rows)
     return Stated(schedule.name, schedule.rank_of, rows, schedule.most_live)
+
+
+def mesh_text(document: Document) -> str:
+    """Return the mesh of a plan; where stages have unlike ones, how many have which."""
+    meshes = [str(stage.mesh) for stage in document.stages]
+    if len(set(meshes)) == 1:
+        return str(document.mesh)
+    runs = ((mesh, len(list(same))) for mesh, same in groupby(meshes))
+    return ", ".join(f"{mesh} ({n} stage{'s' * (n > 1)})" for mesh, n in runs)

@@ -14,6 +14,7 @@ from partita.compiler.plan.asked import find_asked
 from partita.compiler.plan.document import Boxing, Document, Parameter
 from partita.compiler.plan.search_result import Tried
 from partita.compiler.plan.stage_records import Transfer
+from partita.compiler.plan.stages import mesh_text
 from partita.compiler.plan.units import (
     format_bytes,
     format_seconds,
@@ -106,8 +107,8 @@ def title(document: Document) -> str:
     """Return what the plan is of: model, mesh, hardware."""
     hardware = document.hardware.get("name", "unnamed")
     return (
-        f"{document.model.class_name} on mesh {document.mesh}: {document.mesh.size} "
-        f"ranks, hardware {hardware}, "
+        f"{document.model.class_name} on mesh {mesh_text(document)}: "
+        f"{document.mesh.size} ranks, hardware {hardware}, "
         f"{'training' if document.options.train else 'inference'}"
     )
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 
 from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.stages import mesh_text
 from partita.page.data import page_data
 
 LIBRARIES = ("dagre.min.js",)
@@ -48,7 +49,7 @@ def render_page(plan: Plan) -> str:
         kind="view",
         scripts=(*SHARED, "view.js"),
         start="startView();",
-        title=f"Plan of {plan.model.class_name} on {plan.mesh}",
+        title=f"Plan of {plan.model.class_name} on {mesh_text(plan)}",
         packed={"plan": pack_json(page_data(plan))},
     )
 

@@ -15,6 +15,7 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, MultipleLocator
 
 from partita.compiler.cost.timeline import Category
 from partita.compiler.plan.document import Document
+from partita.compiler.plan.stages import mesh_text
 from partita.compiler.plan.units import format_bytes, printable
 from partita.compiler.schedules.schedule import Work
 from partita.compiler.simulate.timetable import COMPUTE, Timetable
@@ -190,5 +191,6 @@ def _bytes_at(value: float, _: int | None) -> str:
 def _name(figure: Figure, document: Document, what: str) -> None:
     model, hardware = document.model.class_name, document.hardware.get("name", "")
     figure.suptitle(
-        printable(f"{model} on {document.mesh}, {hardware}: {what}"), fontsize="medium"
+        printable(f"{model} on {mesh_text(document)}, {hardware}: {what}"),
+        fontsize="medium",
     )

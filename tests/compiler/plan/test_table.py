@@ -1,11 +1,13 @@
 from dataclasses import replace
 
+from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.document import Predicted
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.search_result import SearchResult
 from partita.compiler.plan.stage_records import Schedule, Stage, Transfer, TransferKind
-from partita.compiler.plan.table import format_table, print_tables
+from partita.compiler.plan.stages import mesh_text
+from partita.compiler.plan.table import format_table, print_tables, title
 
 SMALL = """\
 model.TwoLayers on mesh dp=2,tp=2: 4 ranks, hardware by hand, training
@@ -91,6 +93,15 @@ def test_stages_are_named_when_there_are_several(plan: Plan) -> None:
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert "1 4-7 dp=2,tp=2 0 0 s 1" in lines
     assert "0 -> 1 forward (S(0), B) -> (S(0), B) x1 64 B 1 ms" in lines
+
+
+def test_meshes_of_unlike_stages_are_told_one_by_one(plan: Plan) -> None:
+    (stage,) = plan.stages
+    other = Stage(Mesh(tp=2), (4, 5), ())
+    unlike = replace(plan, stages=(stage, other, other), mesh=Mesh(rank=8))
+    assert mesh_text(unlike) == f"{stage.mesh} (1 stage), tp=2 (2 stages)"
+    assert mesh_text(replace(unlike, stages=(stage,))) == "rank=8"
+    assert title(unlike).startswith("model.TwoLayers on mesh dp=2,tp=2 (1 stage), ")
 
 
 def test_names_cannot_steer_the_terminal(plan: Plan) -> None:
