@@ -50,10 +50,10 @@ def format_room(count: int) -> str:
 
 
 def parse_bytes(text: str | int) -> int:
-    """Read a size: ``24GiB``, ``512MiB`` or a number of bytes.
+    """Read a size: ``24GiB``, ``80GB`` (in thousands) or a number of bytes.
 
-    >>> parse_bytes("1.5 KiB"), parse_bytes(100), parse_bytes("7")
-    (1536, 100, 7)
+    >>> parse_bytes("1.5 KiB"), parse_bytes("2 KB"), parse_bytes(100), parse_bytes("7")
+    (1536, 2000, 100, 7)
 
     Raises:
         BadOptions: when the text is no size.
@@ -61,9 +61,10 @@ def parse_bytes(text: str | int) -> int:
     if isinstance(text, int):
         number, unit = float(text), "B"
     else:
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]iB|B)?\s*", text)
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)?\s*", text)
         number, unit = (float(match[1]), match[2] or "B") if match else (0.0, "")
     sizes = {name: size for size, name in _BYTES} | {"B": 1}
+    sizes |= {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
     if unit not in sizes or number <= 0:
         raise BadOptions(f"memory {text!r} is no size; want e.g. '24GiB' or '512MiB'")
     return int(number * sizes[unit])
