@@ -44,6 +44,7 @@ from partita.passes.localize import localize
 from partita.passes.lower_boxings import lowering_key
 from partita.passes.sequence import sequence
 from partita.passes.share_gradients import ShareGradients
+from partita.passes.sink_waits import sink_waits
 from partita.passes.split_in_time import SplitInTime
 from partita.passes.split_phases import split_phases
 
@@ -227,7 +228,7 @@ class Lowered:
     def at(self, coordinates: tuple[int, ...]) -> LocalProgram:
         """Return what the rank at ``coordinates`` runs."""
         local = localize(self.program, coordinates, self.rules, self.steps)
-        return fuse_small_ops(local, self.plan.fusion)
+        return sink_waits(fuse_small_ops(local, self.plan.fusion))
 
     def parted(self, local: LocalProgram) -> tuple[LocalProgram, ...]:
         """Return the forward and the backward of what a rank runs.
