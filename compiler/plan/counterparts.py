@@ -21,6 +21,7 @@ from typing import TypeVar
 
 from partita.compiler.ir.again import is_again
 from partita.compiler.ir.program import (
+    InputKind,
     NodeInfo,
     Phase,
     Program,
@@ -63,42 +64,37 @@ def called_as(document: D, program: Program) -> tuple[D, dict[str, str]]:
 
 def _renaming(document: Document, keys: Mapping[str, str]) -> Renaming:
     """Return what gives a plan's things other names, and nothing else."""
-    known = dict(keys) | {key: key for key in document.nodes if key not in keys}
     names = {output.name: output.name for output in document.outputs}
+    names |= {name: name for name in (*document.parameters, *document.buffers)}
     for key, node in document.nodes.items():
         if node.role is not None:
-            known_as = known[key].removeprefix(f"{node.role.kind}:")
-            names[node.role.name] = known_as
-    for name in (*document.parameters, *document.buffers):
-        names.setdefault(name, name)
-    known |= {
+            names[node.role.name] = keys[key].removeprefix(f"{node.role.kind}:")
+    known = dict(keys) | {
         str(output): str(replace(output, name=names[output.name]))
         for output in document.outputs
     }
+    others = Renaming(known, names, {}, {})
     facts = {
-        known[key]: NodeInfo(
-            known[key],
-            node.phase,
-            node.types,
-            node.module,
-            node.source,
-            stage=node.stage,
+        name: NodeInfo(
+            name, node.phase, node.types, node.module, node.source, stage=node.stage
         )
         for key, node in document.nodes.items()
+        for name in [others.key(key)]
     }
     state = {**document.parameters, **document.buffers}
     aliases = {
         names[name]: tuple(names.get(alias, alias) for alias in held.aliases)
         for name, held in state.items()
     }
-    return Renaming(known, names, facts, aliases)
+    return replace(others, facts=facts, aliases=aliases)
 
 
 @dataclass
 class _Call:
     """A call of a model, or what enters it; ``operands`` are the keys of its tensors.
 
-    ``is_whole`` is false where they are known only in some order.
+    ``is_whole`` is false where they are known only in some order; ``op`` is the kind of
+    what enters.
     """
 
     op: str
@@ -107,6 +103,7 @@ class _Call:
     types: tuple[TensorType | None, ...]
     operands: list[str]
     is_whole: bool = True
+    is_entering: bool = False
 
 
 @dataclass
@@ -128,8 +125,7 @@ class _Graph:
             if key in graph.calls:
                 graph.calls[key].operands += used
             elif node.role is not None:
-                entering = _Call(str(node.role.kind), "", node.phase, node.types, [])
-                graph.calls[f"{node.role.kind}:{node.role.name}"] = entering
+                graph._add_entering(key, node.role.kind, node.phase, node.types)
             else:
                 is_whole = key == name
                 op = node.op if is_whole else document.expanded[key].op
@@ -144,8 +140,7 @@ class _Graph:
         graph = cls()
         for node, role in program.placeholders():
             fact = info(node)
-            entering = _Call(str(role.kind), "", fact.phase, fact.types, [])
-            graph.calls[fact.key] = entering
+            graph._add_entering(fact.key, role.kind, fact.phase, fact.types)
         for node in program.calls():
             fact = info(node)
             used = [info(value.node).key for value in operands(node)]
@@ -154,21 +149,26 @@ class _Graph:
             )
         return graph
 
+    def _add_entering(
+        self,
+        key: str,
+        kind: InputKind,
+        phase: Phase,
+        types: tuple[TensorType | None, ...],
+    ) -> None:
+        self.calls[key] = _Call(str(kind), "", phase, types, [], is_entering=True)
+
     def is_entering(self, key: str) -> bool:
         """Whether something enters under ``key``."""
-        return key in self.calls and key == f"{self.calls[key].op}:{_after(key)}"
+        return key in self.calls and self.calls[key].is_entering
 
     def forward(self) -> list[str]:
         """Return the keys of the calls of the forward, in order."""
         return [
             key
             for key, call in self.calls.items()
-            if call.phase is Phase.FORWARD and not self.is_entering(key)
+            if call.phase is Phase.FORWARD and not call.is_entering
         ]
-
-
-def _after(key: str) -> str:
-    return key.partition(":")[2]
 
 
 def _counterparts(old: _Graph, new: _Graph) -> dict[str, str]:

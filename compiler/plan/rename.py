@@ -79,7 +79,7 @@ class Renaming:
             },
             nodes=dict(self._node(*pair) for pair in document.nodes.items()),
             expanded={
-                self._key(key): replace(whole, nodes=self._all(whole.nodes))
+                self.key(key): replace(whole, nodes=self._all(whole.nodes))
                 for key, whole in document.expanded.items()
             },
             boxings=tuple(map(self._boxing, document.boxings)),
@@ -95,7 +95,7 @@ class Renaming:
             ),
         )
 
-    def _key(self, text: str) -> str:
+    def key(self, text: str) -> str:
         """Return a name, or one that begins with a name, as the other program's."""
         found = self.known.get(text)
         if found is None:
@@ -112,10 +112,10 @@ class Renaming:
         raise KeyError(text)
 
     def _all(self, keys: Iterable[str]) -> tuple[str, ...]:
-        return tuple(map(self._key, keys))
+        return tuple(map(self.key, keys))
 
     def _node(self, key: str, node: Node) -> tuple[str, Node]:
-        key = self._key(key)
+        key = self.key(key)
         fact = self.facts[self._of_program(key)]
         role = node.role
         return key, replace(
@@ -134,16 +134,16 @@ class Renaming:
         return key
 
     def _ref(self, ref: Ref) -> Ref:
-        return Ref(self._key(ref.key), ref.index)
+        return Ref(self.key(ref.key), ref.index)
 
     def _boxing(self, boxing: Boxing) -> Boxing:
         first = boxing.consumers[0]
         return replace(
             boxing,
-            key=self._key(boxing.key),
-            producer=self._key(boxing.producer),
+            key=self.key(boxing.key),
+            producer=self.key(boxing.producer),
             consumers=self._all(boxing.consumers),
-            why=boxing.why.replace(f" by {first}", f" by {self._key(first)}"),
+            why=boxing.why.replace(f" by {first}", f" by {self.key(first)}"),
         )
 
     def _output(self, output: Output) -> Output:
