@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 from partita.compiler.ir.layout import largest_shard_numel
@@ -48,19 +49,19 @@ class _Tensor(NamedTuple):
 
     def boxed(
         self, taken: Sequence[Choice]
-    ) -> Iterator[tuple[int, TensorType, Placement, Placement]]:
-        """Yield the boxings of it: how often in a step, of what, from and to."""
+    ) -> Iterator[tuple[int, Placement, Placement]]:
+        """Yield the boxings of it: how often in a step, from and to."""
         made = self.made
         if self.maker is not None:
             at, result = self.maker
-            made = made_placement(taken[at], result)
+            made = taken[at].signature.results[result]
         assert made is not None
         wanted = dict.fromkeys(self.others)
         for at, position, times in self.uses:
             wanted[times, taken[at].signature.operands[position]] = None
         for times, want in wanted:
-            if want != made:
-                yield times, self.type, made, want
+            if want is not made and want != made:
+                yield times, made, want
 
 
 class Around(NamedTuple):
@@ -83,56 +84,75 @@ class Alternatives:
     def __init__(self, problem: Problem, choices: Sequence[int]) -> None:
         self.problem = problem
         self.choices = list(choices)
-        self.wanted: dict[tuple[int, int], dict[Want, int]] = {}
-        for node, choice in zip(problem.nodes, choices, strict=True):
-            wants = node.choices[choice].signature.operands
-            for value, placement in zip(node.operands, wants, strict=True):
-                counts = self.wanted.setdefault(value, {})
-                want = node.times, placement
-                counts[want] = counts.get(want, 0) + 1
         self.tied: dict[int, list[int]] = {}
         for tie in problem.ties:
             self.tied.setdefault(tie.first, []).append(tie.second)
         self.is_output = {tie.second for tie in problem.ties}
-        self._kinds: dict[object, int] = {}
-        self._kind_of: dict[tuple[int, int], int] = {}
+        self._arounds: dict[int, Around] = {}
+        self._number()
+
+    def _number(self) -> None:
+        """Give numbers to what nodes take, to tensors, to wants and to kinds.
+
+        Equal numbers stand for equal things, so that nodes are compared by numbers.
+        """
+        nodes = self.problem.nodes
+        numbers: dict[object, int] = {}
+        wants: dict[Want, int] = {}
+        asked: list[list[int]] = []  # by the number of what a node takes
+        self._takes: list[int] = []
+        first = [0]  # of the tensors that each node makes
+        for node, choice in zip(nodes, self.choices, strict=True):
+            taken = id(node.choices), choice, node.times
+            number = numbers.get(taken)
+            if number is None:
+                number = numbers[taken] = len(asked)
+                operands = node.choices[choice].signature.operands
+                pairs = [(node.times, placement) for placement in operands]
+                asked.append([wants.setdefault(pair, len(wants)) for pair in pairs])
+            self._takes.append(number)
+            first.append(first[-1] + len(node.result_types))
+        self._wants = list(wants)
+        self._made = list(pairwise(first))
+        self._wanted = wanted = [list[int]() for _ in range(first[-1])]
+        self._used: list[list[int]] = []
+        for node, number in zip(nodes, self._takes, strict=True):
+            used = [first[source] + result for source, result in node.operands]
+            self._used.append(used)
+            for value, want in zip(used, asked[number], strict=True):
+                wanted[value].append(want)
+        kinds: dict[object, int] = {}
+        self._kinds = [
+            kinds.setdefault((type_, number, result, *wanted[at + result]), len(kinds))
+            for node, number, at in zip(nodes, self._takes, first, strict=False)
+            for result, type_ in enumerate(node.result_types)
+        ]
 
     def place(self, index: int) -> Hashable:
         """Return what tells as quickly as can be that nodes have equal surroundings.
 
         Nodes of equal places have; nodes of equal surroundings may have two places.
         """
-        touched: list[tuple[int, int]] = []
-        taken: list[int] = []
-        for number in (index, *self.tied.get(index, ())):
-            node = self.problem.nodes[number]
-            taken += (id(node.choices), self.choices[number], node.times)
-            touched += node.operands
-            touched += [(number, result) for result in range(len(node.result_types))]
+        taken = self._takes[index]
+        touched = [*self._used[index], *range(*self._made[index])]
+        tied = self.tied.get(index)
+        for number in tied or ():
+            touched += (*self._used[number], *range(*self._made[number]))
         values = sorted(set(touched))
-        return (
-            tuple(taken),
-            tuple([self._kind(value) for value in values]),
-            tuple([values.index(value) for value in touched]),
-        )
-
-    def _kind(self, value: tuple[int, int]) -> int:
-        """Return a number for all tensors of one type, made and wanted alike."""
-        found = self._kind_of.get(value)
-        if found is None:
-            source, result = value
-            maker = self.problem.nodes[source]
-            kind = (
-                maker.result_types[result],
-                *(id(maker.choices), self.choices[source], result),
-                frozenset(self.wanted.get(value, {}).items()),
-            )
-            found = self._kinds.setdefault(kind, len(self._kinds))
-            self._kind_of[value] = found
-        return found
+        kinds = [self._kinds[value] for value in values]
+        same = [values.index(value) for value in touched]
+        if tied is None:
+            return taken, *kinds, *same
+        return (taken, *[self._takes[number] for number in tied]), *kinds, *same
 
     def around(self, index: int) -> Around:
         """Return what the price of a node's alternatives depends on."""
+        found = self._arounds.get(index)
+        if found is None:
+            found = self._arounds[index] = self._around(index)
+        return found
+
+    def _around(self, index: int) -> Around:
         nodes = self.problem.nodes
         changed = (index, *self.tied.get(index, ()))
         uses: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
@@ -167,33 +187,33 @@ class Alternatives:
 
         A parameter takes its gradient along; the other nodes stay as they are.
         """
-        around = self.around(index)
-        now = self._seconds(around, self._kept(index))
+        tensors = self.around(index).tensors
+        now = self._seconds(tensors, self._kept(index))
         found: list[tuple[int, float]] = []
         for choice in range(len(self.problem.nodes[index].choices)):
             taken = self._with_ties(index, choice)
             if taken is not None:
-                found.append((choice, self._seconds(around, taken) - now))
+                found.append((choice, self._seconds(tensors, taken) - now))
         return sorted(found, key=lambda pair: pair[1])
 
-    def parts_of(self, index: int, choice: int, box_bytes: BoxBytes) -> Parts:
-        """Return what of a choice's price is what; see ``of_node``.
+    def parts_of(
+        self, index: int, choices: Sequence[int], box_bytes: BoxBytes
+    ) -> list[Parts]:
+        """Return what of the prices of some choices is what; see ``of_node``.
 
         Raises:
             KeyError: for a choice that no tie allows.
         """
-        around, taken = self.around(index), self._with_ties(index, choice)
-        if taken is None:
-            raise KeyError(choice)
-        compute_s, sent, held = (
-            after - before
-            for after, before in zip(
-                self._parts(index, around, taken, box_bytes),
-                self._parts(index, around, self._kept(index), box_bytes),
-                strict=True,
-            )
-        )
-        return Parts(compute_s, int(sent), int(held))
+        before = self._parts(index, self._kept(index), box_bytes)
+        found: list[Parts] = []
+        for choice in choices:
+            taken = self._with_ties(index, choice)
+            if taken is None:
+                raise KeyError(choice)
+            after = self._parts(index, taken, box_bytes)
+            compute_s, sent, held = (a - b for a, b in zip(after, before, strict=True))
+            found.append(Parts(compute_s, int(sent), int(held)))
+        return found
 
     def _taken(self, index: int) -> Choice:
         return self.problem.nodes[index].choices[self.choices[index]]
@@ -209,9 +229,10 @@ class Alternatives:
         uses: Sequence[tuple[int, int, int]],
     ) -> frozenset[Want]:
         """Return how a tensor is wanted but for the changed nodes."""
-        counts = self.wanted.get(value)
-        if counts is None or not uses:
-            return frozenset(counts or ())
+        source, result = value
+        counts = Counter(
+            self._wants[n] for n in self._wanted[self._made[source][0] + result]
+        )
         own = Counter(
             (times, self._taken(changed[at]).signature.operands[position])
             for at, position, times in uses
@@ -233,13 +254,13 @@ class Alternatives:
         return taken
 
     def _parts(
-        self, index: int, around: Around, taken: Sequence[Choice], box_bytes: BoxBytes
+        self, index: int, taken: Sequence[Choice], box_bytes: BoxBytes
     ) -> tuple[float, int, int]:
         mesh, held, compute_s = self.problem.mesh, 0, 0.0
         sent = sum(
-            times * box_bytes(type_, made, want)
-            for tensor in around.tensors
-            for times, type_, made, want in tensor.boxed(taken)
+            times * box_bytes(tensor.type, made, want)
+            for tensor in self.around(index).tensors
+            for times, made, want in tensor.boxed(taken)
         )
         changed = (index, *self.tied.get(index, ()))
         for number, choice in zip(changed, taken, strict=True):
@@ -251,10 +272,11 @@ class Alternatives:
                     held += numel * type_.dtype.itemsize
         return compute_s, sent, held
 
-    def _seconds(self, around: Around, taken: Sequence[Choice]) -> float:
+    def _seconds(self, tensors: Sequence[_Tensor], taken: Sequence[Choice]) -> float:
         """Return the seconds of the changed nodes and of all boxings they touch."""
-        total = sum(choice.seconds for choice in taken)
-        for tensor in around.tensors:
-            for times, type_, made, want in tensor.boxed(taken):
-                total += times * self.problem.box_seconds(type_, made, want)
+        total = sum([choice.seconds for choice in taken])
+        box_seconds = self.problem.box_seconds
+        for tensor in tensors:
+            for times, made, want in tensor.boxed(taken):
+                total += times * box_seconds(tensor.type, made, want)
         return total

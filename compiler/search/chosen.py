@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from torch import fx
 
@@ -36,6 +35,9 @@ from partita.compiler.search.candidates import Priced, flops_of
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import Choice
 
+Consumers = dict[tuple[Value, Placement], dict[str, Phase]]
+"""Who wants each tensor in each placement, by key, and when."""
+
 
 @dataclass(frozen=True)
 class ChosenNode:
@@ -50,35 +52,50 @@ class ChosenNode:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The program that will run, its nodes' choices, and how outputs leave."""
+    """The program that will run, its nodes' choices, and how outputs leave.
+
+    ``used`` are the operands of every node; ``nodes`` are in the program's order.
+    """
 
     program: Program
     nodes: Mapping[fx.Node, ChosenNode]
     expanded: Mapping[str, Expanded]
     outputs: Mapping[OutputRole, Placement]
+    used: Mapping[fx.Node, Sequence[Value]]
 
-    @cached_property
-    def used(self) -> dict[fx.Node, list[Value]]:
-        """The operands of every node."""
-        return {node: operands(node) for node in self.program.nodes()}
-
-    def consumers(self) -> dict[tuple[Value, Placement], dict[str, Phase]]:
+    def consumers(self) -> Consumers:
         """Return who wants each tensor in each placement, by key, and when.
 
         An output goes by its printed form, ``gradient:h.0.weight``.
         """
-        found: dict[tuple[Value, Placement], dict[str, Phase]] = {}
-        for node in self.program.calls():
-            wanted, fact = self.nodes[node].signature.operands, info(node)
-            for asked in zip(self.used[node], wanted, strict=True):
-                users = found.get(asked)
-                if users is None:
-                    users = found[asked] = {}
-                users[fact.key] = fact.phase
-        for node, role in self.program.results():
-            users = found.setdefault((value_of(node), self.outputs[role]), {})
-            users[f"{role.kind}:{role.name}"] = phase_of_output(role.kind)
+        found: Consumers = {}
+        for value, wanted, user, phase in self._asks():
+            found.setdefault((value, wanted), {})[user] = phase
         return found
+
+    def boxed(self) -> Consumers:
+        """Return those ``consumers`` who want a tensor otherwise than it is made."""
+        found: Consumers = {}
+        signatures = {node: chosen.signature for node, chosen in self.nodes.items()}
+        for value, wanted, user, phase in self._asks():
+            node, result = value
+            made = signatures[node].results[result]
+            if wanted is not made and wanted != made:
+                found.setdefault((value, wanted), {})[user] = phase
+        return found
+
+    def _asks(self) -> Iterator[tuple[Value, Placement, str, Phase]]:
+        """Yield every use of a tensor: which, how it is wanted, by whom and when."""
+        for node, chosen in self.nodes.items():
+            used = self.used[node]
+            if used:
+                fact = info(node)
+                wanted = chosen.signature.operands
+                for value, placement in zip(used, wanted, strict=True):
+                    yield value, placement, fact.key, fact.phase
+        for node, role in self.program.results():
+            phase = phase_of_output(role.kind)
+            yield value_of(node), self.outputs[role], f"{role.kind}:{role.name}", phase
 
     def with_again(self, keys: Collection[str]) -> Chosen:
         """Return this with the nodes ``keys`` made again for the backward."""
@@ -89,7 +106,13 @@ class Chosen:
         clones = {again_key(key): replace(known[key], alternatives=()) for key in keys}
         known |= clones
         nodes = {node: known[info(node).key] for node in program.nodes()}
-        return replace(self, program=program, nodes=nodes)
+        used = used_in(program)
+        return replace(self, program=program, nodes=nodes, used=used)
+
+
+def used_in(program: Program) -> dict[fx.Node, list[Value]]:
+    """Return the operands of every node of a program."""
+    return {node: operands(node) for node in program.nodes()}
 
 
 def read_choices(
@@ -103,66 +126,71 @@ def read_choices(
     Every node is told so many others of its choices, the best ones, with their prices.
     """
     told = _Told(posed, choices, most_alternatives)
-    known: dict[int, Priced] = {}
-    flops_known: dict[int, float] = {}
+    count = program.in_time.count
+    known: dict[Hashable, tuple[ChosenNode, Priced | None]] = {}
     outputs: dict[OutputRole, Placement] = {}
-    found: dict[str, ChosenNode] = {}
+    found: dict[fx.Node, ChosenNode] = {}
     expansions: dict[str, Expansion] = {}
+    parts: dict[str, ChosenNode] = {}
     expanded: dict[str, Expanded] = {}
     nodes = zip(posed.items, posed.problem.nodes, choices, strict=True)
     for index, (item, node, number) in enumerate(nodes):
-        choice = node.choices[number]
         if isinstance(item, OutputRole):
-            outputs[item] = choice.signature.operands[0]
+            outputs[item] = node.choices[number].signature.operands[0]
             continue
-        others = told.of_node(index)
-        if item.op != "call_function":
-            found[node.key] = ChosenNode(
-                choice.signature,
-                choice.seconds - choice.broken_s,
-                alternatives=others,
+        place = told.place(index)
+        read = known.get(place)
+        if read is None:
+            others = told.of_node(index)
+            read = known[place] = _read(
+                posed, item, node.choices[number], others, count
             )
-            continue
-        priced = _priced(known, posed, item, choice)
-        _, factors = posed.candidates.read[item]
-        flops = flops_known.get(id(factors))
-        if flops is None:
-            flops = program.in_time.count * flops_of(factors, {})
-            flops_known[id(factors)] = flops
-        if not priced.parts:
-            found[node.key] = ChosenNode(
-                choice.signature, priced.choice.seconds, flops, priced.ways, others
-            )
+        chosen, priced = read
+        found[item] = chosen
+        if priced is None or not priced.parts:
             continue
         expansion = expansions[node.key] = posed.candidates.expansion_of(
-            item, choice.signature
+            item, chosen.signature
         )
-        parts = dict(_parts(posed, node.key, expansion, priced, flops))
+        own = dict(_parts(posed, node.key, expansion, priced, chosen.flops))
         expanded[node.key] = Expanded(
-            op_name(item), choice.signature, tuple(parts), others
+            op_name(item), chosen.signature, tuple(own), chosen.alternatives
         )
-        found |= parts
-    if expansions:
-        program = inline(program, expansions)
-    chosen = {node: found[info(node).key] for node in program.nodes()}
-    return Chosen(program, chosen, expanded, outputs)
+        parts |= own
+    if not expansions:
+        return Chosen(program, found, expanded, outputs, posed.candidates.used)
+    program = inline(program, expansions)
+    by_key = {info(node).key: chosen for node, chosen in found.items()} | parts
+    return Chosen(
+        program,
+        {node: by_key[info(node).key] for node in program.nodes()},
+        expanded,
+        outputs,
+        used_in(program),
+    )
 
 
-def _priced(
-    known: dict[int, Priced], posed: Posed, item: fx.Node, choice: Choice
-) -> Priced:
-    found = known.get(id(choice))
-    if found is None:
-        found = known[id(choice)] = _find_priced(posed, item, choice)
-    return found
-
-
-def _find_priced(posed: Posed, item: fx.Node, choice: Choice) -> Priced:
-    return next(
+def _read(
+    posed: Posed,
+    item: fx.Node,
+    choice: Choice,
+    others: tuple[Alternative, ...],
+    count: int,
+) -> tuple[ChosenNode, Priced | None]:
+    """Return what a choice means, of a call also what it was chosen from."""
+    signature = choice.signature
+    if item.op != "call_function":
+        seconds = choice.seconds - choice.broken_s
+        return ChosenNode(signature, seconds, alternatives=others), None
+    priced = next(
         priced
         for priced in posed.candidates.of_call(item)
-        if priced.choice.signature == choice.signature
+        if priced.choice.signature == signature
     )
+    _, factors = posed.candidates.read[item]
+    flops = count * flops_of(factors, {})
+    seconds = priced.choice.seconds
+    return ChosenNode(signature, seconds, flops, priced.ways, others), priced
 
 
 def _parts(
@@ -188,21 +216,22 @@ class _Told:
         self.choices = choices
         self.most = most
         self._prices = Alternatives(posed.problem, choices) if most else None
-        self._of_places: dict[Hashable, tuple[Alternative, ...]] = {}
-        self._of_surroundings: dict[Around, tuple[Alternative, ...]] = {}
+        self._known: dict[Around, tuple[Alternative, ...]] = {}
+
+    def place(self, index: int) -> Hashable:
+        """Return what nodes share that choose alike and are told alike."""
+        if self._prices is None:
+            return id(self.posed.problem.nodes[index].choices), self.choices[index]
+        return self._prices.place(index)
 
     def of_node(self, index: int) -> tuple[Alternative, ...]:
         """Return the alternatives of a node; nodes of equal surroundings share them."""
         if self._prices is None:
             return ()
-        place = self._prices.place(index)
-        found = self._of_places.get(place)
+        around = self._prices.around(index)
+        found = self._known.get(around)
         if found is None:
-            around = self._prices.around(index)
-            found = self._of_surroundings.get(around)
-            if found is None:
-                found = self._of_surroundings[around] = self._find(self._prices, index)
-            self._of_places[place] = found
+            found = self._known[around] = self._find(self._prices, index)
         return found
 
     def _find(self, prices: Alternatives, index: int) -> tuple[Alternative, ...]:
@@ -214,16 +243,18 @@ class _Told:
             for other, delta in prices.of_node(index)
             if other != chosen and delta < float("inf")
         )
-        alternatives: list[Alternative] = []
-        for seconds, other in found[: self.most]:
-            parts = prices.parts_of(index, other, self._box_bytes)
-            signature = choices[other].signature
-            alternatives.append(
-                Alternative(
-                    signature, seconds, parts.compute_s, parts.bytes, parts.held_bytes
-                )
+        best = found[: self.most]
+        told = prices.parts_of(index, [other for _, other in best], self._box_bytes)
+        return tuple(
+            Alternative(
+                choices[other].signature,
+                seconds,
+                parts.compute_s,
+                parts.bytes,
+                parts.held_bytes,
             )
-        return tuple(alternatives)
+            for (seconds, other), parts in zip(best, told, strict=True)
+        )
 
     def _box_bytes(self, type_: TensorType, made: Placement, want: Placement) -> int:
         mesh, hardware = self.posed.problem.mesh, self.posed.candidates.hardware

@@ -125,7 +125,7 @@ def test_parts_are_differences_of_totals() -> None:
             other = with_change(problem, choices, node, choice)
             if cost_of(problem, other) == inf:
                 continue
-            parts = prices.parts_of(node, choice, box_bytes)
+            (parts,) = prices.parts_of(node, [choice], box_bytes)
             compute_s, sent, held = totals(problem, other)
             assert parts.compute_s == pytest.approx(compute_s - before[0], abs=1e-15)
             assert (parts.bytes, parts.held_bytes) == (
