@@ -17,29 +17,21 @@ they add up to there from the start. What completes that comes behind, one by on
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from partita.compiler.cost.boxing_memory import Link, links
-from partita.compiler.cost.layouts import (
-    Laid,
-    Strides,
-    in_order,
-    is_in_order,
-    lay_out,
-)
+from partita.compiler.cost.boxing_memory import links
 from partita.compiler.cost.optimizer_memory import (
     state_sizes,
     sum_bytes,
     update_bytes,
 )
-from partita.compiler.cost.step import Step
+from partita.compiler.cost.rank import Rank, Shard
 from partita.compiler.cost.timeline import Category, Held, Timeline
 from partita.compiler.cost.unlike_ranks import steps_of, unlike_ranks
-from partita.compiler.cost.workspace import LocalCall, workspace_bytes
-from partita.compiler.ir.layout import shard_shape
 from partita.compiler.ir.program import InputKind, OutputKind, Phase
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
-from partita.compiler.plan.document import Boxing, Document, Node, Ref
+from partita.compiler.plan.document import Boxing, Document, Ref
 from partita.compiler.plan.emitted import (
     Unit,
     completing,
@@ -52,9 +44,6 @@ END_OF_MICROBATCH = "end of the microbatch"
 GIVE_GRADIENTS = "give gradients"
 CLIP_GRADIENTS = "clip gradients"
 OPTIMIZER_STEP = "optimizer step"
-
-CUDA_BLOCK = 512
-"""Bytes that CUDA's caching allocator rounds up to (c10/cuda/CUDACachingAllocator)."""
 
 _ENTERING = {
     InputKind.PARAMETER: Category.PARAMETERS,
@@ -84,7 +73,7 @@ def timeline_at(document: Document, coordinates: tuple[int, ...]) -> Timeline:
     return _Recorder(document, coordinates).run()
 
 
-@dataclass
+@dataclass(slots=True)
 class _Storage:
     """Memory that tensors lie in; ``last`` grows with their uses.
 
@@ -99,39 +88,31 @@ class _Storage:
     is_saved: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Tensor:
-    """One rank's tensor: its local type and how it lies in which storage."""
+class _Tensor(NamedTuple):
+    """One rank's tensor: how it lies in which storage."""
 
-    type: TensorType
-    strides: Strides
+    shard: Shard
     storage: _Storage
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """What one rank's call makes: local types, how they lie, what the kernel takes."""
-
-    results: tuple[TensorType | None, ...]
-    laid_out: tuple[Laid | None, ...]
-    workspace_bytes: int
+_Ways = tuple[tuple[tuple[str, int, int], ...], Shard]
+"""What a boxing allocates: names, bytes, workspace; and how what it makes lies."""
 
 
 class _Recorder:
     def __init__(self, document: Document, coordinates: tuple[int, ...]) -> None:
         self.document = document
-        self.mesh = document.mesh
-        self.coordinates = coordinates
-        self.device = str(document.hardware["device"]["kind"])
+        device = str(document.hardware["device"]["kind"])
+        self.rank = Rank(document.mesh, coordinates, device)
         self.boxings = boxings_by_use(document)
         self.boxed = {consumer for consumer, _, _ in self.boxings}
         self.inside = inside_groups(document)
+        self.now = -1
         self.moments: list[str] = []
         self.is_forward: list[bool] = []
         self.storages: list[_Storage] = []
         self.tensors: dict[Ref | str, _Tensor] = {}
-        self.known: dict[object, _Made] = {}  # calls of equal layers are alike
-        self.moved: dict[object, tuple[Link, ...]] = {}  # and so are their boxings
+        self.moved: dict[object, _Ways] = {}  # boxings of equal layers are alike
         self.updated: list[int] = []  # bytes of what the optimizer works on
         self.completing = completing(document)
         self.added: dict[Ref | str, _Tensor] = {}  # what microbatches add up to
@@ -154,24 +135,19 @@ class _Recorder:
 
     # --- moments and memory
 
-    @property
-    def now(self) -> int:
-        return len(self.moments) - 1
-
     def _moment(self, name: str, phase: Phase) -> None:
+        self.now += 1
         self.moments.append(name)
         self.is_forward.append(phase is Phase.FORWARD)
 
     def _hold(self, key: str, num_bytes: int, category: Category) -> _Storage:
-        """Return new memory."""
-        now, num_bytes = self.now, self._rounded(num_bytes)
-        storage = _Storage(key, num_bytes, now, now, category)
+        """Return new memory, as much as the device's allocator takes for it."""
+        return self._keep(key, self.rank.rounded(num_bytes), category)
+
+    def _keep(self, key: str, rounded_bytes: int, category: Category) -> _Storage:
+        storage = _Storage(key, rounded_bytes, self.now, self.now, category)
         self.storages.append(storage)
         return storage
-
-    def _local(self, type_: TensorType, placement: Placement) -> TensorType:
-        shape = shard_shape(type_.shape, placement, self.mesh, self.coordinates)
-        return TensorType(shape, type_.dtype)
 
     def _seen(self, consumer: str, ref: Ref, wanted: Placement) -> _Tensor:
         """Return a tensor as its consumer sees it."""
@@ -203,10 +179,10 @@ class _Recorder:
             ref = Ref(key)
             type_, placement = type_of(self.document, ref), node.signature.results[0]
             assert placement is not None
-            local = self._local(type_, placement)
+            local = self.rank.type(type_, placement)
             category = _ENTERING.get(node.role.kind, Category.BUFFERS)
             storage = self._hold(node.role.name, local.num_bytes, category)
-            self.tensors[ref] = _Tensor(local, in_order(local).strides, storage)
+            self.tensors[ref] = _Tensor(self.rank.shard(local), storage)
             if node.role.kind is InputKind.PARAMETER:
                 self._hold_update(node.role.name, placement)
 
@@ -216,12 +192,12 @@ class _Recorder:
         held = parameter.placements.optimizer
         if held is None:
             return
-        num_bytes = self._local(parameter.type, held).num_bytes
+        num_bytes = self.rank.type(parameter.type, held).num_bytes
         if held != stored:
             self._hold(name, num_bytes, Category.PARAMETERS)
         self.updated.append(num_bytes)
         optimizer, size = self.document.options.optimizer, parameter.dtype.itemsize
-        whole = self._local(parameter.type, stored).num_bytes
+        whole = self.rank.type(parameter.type, stored).num_bytes
         sizes = state_sizes(optimizer, num_bytes, size)
         for kept in (*sizes, sum_bytes(optimizer, whole, size)):
             self._hold(name, kept, Category.OPTIMIZER)
@@ -235,45 +211,19 @@ class _Recorder:
         if key in self.boxed:
             wanted = zip(node.operands, node.signature.operands, strict=True)
             operands = [self._seen(key, ref, placement) for ref, placement in wanted]
-        for operand in operands:
-            self._use(operand.storage)
-        made = self._made(node, tuple([(x.type, x.strides) for x in operands]))
-        for index, (type_, laid) in enumerate(
-            zip(made.results, made.laid_out, strict=True)
-        ):
-            if type_ is None or laid is None:
-                continue
-            ref = Ref(key, index)
-            if laid.operand is not None:
-                storage = operands[laid.operand].storage
+        for _, storage in operands:
+            self._use(storage)
+        made = self.rank.made(node, [shard for shard, _ in operands])
+        for position, shard, num_bytes, operand in made.results:
+            ref = Ref(key, position)
+            if operand is not None:
+                storage = operands[operand].storage
             else:
-                num_bytes = 0 if ref in self.inside else laid.num_bytes
-                storage = self._hold(str(ref), num_bytes, Category.TEMPORARIES)
-            self.tensors[ref] = _Tensor(type_, laid.strides, storage)
+                own = 0 if ref in self.inside else num_bytes
+                storage = self._keep(str(ref), own, Category.TEMPORARIES)
+            self.tensors[ref] = _Tensor(shard, storage)
         if made.workspace_bytes:
-            self._hold(key, made.workspace_bytes, Category.WORKSPACE)
-
-    def _made(self, node: Node, given: tuple[tuple[TensorType, Strides], ...]) -> _Made:
-        """Return what one rank's call makes of operands that lie so; alike, known."""
-        placements = node.signature.results
-        key = node.op, node.constants, node.types, placements, given
-        found = self.known.get(key)
-        if found is None:
-            found = self.known[key] = self._make(node, given)
-        return found
-
-    def _make(self, node: Node, given: tuple[tuple[TensorType, Strides], ...]) -> _Made:
-        results = tuple(
-            None if t is None or placement is None else self._local(t, placement)
-            for t, placement in zip(node.types, node.signature.results, strict=True)
-        )
-        made = [type_ for type_ in results if type_ is not None]
-        seen = [(type_, is_in_order(type_, strides)) for type_, strides in given]
-        return _Made(
-            results,
-            lay_out(node.op, node.constants, given, results),
-            workspace_bytes(LocalCall(node.op, seen, made, self.device)),
-        )
+            self._keep(key, made.workspace_bytes, Category.WORKSPACE)
 
     def _add_up(self) -> None:
         """Hold zeros for what the microbatches will add to them, each made once."""
@@ -289,10 +239,10 @@ class _Recorder:
                 made = output.value if boxing.key in late else boxing.key
                 placement = boxing.source if boxing.key in late else boxing.target
             if output.kind.adds_up and made not in self.added:
-                local = self._local(type_of(self.document, output.value), placement)
+                local = self.rank.type(type_of(self.document, output.value), placement)
                 category = _ADDED[output.kind]
                 storage = self._hold(str(output), local.num_bytes, category)
-                self.added[made] = _Tensor(local, in_order(local).strides, storage)
+                self.added[made] = _Tensor(self.rank.shard(local), storage)
 
     def _complete(self) -> None:
         """End the microbatch; bring what was added up to where it leaves."""
@@ -317,37 +267,48 @@ class _Recorder:
         phase = (first or self.document.nodes[boxing.producer]).phase
         type_ = type_of(self.document, boxing.ref)
         tensor = self.tensors[boxing.ref]
-        for step in steps_of(self.document, boxing):
-            local = self._local(type_, step.after)
-            storage, axis = tensor.storage, self.mesh.names[step.axis]
-            for link in self._links(type_, step, tensor):
-                self._moment(f"{boxing.key}: {link.name} {axis}", phase)
-                self._use(storage)
-                storage = self._hold(boxing.key, link.num_bytes, Category.BOXING)
-                if link.workspace_bytes:
-                    workspace = link.workspace_bytes
-                    self._hold(boxing.key, workspace, Category.WORKSPACE)
-            if storage is not tensor.storage or local != tensor.type:
-                tensor = _Tensor(local, in_order(local).strides, storage)
-        self.tensors[boxing.key] = tensor
+        storage = tensor.storage
+        ways, shard = self._ways(boxing, type_, tensor.shard)
+        for name, num_bytes, workspace in ways:
+            self._moment(f"{boxing.key}: {name}", phase)
+            self._use(storage)
+            storage = self._keep(boxing.key, num_bytes, Category.BOXING)
+            if workspace:
+                self._keep(boxing.key, workspace, Category.WORKSPACE)
+        self.tensors[boxing.key] = _Tensor(shard, storage)
 
-    def _links(
-        self, type_: TensorType, step: Step, tensor: _Tensor
-    ) -> tuple[Link, ...]:
-        """Return what one step of a boxing allocates."""
-        lies_in_order = is_in_order(tensor.type, tensor.strides)
-        key = type_, step, lies_in_order
+    def _ways(self, boxing: Boxing, type_: TensorType, shard: Shard) -> _Ways:
+        """Return what a boxing allocates, in order, and how what it makes lies."""
+        key = type_, boxing.source, id(boxing.lowering), id(shard)
         found = self.moved.get(key)
         if found is None:
-            found = self.moved[key] = links(
+            found = self.moved[key] = self._find_ways(boxing, type_, shard)
+        return found
+
+    def _find_ways(self, boxing: Boxing, type_: TensorType, shard: Shard) -> _Ways:
+        rank = self.rank
+        ways: list[tuple[str, int, int]] = []
+        for step in steps_of(self.document, boxing):
+            allocated = links(
                 type_,
                 step,
-                self.mesh,
-                self.coordinates,
-                in_order=lies_in_order,
-                device=self.device,
+                rank.mesh,
+                rank.coordinates,
+                in_order=shard.is_in_order,
+                device=rank.device,
             )
-        return found
+            axis, local = rank.mesh.names[step.axis], rank.type(type_, step.after)
+            ways += [
+                (
+                    f"{link.name} {axis}",
+                    rank.rounded(link.num_bytes),
+                    rank.rounded(link.workspace_bytes),
+                )
+                for link in allocated
+            ]
+            if allocated or local != shard.type:
+                shard = rank.shard(local)
+        return tuple(ways), shard
 
     def _leave(self) -> None:
         """Hand over what leaves the program; let the optimizer step."""
@@ -376,7 +337,7 @@ class _Recorder:
             self._moment(CLIP_GRADIENTS, Phase.UPDATE)
             self._moment(OPTIMIZER_STEP, Phase.UPDATE)
             optimizer = self.document.options.optimizer
-            workspace = update_bytes(optimizer, self.updated, self.device)
+            workspace = update_bytes(optimizer, self.updated, self.rank.device)
             self._hold(OPTIMIZER_STEP, workspace, Category.WORKSPACE)
         for storage in kept:
             storage.last = self.now
@@ -387,14 +348,9 @@ class _Recorder:
         What may not be written to is copied: see runtime/gradients.py.
         """
         storage = tensor.storage
-        is_whole = storage.num_bytes == self._rounded(tensor.type.num_bytes)
-        is_like = is_in_order(tensor.type, tensor.strides)
+        is_whole = storage.num_bytes == self.rank.rounded(tensor.shard.type.num_bytes)
+        is_like = tensor.shard.is_in_order
         if is_whole and is_like and id(storage) not in taken:
             storage.category = Category.GRADIENTS
             return storage
-        return self._hold(name, tensor.type.num_bytes, Category.GRADIENTS)
-
-    def _rounded(self, num_bytes: int) -> int:
-        """Return what the device's allocator takes for so many bytes."""
-        block = CUDA_BLOCK if self.device == "cuda" else 1
-        return -(-num_bytes // block) * block
+        return self._hold(name, tensor.shard.type.num_bytes, Category.GRADIENTS)

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
@@ -44,8 +44,7 @@ def _key(name: str) -> dict[str, str]:
     return {"json": name}
 
 
-@dataclass(frozen=True, slots=True)
-class Ref:
+class Ref(NamedTuple):
     """A tensor: the key of the node that makes it and which of its results it is.
 
     >>> str(Ref("h.0/mm/0")), str(Ref("ln/native_layer_norm/0", 2))
@@ -55,7 +54,7 @@ class Ref:
     """
 
     key: str
-    index: int = 0
+    index: int = 0  # type: ignore[assignment]  # no one counts values in a reference
 
     def __str__(self) -> str:
         is_plain = "#" not in self.key or not _INDEXED.fullmatch(self.key)
