@@ -24,27 +24,31 @@ def print_constants(node: fx.Node) -> tuple[str, ...]:
     """Return a call's arguments that are no tensors, printed; devices left out."""
     found: list[str] = []
     for position, arg in enumerate(node.args):
-        if not isinstance(arg, fx.Node) and not _has_node(arg):
-            found.append(f"{position}={_text(arg)}")
+        if not isinstance(arg, fx.Node):
+            text = _text(arg)
+            if text is not None:
+                found.append(f"{position}={text}")
     for name, arg in sorted(node.kwargs.items()) if node.kwargs else ():
-        if name not in _PLACES and not _has_node(arg):
-            found.append(f"{name}={_text(arg)}")
+        if name not in _PLACES:
+            text = _text(arg)
+            if text is not None:
+                found.append(f"{name}={text}")
     return tuple(found)
 
 
-def _has_node(value: object) -> bool:
+def _text(value: object) -> str | None:
+    """Return an argument printed, ``None`` where there is a node in it."""
     if isinstance(value, _SEQUENCES):
-        return any([_has_node(item) for item in cast("list[object]", value)])
-    return isinstance(value, fx.Node)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, _SEQUENCES):
-        items = cast("list[object]", value)
-        return f"[{', '.join([_text(item) for item in items])}]"
-    if isinstance(value, torch.device):
-        return "device"
-    return str(value)
+        items: list[str] = []
+        for item in cast("list[object]", value):
+            text = _text(item)
+            if text is None:
+                return None
+            items.append(text)
+        return f"[{', '.join(items)}]"
+    if isinstance(value, fx.Node):
+        return None
+    return "device" if isinstance(value, torch.device) else str(value)
 
 
 def describe_node(node: fx.Node) -> str:

@@ -9,6 +9,7 @@ are the tensors it returns, ``None`` where it returns none (a gradient not asked
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from partita.compiler.ir.sbp import Broadcast, Placement, Sharding
 
@@ -57,9 +58,12 @@ def compose(axes: tuple[AxisSignature, ...]) -> Signature:
     operands = zip(*(axis.operands for axis in axes), strict=True)
     results = zip(*(axis.results for axis in axes), strict=True)
     return Signature(
-        tuple(Placement(tuple(parts)) for parts in operands),
-        tuple(
-            None if parts[0] is None else Placement(tuple(p for p in parts if p))
-            for parts in results
-        ),
+        tuple([_joined(parts) for parts in operands]),
+        tuple([None if parts[0] is None else _joined(parts) for parts in results]),
     )
+
+
+@lru_cache(maxsize=1 << 16)
+def _joined(parts: tuple[Sharding, ...]) -> Placement:
+    """Return the one placement of these: equal ones are told by being the same."""
+    return Placement(parts)

@@ -97,11 +97,9 @@ class _Boxings:
 
     def all(self) -> tuple[Boxing, ...]:
         found: list[Boxing] = []
-        for (value, target), users in self.chosen.consumers().items():
+        for (value, target), users in self.chosen.boxed().items():
             source = self.chosen.nodes[value.node].signature.results[value.index]
             assert source is not None
-            if source == target:
-                continue
             key = boxing_key(info(value.node).key, value.index, target)
             halves = {phase is Phase.FORWARD for phase in users.values()}
             wanted = key in self.again or self.asked.has_boxing(value, key, users)
@@ -141,6 +139,8 @@ class _Boxings:
         target: Placement,
         users: tuple[str, ...],
     ) -> Boxing:
+        others = len(users) - 1
+        more = f" and {others} more" if others else ""
         made = Boxing(
             key=key,
             producer=info(value.node).key,
@@ -149,8 +149,7 @@ class _Boxings:
             target=target,
             lowering=(),
             consumers=users,
-            why=f"made as {source}, wanted as {target} by {users[0]}"
-            + (f" and {len(users) - 1} more" if len(users) > 1 else ""),
+            why=f"made as {source}, wanted as {target} by {users[0]}{more}",
         )
         times = times_in_step(made, self.chosen.program.in_time.count)
         way = type_of(value), times, self._stops(source, target, users)

@@ -16,7 +16,6 @@ from partita.compiler.ir.again import needed_again
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import (
     InputKind,
-    InputRole,
     OutputKind,
     Value,
     info,
@@ -125,7 +124,7 @@ class _Decider:
             self.mesh,
             self.hardware,
         )
-        order = tuple(info(node).key for node in self.program.nodes())
+        order = tuple(nodes)
         plan = Plan(
             partita=version,
             model=ModelId(class_name, self.captured.fingerprint),
@@ -205,29 +204,31 @@ class _Decider:
 
     def _nodes(self) -> dict[str, Node]:
         roles = dict(self.program.placeholders())
-        return {
-            info(node).key: self._node(node, roles.get(node))
-            for node in self.program.nodes()
-        }
-
-    def _node(self, node: fx.Node, role: InputRole | None) -> Node:
-        fact, chosen = info(node), self.chosen.nodes[node]
-        return Node(
-            op=op_name(node),
-            types=fact.types,
-            signature=chosen.signature,
-            operands=tuple([self._ref(value) for value in self.chosen.used[node]]),
-            constants=() if role else print_constants(node),
-            stage=fact.stage,
-            phase=fact.phase,
-            module=fact.module,
-            source=fact.source,
-            role=Role(role.kind, role.name) if role else None,
-            seconds=chosen.seconds,
-            flops=chosen.flops,
-            ways=chosen.ways,
-            alternatives=chosen.alternatives,
-        )
+        names: dict[object, str] = {}  # of ops
+        found: dict[str, Node] = {}
+        for node, chosen in self.chosen.nodes.items():
+            fact, role = info(node), roles.get(node)
+            op = names.get(node.target) if role is None else None
+            if op is None:
+                op = op_name(node)
+                names[node.target] = op
+            found[fact.key] = Node(
+                op,
+                fact.types,
+                chosen.signature,
+                tuple([Ref(info(n).key, i) for n, i in self.chosen.used[node]]),
+                print_constants(node) if role is None else (),
+                fact.stage,
+                fact.phase,
+                fact.module,
+                fact.source,
+                None if role is None else Role(role.kind, role.name),
+                chosen.seconds,
+                chosen.flops,
+                chosen.ways,
+                chosen.alternatives,
+            )
+        return found
 
     def _ref(self, value: Value) -> Ref:
         return Ref(info(value.node).key, value.index)
