@@ -17,6 +17,10 @@ from functools import cached_property
 from partita.compiler.search.problem import Problem, Tie
 from partita.compiler.search.repeats import alike
 
+_Users = tuple[tuple[int, tuple[int, ...]], ...]
+_Freed = tuple[tuple[int, int, float], ...]
+_Key = tuple[int, int, _Users, int, float, float, _Freed]
+
 
 @dataclass(frozen=True, slots=True)
 class Shared:
@@ -36,11 +40,11 @@ class Shared:
 
     source: int
     result: int
-    users: tuple[tuple[int, tuple[int, ...]], ...]
+    users: _Users
     times: int
     rate: float
     charged: float
-    freed: tuple[tuple[int, int, float], ...]
+    freed: _Freed
     count: int
 
 
@@ -77,29 +81,35 @@ class Fold:
     @cached_property
     def shared(self) -> tuple[Shared, ...]:
         """The tensors, those alike counted together."""
-        users: dict[tuple[int, int, int], dict[int, set[int]]] = {}
+        users: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
         for node, number in zip(self.problem.nodes, self.class_of, strict=True):
-            for position, value in enumerate(node.operands):
-                taken = users.setdefault((*value, node.times), {})
-                taken.setdefault(number, set()).add(position)
+            for position, (source, result) in enumerate(node.operands):
+                tensor = source, result, node.times
+                taken = users.get(tensor)
+                if taken is None:
+                    users[tensor] = [(number, position)]
+                else:
+                    taken.append((number, position))
         held = self.problem.held
         freed: dict[tuple[int, int, int], list[tuple[int, int, float]]] = {}
         for (index, position), rate in () if held is None else held.uses.items():
             user = self.problem.nodes[index]
             own = freed.setdefault((*user.operands[position], user.times), [])
             own.append((self.class_of[index], position, rate))
-        counts = Counter(
-            (
-                self.class_of[source],
-                result,
-                tuple(sorted((user, tuple(sorted(at))) for user, at in wants.items())),
-                times,
-                0.0 if held is None else held.copies.get((source, result), 0.0),
-                0.0 if held is None else held.sources.get((source, result), 0.0),
-                tuple(sorted(freed.get((source, result, times), ()))),
-            )
-            for (source, result, times), wants in users.items()
-        )
+        by_class: dict[tuple[tuple[int, int], ...], _Users] = {}
+        counts: Counter[_Key] = Counter()
+        for tensor, taken in users.items():
+            source, result, times = tensor
+            wants = tuple(taken)
+            if wants not in by_class:
+                by_class[wants] = _by_class(wants)
+            rate = charged = 0.0
+            if held is not None:
+                rate = held.copies.get((source, result), 0.0)
+                charged = held.sources.get((source, result), 0.0)
+            let_go = tuple(sorted(freed[tensor])) if tensor in freed else ()
+            number = self.class_of[source]
+            counts[number, result, by_class[wants], times, rate, charged, let_go] += 1
         return tuple(Shared(*key, count) for key, count in counts.items())
 
     @cached_property
@@ -112,6 +122,14 @@ class Fold:
     def unfold(self, choices: Sequence[int]) -> tuple[int, ...]:
         """Return the choice of every node from that of every class."""
         return tuple(choices[number] for number in self.class_of)
+
+
+def _by_class(wants: Sequence[tuple[int, int]]) -> _Users:
+    """Return the operands that a tensor is, by the class of those who use it."""
+    found: dict[int, set[int]] = {}
+    for number, position in wants:
+        found.setdefault(number, set()).add(position)
+    return tuple(sorted((user, tuple(sorted(at))) for user, at in found.items()))
 
 
 def _classes(problem: Problem) -> list[int]:

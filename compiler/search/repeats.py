@@ -122,24 +122,30 @@ def alike(
         calls: the nodes that compute something, in the order of the program; of the
             others those without operands enter it, the rest leave it.
     """
-    users: list[list[tuple[int, int]]] = [[] for _ in labels]
+    place = _places(np.array(labels, dtype=np.int64), np.array(calls, dtype=np.int64))
+    key: list[Hashable] = [i if at < 0 else at for i, at in enumerate(place)]
+    others = sorted(set(range(len(labels))).difference(calls))
+    users = {index: list[tuple[int, int]]() for index in others if not operands[index]}
     for index, values in enumerate(operands):
         for position, (source, _) in enumerate(values):
-            users[source].append((index, position))
-    place: dict[int, tuple[int, int]] = {}
-    for run in find_runs(np.array([labels[i] for i in calls], dtype=np.int64)):
-        for at in range(run.start, run.end):
-            place[calls[at]] = (run.start, (at - run.start) % run.period)
-    key: list[Hashable] = [place.get(index, index) for index in range(len(labels))]
-    computed = set(calls)
-    for index, values in enumerate(operands):
-        if index in computed:
-            continue
-        if values and all(source in place for source, _ in values):
+            if source in users:
+                users[source].append((index, position))
+    for index in others:
+        values, used_by = operands[index], users.get(index)
+        if values and all(place[source] >= 0 for source, _ in values):
             wanted = tuple((place[source], result) for source, result in values)
             key[index] = ("leaves", labels[index], wanted)
-        if not values and users[index] and all(u in place for u, _ in users[index]):
-            wants = sorted((place[user], position) for user, position in users[index])
+        if used_by and all(place[user] >= 0 for user, _ in used_by):
+            wants = sorted((place[user], position) for user, position in used_by)
             key[index] = ("enters", labels[index], tuple(wants))
     numbers: dict[Hashable, int] = {}
     return [numbers.setdefault(one, len(numbers)) for one in key]
+
+
+def _places(labels: Ints, calls: Ints) -> list[int]:
+    """Return the node of the first block in whose place each node is; -1 for none."""
+    place = np.full(len(labels), -1)
+    for run in find_runs(labels[calls]):
+        at = np.arange(run.start, run.end)
+        place[calls[at]] = calls[run.start + (at - run.start) % run.period]
+    return place.tolist()
