@@ -147,10 +147,18 @@ class Candidates:
         return {node: operands(node) for node in self.program.nodes()}
 
     @cached_property
+    def sources(self) -> list[tuple[tuple[int, int], ...]]:
+        """Of every node, the positions of those that make its operands, and results."""
+        at = {node: index for index, node in enumerate(self.used)}
+        return [
+            tuple([(at[node], result) for node, result in values])
+            for values in self.used.values()
+        ]
+
+    @cached_property
     def _stand_in(self) -> dict[fx.Node, fx.Node]:
         """Of nodes in the same place of equal blocks, the first."""
         nodes = list(self.used)
-        at = {node: index for index, node in enumerate(nodes)}
         types: dict[object, int] = {}
         labels = [
             self._label[node]
@@ -158,10 +166,9 @@ class Candidates:
             else types.setdefault(info(node).types, -1 - len(types))
             for node in nodes
         ]
-        used = [[(at[v.node], v.index) for v in self.used[node]] for node in nodes]
         calls = [index for index, node in enumerate(nodes) if node in self._label]
         first: dict[int, fx.Node] = {}
-        classes = alike(labels, used, calls)
+        classes = alike(labels, self.sources, calls)
         return {
             node: first.setdefault(one, node)
             for node, one in zip(nodes, classes, strict=True)

@@ -107,8 +107,7 @@ class _Poser:
         self.pinned = Pinned(candidates, pins)
 
     def pose(self) -> Posed:
-        used = self.candidates.used
-        nodes = list(used)
+        nodes = list(self.candidates.used)
         at = {node: index for index, node in enumerate(nodes)}
         choices: dict[Item, tuple[Choice, ...]] = {
             node: self._of_call(node) for node in nodes if node.op == "call_function"
@@ -118,16 +117,12 @@ class _Poser:
             choices[node] = self._known.setdefault(found, found)
         times = self.program.in_time.count
         items: list[Item] = list(nodes)
-        search_nodes = [
-            SearchNode(
-                info(node).key,
-                choices[node],
-                tuple([(at[source], index) for source, index in used[node]]),
-                info(node).types,
-                times,
+        search_nodes: list[SearchNode] = []
+        for node, sources in zip(nodes, self.candidates.sources, strict=True):
+            fact = info(node)
+            search_nodes.append(
+                SearchNode(fact.key, choices[node], sources, fact.types, times)
             )
-            for node in nodes
-        ]
         ties: list[Tie] = []
         for node, role in self.program.results():
             value = value_of(node)
