@@ -41,6 +41,11 @@ class LocalCall:
         return sum(type_.num_bytes for type_ in self.results)
 
 
+def has_workspace(op: str) -> bool:
+    """Whether calls of an op may hold more than operands and results."""
+    return op in _ROWS
+
+
 def workspace_bytes(call: LocalCall) -> int:
     """Return the most that a kernel holds beyond operands and results."""
     row = _ROWS.get(call.op)

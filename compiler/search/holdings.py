@@ -1,12 +1,14 @@
 """What an assignment holds in memory, tensor by tensor, and what could be made again.
 
 A *holding* is memory: a tensor as a node makes it, or a boxed copy of it. A view holds
-nothing of its own; its uses count for what it is a view of.
+nothing of its own; its uses count for what it is a view of. What a kernel takes while
+it runs is a holding, too, that is there during that call alone; once the call is made
+again it is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from torch import fx
@@ -20,6 +22,7 @@ from partita.compiler.plan.document import boxing_key
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import made_placement
 from partita.compiler.search.state import States
+from partita.compiler.search.workspaces import Workspaces
 
 
 @dataclass(slots=True)
@@ -28,7 +31,8 @@ class Holding:
 
     Attributes:
         keys: of the node or boxing that makes it, then of the views of it that the
-            forward takes: what ``Found.recompute`` lists to make it again.
+            forward takes: what ``Found.recompute`` lists to make it again. None where
+            it is what a kernel takes for itself.
         maker: one number for all that one node makes.
         num_bytes: on the rank that holds most.
         first: the call at which it is made, -1 for what enters.
@@ -37,6 +41,8 @@ class Holding:
         forward: the last call of the forward that uses it.
         backward: the calls of the backward that use it.
         is_copy: whether a boxing makes it.
+        alike: what it has in common with those of other blocks that choose alike;
+            ``None`` where it is by itself.
     """
 
     keys: list[str]
@@ -48,6 +54,7 @@ class Holding:
     forward: int
     backward: list[int] = field(default_factory=list[int])
     is_copy: bool = False
+    alike: Hashable = None
 
 
 @dataclass(frozen=True)
@@ -74,23 +81,37 @@ class Holdings:
         return self.state_bytes + sum(one.num_bytes for one in self.holdings)
 
 
-def find_holdings(posed: Posed, choices: Sequence[int], optimizer: str) -> Holdings:
+def find_holdings(
+    posed: Posed,
+    choices: Sequence[int],
+    optimizer: str,
+    class_of: Sequence[int] | None = None,
+) -> Holdings:
     """Return what the ranks of an assignment hold.
 
     Args:
         posed: the problem.
         choices: one per node of it.
         optimizer: what holds moments of every parameter.
+        class_of: per node, the class of those that choose alike, if any do.
     """
-    return _Finder(posed, choices, optimizer).find()
+    return _Finder(posed, choices, optimizer, class_of).find()
 
 
 class _Finder:
-    def __init__(self, posed: Posed, choices: Sequence[int], optimizer: str) -> None:
+    def __init__(
+        self,
+        posed: Posed,
+        choices: Sequence[int],
+        optimizer: str,
+        class_of: Sequence[int] | None,
+    ) -> None:
         self.posed = posed
+        self.class_of = class_of
         self.nodes = posed.problem.nodes
         self.mesh = posed.problem.mesh
         self.optimizer = optimizer
+        self.workspaces = Workspaces(posed)
         self.chosen = [
             node.choices[choice]
             for node, choice in zip(self.nodes, choices, strict=True)
@@ -114,7 +135,7 @@ class _Finder:
                 if own.updated_bytes is not None:
                     updated.append(own.updated_bytes)
                 self.of_value[index, 0] = self._new(
-                    info(item).key, 0, -1, float("inf"), []
+                    [info(item).key], 0, -1, float("inf"), []
                 )
             else:
                 self._call(index, item, time)
@@ -148,8 +169,12 @@ class _Finder:
                 continue
             value = index, result
             num_bytes = self._bytes(value, self._made(value))
-            new = self._new(info(item).key, num_bytes, time, seconds, sources, maker)
+            new = self._new([info(item).key], num_bytes, time, seconds, sources, maker)
+            self.found[new].alike = self._alike(index)
             self.of_value[value] = new
+        workspace = self.workspaces.of(index, self.chosen[index])
+        if workspace:
+            self._new([], workspace, time, float("inf"), [])
 
     def _leave(self, index: int, time: int, in_backward: bool) -> None:
         (value,) = self.nodes[index].operands
@@ -179,8 +204,9 @@ class _Finder:
                 seconds = self.posed.problem.box_seconds(type_, made, want)
                 seconds *= self.posed.candidates.program.in_time.count
                 num_bytes = self._bytes(value, want)
-                self.copies[copy] = self._new(key, num_bytes, time, seconds, [at])
+                self.copies[copy] = self._new([key], num_bytes, time, seconds, [at])
                 self.found[self.copies[copy]].is_copy = True
+                self.found[self.copies[copy]].alike = self._alike(*copy)
                 self._note(at, time, in_backward)
             at = self.copies[copy]
         self._note(at, time, in_backward)
@@ -195,7 +221,7 @@ class _Finder:
 
     def _new(
         self,
-        key: str,
+        keys: list[str],
         num_bytes: int,
         first: int,
         seconds: float,
@@ -205,9 +231,12 @@ class _Finder:
         number = len(self.found)
         own = number if maker is None else maker
         self.found.append(
-            Holding([key], own, num_bytes, first, seconds, [*sources], first)
+            Holding(keys, own, num_bytes, first, seconds, [*sources], first)
         )
         return number
+
+    def _alike(self, node: int, *rest: Hashable) -> Hashable:
+        return None if self.class_of is None else (self.class_of[node], *rest)
 
     def _made(self, value: tuple[int, int]) -> Placement:
         return made_placement(self.chosen[value[0]], value[1])

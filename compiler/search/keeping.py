@@ -15,11 +15,17 @@ A *maker* is a call or a boxing of the forward. As an integer program:
 Between its last use in the forward and the first need of it in the backward a holding
 is there if it is needed and not made again. Rows for moments are added as they turn
 out to be needed (``_MOST_ROUNDS``).
+
+Of many makers, those that are alike in equal blocks are counted together: again[m] and
+needed[m] are then numbers from 0 to that of the blocks. Those of the first blocks are
+made again, whose backward comes last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import operator
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -37,6 +43,7 @@ Floats = npt.NDArray[np.float64]
 
 _GAP = 1e-4
 _MOST_ROUNDS = 60
+_MOST_ALONE = 400  # makers; of more, those of equal blocks are counted together
 _MOST_REFUSED = 20  # choices ruled out one by one; then a row's limit is lowered
 _VERY_MUCH = 1e3  # times all seconds, for exceeding the limit by all that is held
 
@@ -115,7 +122,7 @@ class _Chooser:
                 limits[moment] = float(self.limit)
             elif choice.is_over:
                 break
-            elif len(refused) < _MOST_REFUSED:
+            elif self._is_one_by_one and len(refused) < _MOST_REFUSED:
                 refused.append(choice)
             else:
                 limits[moment] -= surplus
@@ -130,12 +137,16 @@ class _Chooser:
 
     def keep(self, again: Collection[str]) -> Keeping:
         chosen = {m: own[0].keys[0] in again for m, own in self.makers.items()}
-        for maker, own in self.makers.items():
-            if own[0].is_copy and any(chosen[s] for s in self._sources(maker)):
-                chosen[maker] = True
+        self._add_copies(chosen)
         needed = self._needs(lambda _, user: chosen[user]).first
         choice = _Choice({m: chosen[m] and m in needed for m in chosen})
         return self._keeping(choice, self._live(choice))
+
+    def _add_copies(self, again: dict[int, bool]) -> None:
+        """Have copies of what is made again be made again, too."""
+        for maker, own in self.makers.items():
+            if own[0].is_copy and any(again[s] for s in self._sources(maker)):
+                again[maker] = True
 
     @cached_property
     def makers(self) -> dict[int, list[Holding]]:
@@ -251,6 +262,22 @@ class _Chooser:
                     found[maker] = found.get(maker, 0) + one.num_bytes
         return {maker: num_bytes for maker, num_bytes in found.items() if num_bytes}
 
+    @cached_property
+    def _groups(self) -> list[list[int]]:
+        """The makers; where there are many, those of equal blocks together."""
+        if len(self.makers) <= _MOST_ALONE:
+            return [[maker] for maker in self.makers]
+        found: dict[Hashable, list[int]] = {}
+        for maker, own in self.makers.items():
+            sizes = tuple(one.num_bytes for one in own)
+            kind = own[0].alike, sizes, own[0].seconds, self._is_used(maker)
+            found.setdefault(maker if kind[0] is None else kind, []).append(maker)
+        return list(found.values())
+
+    @property
+    def _is_one_by_one(self) -> bool:
+        return len(self._groups) == len(self.makers)
+
     def _solve(
         self, limits: dict[int, float], refused: list[_Choice]
     ) -> _Choice | None:
@@ -258,45 +285,65 @@ class _Chooser:
 
         ``None`` where every choice is refused, or none was found in time.
         """
-        number = {maker: index for index, maker in enumerate(self.makers)}
-        count = len(number)
+        groups = self._groups
+        count = len(groups)
+        number = {maker: at for at, group in enumerate(groups) for maker in group}
         highs = make_highs(max(self.clock.left_s, 0.1), 1, _GAP)
-        seconds = [self.makers[maker][0].seconds for maker in number]
-        unit = max(sum(seconds), 1e-30)
-        used = [float(self._is_used(maker)) for maker in number]
+        seconds = [self.makers[group[0]][0].seconds for group in groups]
+        sizes = [float(len(group)) for group in groups]
+        unit = max(sum(map(operator.mul, seconds, sizes)), 1e-30)
+        used = [self._is_used(group[0]) * len(group) for group in groups]
         over = 2 * count
-        highs.addVars(over + 1, [0.0] * count + used + [0.0], [1.0] * over + [inf])
+        least, most = [0.0] * count + used + [0.0], [*sizes, *sizes, inf]
+        highs.addVars(over + 1, least, most)
         costs = [s / unit + 1e-9 for s in seconds] + [0.0] * count + [_VERY_MUCH]
         for column, cost in enumerate(costs):
             highs.changeColCost(column, cost)
         for column in range(over):
             highs.changeColIntegrality(column, highspy.HighsVarType.kInteger)
-        for maker, own in number.items():
-            needed = [own, *(number[source] for source in self._sources(maker))]
-            for source in needed:
-                highs.addRow(-inf, 0.0, 2, [own, count + source], [1.0, -1.0])
-            for source in self._sources(maker) if self.makers[maker][0].is_copy else ():
-                columns = [number[source], count + own, own]
-                highs.addRow(-inf, 1.0, 3, columns, [1.0, 1.0, -1.0])
-        everything = _Choice(dict.fromkeys(number, True))
+        for own, group in enumerate(groups):
+            highs.addRow(-inf, 0.0, 2, [own, count + own], [1.0, -1.0])
+            links = Counter(
+                (number[source], source)
+                for maker in group
+                for source in self._sources(maker)
+            )
+            for source in dict.fromkeys(at for at, _ in links):
+                uses = [times for (at, _), times in links.items() if at == source]
+                # those that are made again first lack such a source last
+                without = len(group) - sum(uses)
+                columns, each = [own, count + source], sum(uses) / len(uses)
+                highs.addRow(-inf, without, 2, columns, [1.0, -each])
+                if self.makers[group[0]][0].is_copy and sizes[own] == sizes[source]:
+                    columns = [source, count + own, own]
+                    highs.addRow(-inf, sizes[own], 3, columns, [1.0, 1.0, -1.0])
+        everything = _Choice(dict.fromkeys(self.makers, True))
         first = {m: at for m, at in self._usual.first.items() if self._is_used(m)}
         base = self._live(everything, _Needs(first, self._used_last))
         scale = float(max(base.max(), self.limit, 1))
         for moment, limit in limits.items():
-            kept = self._kept_at(moment)
-            columns = [number[m] for m in kept] + [count + number[m] for m in kept]
-            values = [-b / scale for b in kept.values()]
-            values += [b / scale for b in kept.values()]
+            kept = [0.0] * count
+            for maker, num_bytes in self._kept_at(moment).items():
+                kept[number[maker]] += num_bytes / sizes[number[maker]] / scale
+            there = [at for at in range(count) if kept[at]]
+            columns = [*there, *(count + at for at in there), over]
+            values = [-kept[at] for at in there] + [kept[at] for at in there] + [-1.0]
             top = (limit - base[moment]) / scale
-            highs.addRow(-inf, top, len(columns) + 1, [*columns, over], [*values, -1.0])
+            highs.addRow(-inf, top, len(columns), columns, values)
         for choice in refused:
             signs = [-1.0 if again else 1.0 for again in choice.again.values()]
-            least = 1.0 - sum(choice.again.values())
-            highs.addRow(least, inf, count, list(number.values()), signs)
+            fewest = 1.0 - sum(choice.again.values())
+            columns = [number[maker] for maker in choice.again]
+            highs.addRow(fewest, inf, count, columns, signs)
         solution = run_highs(highs).values
         if solution is None:
             return None
-        return _Choice(
-            {maker: bool(solution[i] > 0.5) for maker, i in number.items()},
-            bool(solution[over] > 1e-6),
-        )
+        again = {
+            maker: place < round(solution[own])
+            for own, group in enumerate(groups)
+            for place, maker in enumerate(group)
+        }
+        again = {maker: again[maker] for maker in self.makers}
+        if not self._is_one_by_one:
+            self._add_copies(again)
+        return _Choice(again, bool(solution[over] > 1e-6))

@@ -10,7 +10,7 @@ and what is made again together (joint.py).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf, sqrt
@@ -32,7 +32,8 @@ _FIRST = 0.1  # of the seconds and bytes that the plan without a limit takes
 _STEP = 8.0
 _MOST_RAISES = 10
 _PRICES_IF_KEPT = (0.8, 6.4, 51.2, 409.6)  # tried where all others hold too much
-_MOST_MIDDLES = 3
+_MOST_MIDDLES = 3  # prices between one that is too low and one that is not
+_MOST_TOPS = 2  # prices near that of the best bound
 _KEEPING_S = 10.0
 _SHARE = 0.5  # of the time that is left, for one search of placements
 _PRICES_SHARE = 0.5  # of the time that is left, for prices between two others
@@ -133,9 +134,12 @@ class LimitedSearch:
     def _by_prices(self, limit: int, best: Limited) -> Limited:
         """Return the best that prices of memory lead to."""
         low, high, price = 0.0, 0.0, _FIRST
+        bounds = {0.0: self.free.bound_s}
+        between = 0 if best.fits else _MOST_MIDDLES
         for _ in range(_MOST_RAISES):
             count = len(self.moments)
             found = self._at(price, limit, self.clock)
+            bounds[price] = found.bound_s
             best = _better(best, found)
             if found.fits:
                 high = price
@@ -146,16 +150,20 @@ class LimitedSearch:
                 break
         for price_if_kept in () if high else _PRICES_IF_KEPT:
             best = _better(best, self._at_if_kept(price_if_kept, limit))
-            if best.fits:
+            if best.fits or self.clock.left_s <= 0:
                 break
         clock = Clock.of(_PRICES_SHARE * self.clock.left_s)
-        for _ in range(_MOST_MIDDLES if high else 0):
+        for number in range(between + _MOST_TOPS if high else 0):
             if clock.left_s <= 0 or best.is_optimal:
                 break
+            is_between = number < between
             middle = sqrt(max(low, high / _STEP**2) * high)
-            found = self._at(middle, limit, clock)
+            price = middle if is_between else _nearer_the_top(bounds)
+            found = self._at(price, limit, clock)
+            bounds[price] = found.bound_s
             best = _better(best, found)
-            low, high = (low, middle) if found.fits else (middle, high)
+            if is_between:
+                low, high = (low, price) if found.fits else (price, high)
         return best
 
     def _jointly(self, limit: int, best: Limited) -> Limited:
@@ -215,7 +223,9 @@ class LimitedSearch:
 
     def _held_by(self, choices: tuple[int, ...]) -> Holdings:
         if choices not in self._held:
-            self._held[choices] = find_holdings(self.posed, choices, self.optimizer)
+            self._held[choices] = find_holdings(
+                self.posed, choices, self.optimizer, self.fold.class_of
+            )
         return self._held[choices]
 
     def _keep(
@@ -227,6 +237,25 @@ class LimitedSearch:
         seconds = cost_of(self.posed.problem, choices) + keeping.seconds
         fits = keeping.peak_bytes <= limit
         return Limited(choices, keeping, seconds, fits, bound_s, price=price)
+
+
+def _nearer_the_top(bounds: Mapping[float, float]) -> float:
+    """Return a price next to that of the highest bound: bounds are concave in it.
+
+    >>> _nearer_the_top({0.0: 2.0, 0.64: 1.0})
+    0.08
+    """
+    prices = sorted(bounds)
+    top = prices.index(max(prices, key=lambda price: bounds[price]))
+    if top == len(prices) - 1:
+        return prices[top] * _STEP**0.5
+    above = prices[top + 1]
+    if not prices[top]:
+        return above / _STEP
+    below = max(prices[top - 1], prices[top] / _STEP**2)
+    if above / prices[top] >= prices[top] / below:
+        return sqrt(prices[top] * above)
+    return sqrt(below * prices[top])
 
 
 def _better(one: Limited, other: Limited) -> Limited:
@@ -251,11 +280,10 @@ def _with(
 
 
 def _num_entries(fold: Fold, allowed: Sequence[Bools]) -> int:
-    """Return how many pairs of choices neighbours have, at most."""
-    sizes = [int(own.sum()) for own in allowed]
-    nodes = fold.problem.nodes
+    """Return how many pairs of choices neighbours have, at most: all, not one each."""
+    sizes = [int(allowed[number].sum()) for number in fold.class_of]
     return sum(
-        sizes[number] * sizes[fold.class_of[source]]
-        for number, members in enumerate(fold.members)
-        for source, _ in nodes[members[0]].operands
+        sizes[index] * sizes[source]
+        for index, node in enumerate(fold.problem.nodes)
+        for source, _ in node.operands
     )

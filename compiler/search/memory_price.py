@@ -34,6 +34,7 @@ from partita.compiler.search.problem import (
     made_placement,
 )
 from partita.compiler.search.state import States
+from partita.compiler.search.workspaces import Workspaces
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,10 @@ class MemoryPrice:
         for value in self._added_up:
             held[value] += seconds_per_byte
         nodes = self._nodes(held, seconds_per_byte, may_make_again)
+        for moment in self.moments:
+            index = self._at.get(moment)
+            if index is not None:
+                nodes[index] = self._working(index, nodes[index], part)
         copies = {value: part * self._num_between(value) for value in self._users}
         prices = HeldPrices(
             {value: rate for value, rate in copies.items() if rate},
@@ -87,7 +92,7 @@ class MemoryPrice:
             uses,
             tuple(not self._times.is_forward(index) for index in range(len(nodes))),
         )
-        return replace(self.posed.problem, nodes=nodes, held=prices)
+        return replace(self.posed.problem, nodes=tuple(nodes), held=prices)
 
     # --- who uses what, and when
 
@@ -103,6 +108,15 @@ class MemoryPrice:
     @cached_property
     def _times(self) -> CallTimes:
         return CallTimes(self.posed)
+
+    @cached_property
+    def _at(self) -> dict[int, int]:
+        """The node of each call, by when it runs."""
+        return {call.time: index for index, call in self._times.calls.items()}
+
+    @cached_property
+    def _workspaces(self) -> Workspaces:
+        return Workspaces(self.posed)
 
     @cached_property
     def _users(self) -> dict[Tensor, list[Use]]:
@@ -169,7 +183,7 @@ class MemoryPrice:
 
     def _nodes(
         self, held: dict[Tensor, float], rate: float, may_make_again: bool
-    ) -> tuple[SearchNode, ...]:
+    ) -> list[SearchNode]:
         known: dict[object, tuple[Choice, ...]] = {}
         nodes: list[SearchNode] = []
         states = States(self.posed, self.optimizer)
@@ -188,7 +202,18 @@ class MemoryPrice:
                 if key not in known:
                     known[key] = self._charged(node, own, again)
             nodes.append(replace(node, choices=known[key]))
-        return tuple(nodes)
+        return nodes
+
+    def _working(self, index: int, node: SearchNode, rate: float) -> SearchNode:
+        """Charge what a kernel takes for itself while it runs."""
+        taken = [self._workspaces.of(index, choice) for choice in node.choices]
+        if not any(taken):
+            return node
+        choices = (
+            replace(choice, seconds=choice.seconds + rate * num_bytes)
+            for choice, num_bytes in zip(node.choices, taken, strict=True)
+        )
+        return replace(node, choices=tuple(choices))
 
     def _charged(
         self, node: SearchNode, rates: Sequence[float], again: bool

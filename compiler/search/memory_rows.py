@@ -22,6 +22,7 @@ from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import made_placement
 from partita.compiler.search.state import State, States
 from partita.compiler.search.timed_uses import Maker, TimedUses
+from partita.compiler.search.workspaces import Workspaces
 
 
 class MemoryRows:
@@ -36,6 +37,7 @@ class MemoryRows:
     def __init__(self, posed: Posed, placed: PlacementProgram, optimizer: str) -> None:
         self.timed = TimedUses(posed, placed)
         self.optimizer = optimizer
+        self.workspaces = Workspaces(posed)
         self.program = placed.program
         self.again = MadeAgain(self.timed).again
         self.needs = MemoryNeeds(self.timed, self.again)
@@ -48,11 +50,13 @@ class MemoryRows:
         parts = [self._state]
         if moment == self.timed.num_calls:
             parts.append(self._update)
-        for index in self.timed.calls:
+        for index, call in self.timed.calls.items():
+            if call.time == moment:
+                parts.append(self._workspace(index))
             for value in self.timed.values(index):
                 if self.timed.time(value) > moment:
                     continue
-                if not self.timed.calls[index].is_view:
+                if not call.is_view:
                     there = self._there(
                         index, uses.of_tensor[value], needs.of_tensor[value], by_now
                     )
@@ -63,6 +67,13 @@ class MemoryRows:
             there = self._there(copy, uses.of_copy[copy], needs.of_copy[copy], by_now)
             parts.append(there * self.timed.num_bytes(copy[:2], copy[2]))
         return total(parts)
+
+    def _workspace(self, index: int) -> Linear:
+        """Return what a kernel takes for itself."""
+        return total(
+            taken * self.workspaces.of(index, choice)
+            for _, choice, taken in self.timed.placed.choices_of(index)
+        )
 
     def _there(
         self, maker: Maker, used: Linear, needed: Linear, by_now: dict[Maker, Linear]

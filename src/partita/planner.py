@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from math import inf
 from typing import Any
 
 import torch
@@ -27,6 +28,8 @@ from partita.compiler.search.decide import Found, decide
 from partita.compiler.search.draw import draw_again, draw_choices, draw_held
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.fusion import add_fusion
+from partita.compiler.search.holdings import find_holdings
+from partita.compiler.search.keeping import keep
 from partita.compiler.search.known_prices import KnownPrices
 from partita.compiler.search.limited import LimitedSearch
 from partita.compiler.search.parts import Clock
@@ -45,6 +48,7 @@ WITHIN = "within the memory limit"
 """Says in a plan that it is the fastest found among those that the limit allows."""
 
 _MOST_FITTINGS = 6
+_ROUGHLY = 1.25  # what the search counts may be more than the plan does
 
 
 @dataclass(frozen=True)
@@ -205,7 +209,7 @@ class Search:
     steps: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
     found: tuple[Posed, Found] | None = None
     ways: list[str] = field(default_factory=list[str])
-    fastest: tuple[Posed, Solution] | None = None
+    is_folded: bool = False
     limited: LimitedSearch | None = None
     again: frozenset[str] = frozenset()
     fits: bool = True
@@ -217,11 +221,13 @@ class Search:
     def run(self) -> Plan:
         """Return the fastest plan found that keeps to the limit; see ``search``."""
         limit = self.planner.limit
-        plan = self._plan(None)
-        if limit is None or plan.predicted.bytes <= limit:
-            return plan
+        least = inf
+        if limit is None or self._may_fit(limit):
+            plan = self._plan(None)
+            if limit is None or plan.predicted.bytes <= limit:
+                return plan
+            least = plan.predicted.bytes
         allowed = limit
-        least = plan.predicted.bytes
         for _ in range(_MOST_FITTINGS):
             plan = self._plan(allowed)
             if plan.predicted.bytes <= limit:
@@ -233,19 +239,55 @@ class Search:
             allowed -= max(plan.predicted.bytes - limit, limit // 100)
         raise NoSolution(
             f"memory: the limit is {format_bytes(limit)} on a rank, and no plan was "
-            f"found that needs less than {format_bytes(least)}",
-            least,
+            f"found that needs less than {format_bytes(int(least))}",
+            int(least),
         )
+
+    @collection_paused()
+    def least_s(self) -> float:
+        """Return seconds that no plan of the search can be faster than; 0 if unknown.
+
+        It solves the problem without the limit, which ``run`` goes on from.
+        """
+        posed, free = self._fastest
+        is_priced = any(pin.price_s is not None for pin in posed.pins.values())
+        if is_priced or len(steps_of(self.planner.mesh)) > 1:
+            return 0.0
+        return free.bound_s
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether what stays from step to step takes more than the limit by itself."""
+        limit, limited = self.planner.limit, self.limited
+        return limited is not None and limited.state_bytes > (limit or 0)
+
+    @cached_property
+    def _fastest(self) -> tuple[Posed, Solution]:
+        """The problem, of several axes the last, and its fastest choices."""
+        steps = len(steps_of(self.planner.mesh))
+        found: list[tuple[Posed, Solution]] = []
+
+        def choose(posed: Posed) -> tuple[int, ...]:
+            found.append((posed, self._free(posed, steps)))
+            return found[-1][1].choices
+
+        self.planner.choose(choose)
+        return found[-1]
+
+    def _may_fit(self, limit: int) -> bool:
+        """Whether the fastest of all plans may keep to the limit, by a rough count."""
+        posed, free = self._fastest
+        held = find_holdings(posed, free.choices, self.planner.options.optimizer)
+        return keep(held, ()).peak_bytes <= _ROUGHLY * limit
 
     def _plan(self, allowed: int | None) -> Plan:
         """Return the fastest plan that the search counts ``allowed`` bytes for."""
         planner = self.planner
         steps = len(steps_of(planner.mesh))
+        posed, last = self._fastest
         self.ways = ["axis by axis"] if steps > 1 else []
-        if self.fastest is None:
-            planner.choose(lambda posed: self._free(posed, steps).choices)
-        assert self.fastest is not None
-        posed, last = self.fastest
+        if self.is_folded and allowed is None:
+            self.ways.append(ALIKE)
         if allowed is not None:  # of many axes, the last is decided anew
             last = self._within(posed, last, allowed)
         asked = planner.options.recompute
@@ -285,10 +327,8 @@ class Search:
         """Return the fastest assignment; with a limit, half of the time is for that."""
         share = steps if self.planner.limit is None else 2 * steps
         fold = Fold.of(posed.problem)
-        if fold.has_classes and ALIKE not in self.ways:
-            self.ways.append(ALIKE)
+        self.is_folded |= fold.has_classes
         found = solve(posed.problem, max(self.clock.left_s, 0.01) / share, fold=fold)
-        self.fastest = posed, found
         self.steps.append(tuple(found.choices))
         return found
 

@@ -243,6 +243,7 @@ def _fastest(batch: _Batch, mesh: Mesh, clock: Clock) -> Plan:
         mesh = inner
     asked = batch.options.microbatches
     count = asked if isinstance(asked, int) else 1
+    is_last = asked != "auto" or batch.options.memory is None
     plans: list[Plan] = []
     refusals: list[NoSolution] = []
     while True:
@@ -253,14 +254,18 @@ def _fastest(batch: _Batch, mesh: Mesh, clock: Clock) -> Plan:
                 raise
             break
         left_s = max(clock.left_s, _LEAST_S)
-        is_last = asked != "auto" or batch.options.memory is None
         search = Search(planner, Clock.of(left_s if is_last else left_s / 2))
+        best_s = min((plan.predicted.seconds for plan in plans), default=inf)
+        # More microbatches hold less and take longer.
+        if plans and search.least_s() >= best_s:
+            break
         try:
             plans.append(search.run())
         except NoSolution as refusal:
             refusals.append(refusal)
-        # More microbatches hold less and take longer.
         if asked != "auto" or not batch.options.train or search.limited is None:
+            break
+        if search.is_hopeless or (plans and clock.left_s <= 0):
             break
         count *= 2
     if not plans:

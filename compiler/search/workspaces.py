@@ -1,0 +1,56 @@
+"""What kernels of a posed problem take for themselves while they run."""
+
+from __future__ import annotations
+
+from torch import fx
+
+from partita.compiler.cost.workspace import LocalCall, has_workspace, workspace_bytes
+from partita.compiler.ir.layout import largest_shard_shape
+from partita.compiler.ir.program import op_name
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.search.pose import Posed
+from partita.compiler.search.problem import Choice
+
+
+class Workspaces:
+    """Tells what a call takes besides its operands and results.
+
+    Operands are taken to lie in order: how they do is known once boxings are.
+
+    Args:
+        posed: the problem.
+    """
+
+    def __init__(self, posed: Posed) -> None:
+        self._posed = posed
+        self._nodes = posed.problem.nodes
+
+    def of(self, index: int, choice: Choice) -> int:
+        """Return the bytes on the rank that holds most, if a node takes a choice."""
+        item = self._posed.items[index]
+        if not isinstance(item, fx.Node) or not has_workspace(op_name(item)):
+            return 0
+        node, signature = self._nodes[index], choice.signature
+        operands: list[tuple[TensorType, bool]] = []
+        for (source, result), placement in zip(
+            node.operands, signature.operands, strict=True
+        ):
+            type_ = self._nodes[source].result_types[result]
+            assert type_ is not None
+            operands.append((self._local(type_, placement), True))
+        results = [
+            self._local(type_, placement)
+            for type_, placement in zip(
+                node.result_types, signature.results, strict=True
+            )
+            if type_ is not None and placement is not None
+        ]
+        device = self._posed.candidates.hardware.device.kind
+        return workspace_bytes(LocalCall(op_name(item), operands, results, device))
+
+    def _local(self, type_: TensorType, placement: Placement) -> TensorType:
+        mesh = self._posed.problem.mesh
+        return TensorType(
+            largest_shard_shape(type_.shape, placement, mesh), type_.dtype
+        )
