@@ -44,7 +44,7 @@ Floats = npt.NDArray[np.float64]
 _GAP = 1e-4
 _MOST_ROUNDS = 60
 _MOST_ALONE = 400  # makers; of more, those of equal blocks are counted together
-_MOST_REFUSED = 20  # choices ruled out one by one; then a row's limit is lowered
+_MOST_REFUSED = 10  # choices ruled out one by one; then a row's limit is lowered
 _VERY_MUCH = 1e3  # times all seconds, for exceeding the limit by all that is held
 
 

@@ -33,7 +33,7 @@ _STEP = 8.0
 _MOST_RAISES = 10
 _PRICES_IF_KEPT = (0.8, 6.4, 51.2, 409.6)  # tried where all others hold too much
 _MOST_MIDDLES = 3  # prices between one that is too low and one that is not
-_MOST_TOPS = 2  # prices near that of the best bound
+_MOST_TOPS = 2  # prices near that of the best bound, where no price is needed to fit
 _KEEPING_S = 10.0
 _SHARE = 0.5  # of the time that is left, for one search of placements
 _PRICES_SHARE = 0.5  # of the time that is left, for prices between two others
@@ -99,8 +99,14 @@ class LimitedSearch:
     clock: Clock
     moments: list[int] = field(default_factory=list[int])
     _solved: dict[object, Solution] = field(default_factory=dict[object, Solution])
+    _found: dict[tuple[int, ...], None] = field(
+        default_factory=dict[tuple[int, ...], None]
+    )
     _held: dict[tuple[int, ...], Holdings] = field(
         default_factory=dict[tuple[int, ...], Holdings]
+    )
+    _kept: dict[tuple[tuple[int, ...], int], Keeping] = field(
+        default_factory=dict[tuple[tuple[int, ...], int], Keeping]
     )
 
     @cached_property
@@ -122,6 +128,13 @@ class LimitedSearch:
         best = self._keep(self.free.choices, limit, self.free.bound_s)
         if best.is_optimal:
             return best
+        for choices in self._found:  # under another limit; with more made again
+            best = _better(best, self._keep(choices, limit, -inf))
+        found = self._search(limit, best)
+        self._found[found.choices] = None
+        return found
+
+    def _search(self, limit: int, best: Limited) -> Limited:
         if not self.moments:
             self.moments.append(best.keeping.moment)
         best = self._by_prices(limit, best)
@@ -135,7 +148,8 @@ class LimitedSearch:
         """Return the best that prices of memory lead to."""
         low, high, price = 0.0, 0.0, _FIRST
         bounds = {0.0: self.free.bound_s}
-        between = 0 if best.fits else _MOST_MIDDLES
+        free = self._keep(self.free.choices, limit, -inf)
+        is_free = free.fits  # as placed without a limit, with enough made again
         for _ in range(_MOST_RAISES):
             count = len(self.moments)
             found = self._at(price, limit, self.clock)
@@ -153,17 +167,16 @@ class LimitedSearch:
             if best.fits or self.clock.left_s <= 0:
                 break
         clock = Clock.of(_PRICES_SHARE * self.clock.left_s)
-        for number in range(between + _MOST_TOPS if high else 0):
+        most = _MOST_TOPS if is_free else _MOST_MIDDLES
+        for _ in range(most if high else 0):
             if clock.left_s <= 0 or best.is_optimal:
                 break
-            is_between = number < between
             middle = sqrt(max(low, high / _STEP**2) * high)
-            price = middle if is_between else _nearer_the_top(bounds)
+            price = _nearer_the_top(bounds) if is_free else middle
             found = self._at(price, limit, clock)
             bounds[price] = found.bound_s
             best = _better(best, found)
-            if is_between:
-                low, high = (low, price) if found.fits else (price, high)
+            low, high = (low, price) if found.fits else (price, high)
         return best
 
     def _jointly(self, limit: int, best: Limited) -> Limited:
@@ -232,8 +245,11 @@ class LimitedSearch:
         self, choices: tuple[int, ...], limit: int, bound_s: float, price: float = 0.0
     ) -> Limited:
         """Choose what to make again of an assignment."""
-        clock = Clock.of(min(_KEEPING_S, max(self.clock.left_s, 1.0)))
-        keeping = choose_keeping(self._held_by(choices), limit, clock)
+        if (choices, limit) not in self._kept:  # prices often lead to the same
+            clock = Clock.of(min(_KEEPING_S, max(self.clock.left_s, 1.0)))
+            found = choose_keeping(self._held_by(choices), limit, clock)
+            self._kept[choices, limit] = found
+        keeping = self._kept[choices, limit]
         seconds = cost_of(self.posed.problem, choices) + keeping.seconds
         fits = keeping.peak_bytes <= limit
         return Limited(choices, keeping, seconds, fits, bound_s, price=price)
