@@ -21,7 +21,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
+from functools import cached_property
+from math import comb, inf, prod
 
 import numpy as np
 
@@ -130,7 +131,6 @@ class Arranger:
         self.count = schedule.num_microbatches
         self.live = schedule.most_live
         self.is_cut = bool(schedule.cut)
-        self.behind = self._behind()
 
     def run(self) -> None:
         """Offer what is found to be better than the best known.
@@ -142,9 +142,15 @@ class Arranger:
             self._descend(_Chosen())
 
     def offer(self, ends: tuple[int, ...], meshes: tuple[Mesh, ...]) -> float:
-        """Offer one arrangement; return its seconds, infinity where it has no plan."""
+        """Offer one arrangement; return its seconds, infinity where it has no plan.
+
+        Raises:
+            OutOfTime: when that is not known in time, and another one is known.
+        """
         chosen: _Chosen | None = _Chosen()
         for end, mesh in zip(ends, meshes, strict=True):
+            if self.stages.clock.left_s <= 0 and self.best.seconds < inf:
+                raise OutOfTime
             chosen = self._with(chosen, end, mesh)
             if chosen is None:
                 self.best.refused[str(self.form)] = None
@@ -185,8 +191,16 @@ class Arranger:
         every, waited = (float(self.behind[part, 0]) for part in (0, 1))
         return max(waited, self.count * every / num)
 
-    def _behind(self) -> Floats:
-        """Return by boundary the least of all calls behind: all, what is waited for."""
+    @property
+    def num_cuts(self) -> int:
+        """How many arrangements there are."""
+        num = self.form.schedule.num_stages
+        cuts = comb(max(self.stages.num_calls - 1, 0), num - 1)
+        return cuts * prod(len(own) for own in self.form.meshes)
+
+    @cached_property
+    def behind(self) -> Floats:
+        """By boundary the least of all calls behind: all, what is waited for."""
         meshes = {mesh for own in self.form.meshes for mesh in own}
         steps = np.min(
             [np.diff(self.stages.floors[mesh].before, axis=1) for mesh in meshes],

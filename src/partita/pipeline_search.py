@@ -9,7 +9,7 @@ are gone through, as long as there is time (compiler/search/arrange.py).
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -30,15 +30,21 @@ from partita.compiler.search.stage_cost import StageCost
 from partita.pipeline_space import PipelineSpace
 from partita.planner import Planner, Search
 from partita.stage_plans import Room, StagePlans
-from partita.staged import arranged
+from partita.staged import SINGLE, arranged
 from partita.whole_prices import WholePrices
 
 ALL = "optimal, of stages planned by themselves"
 """Says in a plan that all cuts, meshes of stages and schedules were compared."""
 
 _LEAST_S = 0.1
-_LOOKING = 0.9
-"""Of the time limit; a stage that hands on what two others take is searched at last."""
+_LOOKING = 0.8
+"""Of the time limit; the stages of the best arrangement are put together at last."""
+_CUTTING = 0.75
+"""Of the time left, for the first cuts of one number of microbatches."""
+_MOST_SIZES = 8
+"""Of rows; the time for prices of one stage is in so many parts."""
+_MOST_CUTS = 1e12
+"""Of a form with more cuts and meshes of stages not all are looked at."""
 _MOST_IMPROVED = 8
 _PART = 0.05
 """Of the time limit: what looking at all cuts may take where the rest took less."""
@@ -49,13 +55,14 @@ class PipelineSearch:
     """The search for the plan of a pipeline.
 
     Attributes:
-        programs: by number of microbatches, what plans the program of one.
+        programs: by number of microbatches, what plans the program of one; the next
+            is asked for if there is time.
         space: what may be chosen.
         clock: the time there is.
         best: the best arrangement known.
     """
 
-    programs: Sequence[Planner]
+    programs: Iterable[Planner]
     space: PipelineSpace
     clock: Clock
     best: Best = field(default_factory=Best)
@@ -69,17 +76,22 @@ class PipelineSearch:
         """
         started, allowed_s = time.perf_counter(), self.clock.left_s
         clock = Clock.of(_LOOKING * allowed_s)
-        cutters = [Cutter(planner, self.space, clock) for planner in self.programs]
-        for number, cutter in enumerate(cutters):
-            if number and clock.left_s <= 0:
+        cutters: list[Cutter] = []
+        is_all, begun = True, time.perf_counter()
+        for planner in self.programs:
+            cutters.append(Cutter(planner, self.space, clock))
+            making_s = time.perf_counter() - begun
+            cutters[-1].try_cuts(self.best)
+            if self.best.seconds < inf and clock.left_s <= making_s:
+                is_all = False  # the next takes as long to write down
                 break
-            cutter.try_cuts(self.best, len(cutters) - number)
+            begun = time.perf_counter()
         spent = time.perf_counter() - started
         share = min(clock.left_s, max(spent, _PART * allowed_s))
         _improve(cutters, self.best, Clock.of(share / 2))
         if self.best.arrangement is None and self.best.seconds == inf:
             share = clock.left_s
-        is_all = _try_all(cutters, self.best, Clock.of(share))
+        is_all &= _try_all(cutters, self.best, Clock.of(share))
         if self.best.arrangement is None:
             raise self._refusal(cutters)
         count = self.best.arrangement.form.schedule.num_microbatches
@@ -123,7 +135,12 @@ def _improve(cutters: Sequence[Cutter], best: Best, clock: Clock) -> None:
 
     Forms that have none yet begin where calls are shared out evenly.
     """
-    arrangers = [a for cutter in cutters for a in cutter.arrangers(best, clock)]
+    arrangers = [
+        arranger
+        for cutter in cutters
+        for arranger in cutter.arrangers(best, clock)
+        if cutter.hoped(arranger.form) < best.seconds
+    ]
     for arranger in arrangers:
         if clock.left_s <= 0:
             break
@@ -131,11 +148,11 @@ def _improve(cutters: Sequence[Cutter], best: Best, clock: Clock) -> None:
             place = arranger.balanced()
             if place is None:
                 continue
-            if best.arrangement is None:
-                with suppress(OutOfTime):
+            with suppress(OutOfTime):
+                if best.arrangement is None:
                     improve(arranger, place)
-            else:
-                arranger.offer(*place)
+                else:
+                    arranger.offer(*place)
     known = [(best.of_form.get(str(a.form)), a) for a in arrangers]
     found = sorted(
         ((*known, a) for known, a in known if known is not None),
@@ -151,15 +168,33 @@ def _improve(cutters: Sequence[Cutter], best: Best, clock: Clock) -> None:
 def _try_all(cutters: Sequence[Cutter], best: Best, clock: Clock) -> bool:
     """Look at all arrangements, first those that may take least.
 
-    Returns whether there was time for all.
+    Returns whether all were looked at: there was time, and there were not too many.
     """
-    arrangers = [a for cutter in cutters for a in cutter.arrangers(best, clock)]
+    arrangers = [
+        arranger
+        for cutter in cutters
+        for arranger in cutter.arrangers(best, clock)
+        if arranger.num_cuts <= _MOST_CUTS
+    ]
+    is_all = len(arrangers) == sum(len(cutter.forms) for cutter in cutters)
     try:
         for arranger in sorted(arrangers, key=lambda arranger: arranger.least):
             arranger.run()
     except OutOfTime:
         return False
-    return True
+    return is_all
+
+
+class _ByMesh(dict[Mesh, Floors]):
+    """Floors that are found when they are asked for."""
+
+    def __init__(self, find: Callable[[Mesh], Floors]) -> None:
+        super().__init__()
+        self._find = find
+
+    def __missing__(self, mesh: Mesh) -> Floors:
+        self[mesh] = found = self._find(mesh)
+        return found
 
 
 @dataclass
@@ -186,23 +221,48 @@ class Cutter:
         """What is decided before the cut."""
         return self.space.forms(self.count)
 
-    def try_cuts(self, best: Best, parts: int) -> None:
+    def try_cuts(self, best: Best) -> None:
         """Offer the cut of each form that prices of one stage are least for.
 
-        Rows of several sizes are left out. A part of the time is for that.
+        Rows of several sizes are left out, and forms that take no less than the best
+        known even if all ranks share all calls evenly. A part of the time is for that.
         """
-        for size in {form.sizes[0] for form in self.forms if _is_even(form)}:
-            mesh = self.space.meshes[size][0]
-            share = Clock.of(max(self.clock.left_s, _LEAST_S) / parts / 2)
-            planner = replace(self.planner, mesh=mesh)
-            free = replace(planner.options, memory=None)
-            alone = Search(replace(planner, options=free), share).run()
-            prices = WholePrices(alone, self.plans.line)
-            for form in self.forms:
-                if form.sizes[0] == size and _is_even(form):
-                    self._try_cut(form, prices, best)
+        clock = Clock.of(_CUTTING * self.clock.left_s)
+        forms = sorted(filter(_is_even, self.forms), key=self.hoped)
+        prices: dict[int, WholePrices] = {}
+        for form in forms:
+            if self.hoped(form) >= best.seconds:
+                break
+            if clock.left_s <= 0 and best.seconds < inf:
+                break
+            size = form.sizes[0]
+            if size not in prices:
+                mesh = self.space.meshes[size][0]
+                share = Clock.of(max(clock.left_s, _LEAST_S) / _MOST_SIZES)
+                planner = replace(self.planner, mesh=mesh)
+                free = replace(planner.options, memory=None)
+                alone = Search(replace(planner, options=free), share).run()
+                prices[size] = WholePrices(alone, self.plans.line)
+            with suppress(OutOfTime):
+                self._try_cut(form, prices[size], best, clock)
 
-    def _try_cut(self, form: Form, prices: WholePrices, best: Best) -> None:
+    def hoped(self, form: Form) -> float:
+        """Return what a form may be hoped to take: no bound, but seldom more."""
+        schedule, rows = form.schedule, len(form.sizes)
+        own = self._alone_s / sum(form.sizes)
+        filling = (rows - 1) * rows / schedule.num_stages
+        if schedule.cut:  # what nobody waits for is a third, and fills the rest
+            filling /= 3
+        return own * (schedule.num_microbatches + filling)
+
+    @cached_property
+    def _alone_s(self) -> float:
+        """What the calls of one microbatch take at least on one rank."""
+        return float(self._floor(SINGLE).before[:, -1].sum())
+
+    def _try_cut(
+        self, form: Form, prices: WholePrices, best: Best, clock: Clock
+    ) -> None:
         schedule, limit = form.schedule, self.planner.limit
         per_row = schedule.num_stages // len(form.sizes)
         try:
@@ -213,7 +273,7 @@ class Cutter:
         stages = [*cut.stage_of_forward.values()]
         ends = [at for at in range(1, len(stages)) if stages[at - 1] < stages[at]]
         meshes = tuple(own[0] for own in form.meshes)
-        arranger = Arranger(form, self.stages(self.clock), best)
+        arranger = Arranger(form, self.stages(clock), best)
         arranger.offer(arranger.trained((*ends, len(stages))), meshes)
 
     def arrangers(self, best: Best, clock: Clock) -> list[Arranger]:
@@ -222,12 +282,8 @@ class Cutter:
         return [Arranger(form, stages, best) for form in self.forms]
 
     @cached_property
-    def _floors(self) -> dict[Mesh, Floors]:
-        return {
-            mesh: self._floor(mesh)
-            for own in self.space.meshes.values()
-            for mesh in own
-        }
+    def _floors(self) -> _ByMesh:
+        return _ByMesh(self._floor)
 
     def _floor(self, mesh: Mesh) -> Floors:
         options, line = self.planner.options, self.plans.line

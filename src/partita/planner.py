@@ -251,9 +251,17 @@ class Search:
         """
         posed, free = self._fastest
         is_priced = any(pin.price_s is not None for pin in posed.pins.values())
+        is_priced |= self.planner.options.fuse  # a group may take less than its calls
         if is_priced or len(steps_of(self.planner.mesh)) > 1:
             return 0.0
         return free.bound_s
+
+    @property
+    def free_s(self) -> float | None:
+        """The seconds of the fastest plan without making it, where nothing is asked."""
+        options = self.planner.options
+        is_asked = options.memory is not None or options.recompute
+        return None if is_asked else self._fastest[1].seconds
 
     @property
     def is_hopeless(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, log2
 from typing import Any, cast
@@ -191,8 +192,12 @@ class _Compared:
     def try_mesh(self, mesh: Mesh, parts: int) -> None:
         """Plan on a mesh, in one of so many equal parts of the time that is left."""
         share = Clock.of(max(self.clock.left_s, _LEAST_S) / parts)
+        known_s = inf if self.fastest is None else self.fastest.predicted.seconds
         try:
-            found = _fastest(self.batch, mesh, share)
+            found = _fastest(self.batch, mesh, share, known_s)
+        except _NotFaster as other:
+            self.tried.append(Tried(f"mesh {mesh}", other.seconds))
+            return
         except NoSolution as refusal:
             self._refuse(f"mesh {mesh}", refusal, mesh)
             self.tried.append(Tried(f"mesh {mesh}", None))
@@ -226,13 +231,25 @@ class _Compared:
         _log.info("%s: no plan: %s", name, refusal)
 
 
-def _fastest(batch: _Batch, mesh: Mesh, clock: Clock) -> Plan:
+class _NotFaster(Exception):
+    """No plan of a mesh is faster than one that is known.
+
+    ``seconds`` are those of its fastest, if known.
+    """
+
+    def __init__(self, seconds: float | None) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
+
+def _fastest(batch: _Batch, mesh: Mesh, clock: Clock, known_s: float = inf) -> Plan:
     """Return the fastest plan on ``mesh``, of the microbatches that are asked for.
 
     Where several are tried, each has half of the time that is left.
 
     Raises:
         NoSolution: when no plan was found that keeps to the memory limit.
+        _NotFaster: when none takes less than ``known_s``.
     """
     if PIPELINE in mesh.names:
         inner = stage_mesh(mesh)
@@ -255,10 +272,12 @@ def _fastest(batch: _Batch, mesh: Mesh, clock: Clock) -> Plan:
             break
         left_s = max(clock.left_s, _LEAST_S)
         search = Search(planner, Clock.of(left_s if is_last else left_s / 2))
-        best_s = min((plan.predicted.seconds for plan in plans), default=inf)
+        best_s = min([known_s, *(plan.predicted.seconds for plan in plans)])
         # More microbatches hold less and take longer.
-        if plans and search.least_s() >= best_s:
-            break
+        if best_s < inf and search.least_s() >= best_s:
+            if plans or refusals:
+                break
+            raise _NotFaster(search.free_s)
         try:
             plans.append(search.run())
         except NoSolution as refusal:
@@ -292,11 +311,18 @@ def _pipelines(
         divisors = [n for n in range(1, size + 1) if size % n == 0]
         counts = [n for n in divisors if n <= space.most_microbatches]
         counts.sort(key=lambda count: abs(log2(count / (2 * rows))))
-    planners: list[Planner] = []
+    return PipelineSearch(_planners(batch, counts), space, clock, Best(seconds=bound_s))
+
+
+def _planners(batch: _Batch, counts: Sequence[int]) -> Iterator[Planner]:
+    """Yield what plans the program of one microbatch, of each number that can be.
+
+    Raises:
+        BadOptions: when the batch cannot be cut as asked.
+    """
     for count in counts:
         try:
-            planners.append(batch.planner(count, SINGLE))
+            yield batch.planner(count, SINGLE)
         except BadOptions:
-            if asked != "auto":
+            if batch.options.microbatches != "auto":
                 raise
-    return PipelineSearch(planners, space, clock, Best(seconds=bound_s))

@@ -129,6 +129,9 @@ class StagePlans:
     _programs: dict[tuple[int, int], StageProgram] = field(
         default_factory=dict[tuple[int, int], StageProgram]
     )
+    _costs: dict[tuple[int, int, Mesh, Room | None], StageCost | None] = field(
+        default_factory=dict[tuple[int, int, Mesh, "Room | None"], "StageCost | None"]
+    )
     _known: dict[object, Known | None] = field(
         default_factory=dict[object, "Known | None"]
     )
@@ -176,8 +179,11 @@ class StagePlans:
         What fits is the same plan with room and without. What does not fit with fewer
         microbatches is not tried with more.
         """
-        known = self._fitting(self.program(begin, end), mesh, room)
-        return None if known is None else known.cost
+        place = begin, end, mesh, room
+        if place not in self._costs:
+            known = self._fitting(self.program(begin, end), mesh, room)
+            self._costs[place] = None if known is None else known.cost
+        return self._costs[place]
 
     def _fitting(
         self, stage: StageProgram, mesh: Mesh, room: Room | None

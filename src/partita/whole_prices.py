@@ -5,7 +5,7 @@ By that a first cut is chosen; what its stages take they say themselves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -35,6 +35,7 @@ class WholePrices:
 
     alone: Plan
     line: Line
+    _fastest: dict[int, Cut] = field(default_factory=dict[int, Cut])
 
     def cut(
         self, live: tuple[int, ...], limit: int | None, stages_per_rank: int
@@ -54,7 +55,10 @@ class WholePrices:
                 return find_cut(self.line, self._priced, len(live), held)
             except NoSolution:
                 pass
-        return find_cut(self.line, self._priced, len(live))
+        if len(live) not in self._fastest:
+            found = find_cut(self.line, self._priced, len(live))
+            self._fastest[len(live)] = found
+        return self._fastest[len(live)]
 
     @cached_property
     def _held(self) -> tuple[dict[str, int], dict[str, int]]:
