@@ -77,8 +77,9 @@ class Holdings:
 
     @property
     def most(self) -> int:
-        """What all holdings would take together."""
-        return self.state_bytes + sum(one.num_bytes for one in self.holdings)
+        """What all tensors would take together."""
+        tensors = (one.num_bytes for one in self.holdings if one.keys)
+        return self.state_bytes + sum(tensors)
 
 
 def find_holdings(

@@ -30,7 +30,7 @@ from partita.compiler.search.worthwhile import everything, worthwhile
 
 _FIRST = 0.1  # of the seconds and bytes that the plan without a limit takes
 _STEP = 8.0
-_MOST_RAISES = 10
+_MOST_RAISES = 5
 _PRICES_IF_KEPT = (0.8, 6.4, 51.2, 409.6)  # tried where all others hold too much
 _MOST_MIDDLES = 3  # prices between one that is too low and one that is not
 _MOST_TOPS = 2  # prices near that of the best bound, where no price is needed to fit

@@ -196,16 +196,29 @@ class Planner:
         return replace(plan, loss_function=options.loss)
 
 
+class NotFaster(Exception):
+    """No plan was found that is faster than one that is known.
+
+    ``seconds`` are those of the fastest, if known.
+    """
+
+    def __init__(self, seconds: float | None) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
+
 @dataclass
 class Search:
     """One search of a planner, under its memory limit if there is one.
 
-    Of other choices than those taken a plan tells ``most_alternatives``.
+    Of other choices than those taken a plan tells ``most_alternatives``. Where one of
+    ``known_s`` is known, what is no faster under the limit is not made a plan of.
     """
 
     planner: Planner
     clock: Clock
     most_alternatives: int = 6
+    known_s: float = inf
     steps: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
     found: tuple[Posed, Found] | None = None
     ways: list[str] = field(default_factory=list[str])
@@ -219,7 +232,11 @@ class Search:
 
     @collection_paused()
     def run(self) -> Plan:
-        """Return the fastest plan found that keeps to the limit; see ``search``."""
+        """Return the fastest plan found that keeps to the limit; see ``search``.
+
+        Raises:
+            NotFaster: when it takes no less than ``known_s``.
+        """
         limit = self.planner.limit
         least = inf
         if limit is None or self._may_fit(limit):
@@ -298,6 +315,8 @@ class Search:
             self.ways.append(ALIKE)
         if allowed is not None:  # of many axes, the last is decided anew
             last = self._within(posed, last, allowed)
+            if self.known_s < inf and not (self.fits and last.seconds < self.known_s):
+                raise NotFaster(last.seconds if self.fits else None)
         asked = planner.options.recompute
         is_compared = not ("axis by axis" in self.ways or asked)
         status = f"{last.status}, {ALIKE}" if ALIKE in self.ways else last.status

@@ -29,7 +29,7 @@ from partita.lowering import in_microbatches
 from partita.options import Options
 from partita.pipeline_search import PipelineSearch
 from partita.pipeline_space import PipelineSpace, meshes_of
-from partita.planner import Planner, Search
+from partita.planner import NotFaster, Planner, Search
 from partita.rules_for import rules_for
 from partita.staged import PIPELINE, SINGLE, stage_mesh
 from partita.ways_out import Refused, batch_of
@@ -96,7 +96,8 @@ def plan(
 
     compared = _Compared(batch, Clock.of(options.time_limit))
     for number, tried in enumerate(meshes):
-        compared.try_mesh(tried, len(meshes) - number + (space is not None))
+        others = 0 if space is None else len(meshes)
+        compared.try_mesh(tried, len(meshes) - number + others)
     if space is not None:
         compared.try_stages(space)
     if compared.fastest is None:
@@ -191,11 +192,14 @@ class _Compared:
 
     def try_mesh(self, mesh: Mesh, parts: int) -> None:
         """Plan on a mesh, in one of so many equal parts of the time that is left."""
+        if self.fastest is not None and self.clock.left_s <= 0:
+            self.tried.append(Tried(f"mesh {mesh}", None))
+            return
         share = Clock.of(max(self.clock.left_s, _LEAST_S) / parts)
         known_s = inf if self.fastest is None else self.fastest.predicted.seconds
         try:
             found = _fastest(self.batch, mesh, share, known_s)
-        except _NotFaster as other:
+        except NotFaster as other:
             self.tried.append(Tried(f"mesh {mesh}", other.seconds))
             return
         except NoSolution as refusal:
@@ -231,17 +235,6 @@ class _Compared:
         _log.info("%s: no plan: %s", name, refusal)
 
 
-class _NotFaster(Exception):
-    """No plan of a mesh is faster than one that is known.
-
-    ``seconds`` are those of its fastest, if known.
-    """
-
-    def __init__(self, seconds: float | None) -> None:
-        super().__init__(seconds)
-        self.seconds = seconds
-
-
 def _fastest(batch: _Batch, mesh: Mesh, clock: Clock, known_s: float = inf) -> Plan:
     """Return the fastest plan on ``mesh``, of the microbatches that are asked for.
 
@@ -249,7 +242,7 @@ def _fastest(batch: _Batch, mesh: Mesh, clock: Clock, known_s: float = inf) -> P
 
     Raises:
         NoSolution: when no plan was found that keeps to the memory limit.
-        _NotFaster: when none takes less than ``known_s``.
+        NotFaster: when none takes less than ``known_s``.
     """
     if PIPELINE in mesh.names:
         inner = stage_mesh(mesh)
@@ -263,30 +256,36 @@ def _fastest(batch: _Batch, mesh: Mesh, clock: Clock, known_s: float = inf) -> P
     is_last = asked != "auto" or batch.options.memory is None
     plans: list[Plan] = []
     refusals: list[NoSolution] = []
+    slower: list[NotFaster] = []
     while True:
         try:
             planner = batch.planner(count, mesh)
         except BadOptions:
-            if not plans and not refusals:
+            if not (plans or refusals or slower):
                 raise
             break
         left_s = max(clock.left_s, _LEAST_S)
-        search = Search(planner, Clock.of(left_s if is_last else left_s / 2))
         best_s = min([known_s, *(plan.predicted.seconds for plan in plans)])
+        share = Clock.of(left_s if is_last else left_s / 2)
+        search = Search(planner, share, known_s=best_s)
         # More microbatches hold less and take longer.
         if best_s < inf and search.least_s() >= best_s:
-            if plans or refusals:
-                break
-            raise _NotFaster(search.free_s)
+            if not (plans or refusals or slower):
+                raise NotFaster(search.free_s)
+            break
         try:
             plans.append(search.run())
+        except NotFaster as found:
+            slower.append(found)
         except NoSolution as refusal:
             refusals.append(refusal)
         if asked != "auto" or not batch.options.train or search.limited is None:
             break
-        if search.is_hopeless or (plans and clock.left_s <= 0):
+        if search.is_hopeless or ((plans or best_s < inf) and clock.left_s <= 0):
             break
         count *= 2
+    if not plans and slower:
+        raise min(slower, key=lambda found: found.seconds or inf)
     if not plans:
         raise refusals[0]
     return min(plans, key=lambda found: found.predicted.seconds)

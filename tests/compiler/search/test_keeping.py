@@ -10,7 +10,7 @@ from math import inf
 import pytest
 
 from partita.compiler.search.holdings import Holding, Holdings
-from partita.compiler.search.keeping import Keeping, choose_keeping
+from partita.compiler.search.keeping import Keeping, choose_keeping, keep
 from partita.compiler.search.parts import Clock
 
 STATE = 10
@@ -134,3 +134,15 @@ def test_without_time_all_is_kept() -> None:
     check_claims(held, found)
     assert not found.again
     assert found.peak_bytes > 40
+
+
+def test_many_alike_are_counted_together_and_fit() -> None:
+    """Of 420 equal calls, each of what enters, as many work again as must."""
+    held = chain(420)
+    for one in held.holdings[1:]:
+        one.alike, one.sources = 0, [0]
+    peak = keep(held, ()).peak_bytes
+    found = choose_keeping(held, peak // 2, Clock.of(60))
+    assert found.peak_bytes <= peak // 2
+    assert 205 <= found.seconds <= 220, "half of them are enough"
+    check_claims(held, found)
