@@ -15,6 +15,7 @@ from tests.models.pipelines import FEW_CALLS, PIPELINES, conv_stem
 from tests.partita.every_pipeline import least_seconds
 
 import partita as pt
+from partita import pipeline_search
 from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.errors import NoSolution
 from partita.compiler.search.arrange import Arranger, Best
@@ -91,6 +92,17 @@ def test_devices_find_the_fastest_of_one_stage_and_several(hardware: str) -> Non
     least_s = min(one.predicted.seconds, several_s)
     assert found.predicted.seconds == pytest.approx(least_s, rel=1e-9, abs=0)
     assert pt.verify(model, *args, plan=found, **kwargs).ok
+
+
+def test_forms_with_too_many_cuts_are_not_claimed_to_be_compared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = pt.Options(stages_per_rank=1, schedule="1f1b")
+    space = PipelineSpace.of_devices(2, options)
+    monkeypatch.setattr(pipeline_search, "_MOST_CUTS", 1.0)
+    plan = PipelineSearch(planners("chain", (2,), options), space, CLOCK).run()
+    assert plan.search.status == "not compared with all"
+    assert plan.search.gap is None
 
 
 def test_the_fastest_within_a_limit_is_found() -> None:

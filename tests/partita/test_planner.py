@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from tests.compiler.search.hand_made import machine
 from tests.models import zoo
 
 from partita import Mesh, Options
-from partita.planner import Planner
+from partita.compiler.search.parts import Clock
+from partita.planner import NotFaster, Planner, Search
 
 
 def test_time_limit_is_kept_and_told() -> None:
@@ -26,3 +30,26 @@ def test_random_plans_differ_by_seed() -> None:
     assert planner.random(1).nodes != planner.random(2).nodes
     assert planner.random(1).search.solver == "random"
     assert not any(node.alternatives for node in planner.random(1).nodes.values())
+
+
+def test_what_is_told_before_a_search_is_no_more_than_what_it_finds() -> None:
+    model, args, _ = zoo.mlp()
+    planner = Planner.of(model, args, {}, Mesh(dp=2, tp=2), Options())
+    search = Search(planner, Clock.of(60.0))
+    least_s = search.least_s()
+    assert 0 < least_s <= search.run().predicted.seconds * (1 + 1e-9)
+
+
+def test_where_a_faster_plan_is_known_none_is_made_under_a_limit() -> None:
+    model, args, _ = zoo.mlp()
+    free = Planner.of(model, args, {}, Mesh(dp=2, tp=2), Options())
+    limit = free.search().predicted.bytes * 9 // 10
+    planner = replace(free, options=replace(free.options, memory=limit))
+    found = planner.search()
+    slower = Search(planner, Clock.of(60.0), known_s=found.predicted.seconds / 2)
+    with pytest.raises(NotFaster) as caught:
+        slower.run()
+    assert caught.value.seconds is not None
+    assert caught.value.seconds >= found.predicted.seconds / 2
+    faster = Search(planner, Clock.of(60.0), known_s=found.predicted.seconds * 2)
+    assert faster.run().predicted.seconds == found.predicted.seconds
