@@ -16,6 +16,8 @@ from partita.compiler.plan.plan import Plan
 from partita.compiler.rules.table import default_rules
 from partita.lowering import Lowered, capture_for
 from partita.options import Options
+from partita.passes.fuse_small_ops import fuse_small_ops
+from partita.passes.localize import localize
 from partita.planning import plan as make_plan
 
 
@@ -28,9 +30,13 @@ def planned(name: str, fuse: bool = False) -> tuple[zoo.Built, Plan]:
 
 
 def run_order(plan: Plan, built: zoo.Built) -> list[str]:
-    """Return the keys of the calls and boxings of rank 0's own program."""
+    """Return the keys of the calls of rank 0's own program, and where boxings begin.
+
+    Where some are waited for, ``sink_waits`` says.
+    """
     lowered = Lowered.of(capture_for(built[0], plan), plan, default_rules)
-    local = lowered.at((0,))
+    whole = localize(lowered.program, (0,), lowered.rules, lowered.steps)
+    local = fuse_small_ops(whole, plan.fusion)
     known = {*plan.nodes, *(boxing.key for boxing in plan.boxings)}
     nodes = [n for n in local.graph_module.graph.nodes if n.op == "call_function"]
     keys = [info(node).key for node in nodes if has_info(node)]
