@@ -18,6 +18,16 @@ def at_stage(key: str, stage: int) -> str:
     return f"{key} at stage {stage}"
 
 
+def at_any_stage(key: str) -> str:
+    """Return the key of what a placeholder stands for, whichever stage has it.
+
+    >>> at_any_stage(at_stage("tanh/0", 1)), at_any_stage("tanh/0")
+    ('tanh/0', 'tanh/0')
+    """
+    own, joint, _ = key.rpartition(" at stage ")
+    return own if joint else key
+
+
 def sent_name(ref: str, stage: int) -> str:
     """Return the name of the output that sends a tensor to a stage.
 

@@ -29,6 +29,7 @@ from partita.compiler.ir.program import (
     op_name,
     operands,
 )
+from partita.compiler.ir.stages import at_any_stage
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.document import Document
 from partita.compiler.plan.rename import Renaming
@@ -66,10 +67,14 @@ def _renaming(document: Document, keys: Mapping[str, str]) -> Renaming:
     """Return what gives a plan's things other names, and nothing else."""
     names = {output.name: output.name for output in document.outputs}
     names |= {name: name for name in (*document.parameters, *document.buffers)}
-    for key, node in document.nodes.items():
-        if node.role is not None:
-            names[node.role.name] = keys[key].removeprefix(f"{node.role.kind}:")
-    known = dict(keys) | {
+    roles = {key: node.role for key, node in document.nodes.items() if node.role}
+    elsewhere = {key: key for key in roles if key not in keys}
+    names |= {roles[key].name: roles[key].name for key in elsewhere}
+    # What stays from step to step comes last: an input may have its name.
+    for key in sorted(roles.keys() & keys.keys(), key=lambda k: roles[k].kind.is_state):
+        role = roles[key]
+        names[role.name] = keys[key].removeprefix(f"{role.kind}:")
+    known = {**keys, **elsewhere} | {
         str(output): str(replace(output, name=names[output.name]))
         for output in document.outputs
     }
@@ -118,9 +123,10 @@ class _Graph:
         graph = cls()
         for name in document.order:
             node, key = document.nodes[name], whole.get(name, name)
-            if is_again(name):
+            if is_again(name) or at_any_stage(name) != name:
                 continue
-            used = [whole.get(ref.key, ref.key) for ref in node.operands]
+            used = [at_any_stage(ref.key) for ref in node.operands]
+            used = [whole.get(each, each) for each in used]
             used = [each for each in used if each != key and not is_again(each)]
             if key in graph.calls:
                 graph.calls[key].operands += used

@@ -155,6 +155,41 @@ def test_pipelines_keep_schedule_and_placements() -> None:
     assert "layers.0.weight" in kept.matched
 
 
+def test_stages_of_a_model_with_other_names_are_found_again() -> None:
+    class Wrapped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Chain()
+
+        def forward(self, *batch: torch.Tensor) -> torch.Tensor:
+            return self.inner(*batch)
+
+    torch.manual_seed(0)
+    batch: Any = torch.randn(BATCH, WIDTH), torch.randn(BATCH, WIDTH)
+    options = pt.Options(microbatches=4, schedule="gpipe")
+    old = pt.plan(Chain(), *batch, mesh="pp=2,dp=2", options=options)
+    for mesh in ("pp=2,dp=2", "dp=2"):
+        _, kept = plan_like(Wrapped(), *batch, like=old, mesh=mesh)
+        assert kept.moved == kept.new == kept.gone == ()
+        assert kept.renamed["tanh/3"] == "inner/tanh/3"
+
+
+def test_a_parameter_may_have_the_name_of_an_input() -> None:
+    class Product(nn.Module):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.register_parameter(name, nn.Parameter(torch.ones(16, 8)))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            (weight,) = self.parameters()
+            return (x @ weight).square().mean()
+
+    old = pt.plan(Product("x"), X, mesh="tp=2")
+    _, kept = plan_like(Product("y"), X, like=old)
+    assert kept.renamed == {"parameter:x": "parameter:y"}
+    assert kept.moved == kept.new == kept.gone == ()
+
+
 def test_the_command_says_what_it_kept(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
