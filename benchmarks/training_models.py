@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import transformers
+from language_models import Case
 from torch import nn
 
 Batch = dict[str, torch.Tensor]
@@ -37,40 +37,8 @@ class _Block(nn.Module):
         return x + self.outer(nn.functional.gelu(self.inner(self.norm(x))))
 
 
-def _tokens(vocabulary: int) -> Batch:
-    ids = torch.randint(0, vocabulary, (_ROWS, _SEQUENCE))
-    return {"input_ids": ids, "labels": ids.clone()}
-
-
-def _gpt2(vocabulary: int) -> Built:
-    config = transformers.GPT2Config(
-        n_layer=_LAYERS,
-        n_embd=_HIDDEN,
-        n_head=4,
-        n_positions=_SEQUENCE,
-        vocab_size=vocabulary,
-        bos_token_id=0,
-        eos_token_id=0,
-        resid_pdrop=0.0,
-        embd_pdrop=0.0,
-        attn_pdrop=0.0,
-        use_cache=False,
-    )
-    return transformers.GPT2LMHeadModel(config), _tokens(vocabulary)
-
-
-def _llama(vocabulary: int) -> Built:
-    config = transformers.LlamaConfig(
-        hidden_size=_HIDDEN,
-        intermediate_size=704,
-        num_hidden_layers=_LAYERS,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        max_position_embeddings=_SEQUENCE,
-        vocab_size=vocabulary,
-        use_cache=False,
-    )
-    return transformers.LlamaForCausalLM(config), _tokens(vocabulary)
+def _language_model(name: str, vocabulary: int) -> Built:
+    return Case(name, _LAYERS, _HIDDEN, _ROWS, _SEQUENCE, vocabulary).build()
 
 
 def _mlp() -> Built:
@@ -87,10 +55,10 @@ def _tiny() -> Built:
 
 
 MODELS: dict[str, Callable[[], Built]] = {
-    "gpt2": lambda: _gpt2(50257),
-    "gpt2-4k": lambda: _gpt2(4096),
-    "llama": lambda: _llama(32000),
-    "llama-4k": lambda: _llama(4096),
+    "gpt2": lambda: _language_model("gpt2", 50257),
+    "gpt2-4k": lambda: _language_model("gpt2", 4096),
+    "llama": lambda: _language_model("llama", 32000),
+    "llama-4k": lambda: _language_model("llama", 4096),
     "mlp": _mlp,
     "tiny": _tiny,
 }
