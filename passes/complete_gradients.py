@@ -32,8 +32,8 @@ from partita.compiler.ir.program import (
     type_of,
 )
 from partita.compiler.plan.document import Document
-from partita.compiler.plan.emitted import completing
-from partita.passes.bring_parameters import write_boxing
+from partita.compiler.plan.emitted import completing, completing_units
+from partita.passes.bring_parameters import Moved, write_boxings
 
 
 def without_completing(program: Program, plan: Document) -> Program:
@@ -56,7 +56,8 @@ def without_completing(program: Program, plan: Document) -> Program:
 def complete_gradients(program: Program, plan: Document) -> Iterator[Program]:
     """Yield the programs that bring what was added up to where it leaves, in order.
 
-    Each takes the sum that is accumulated for the first of its outputs.
+    Each takes the sums that are accumulated for the first outputs of its boxings: of
+    those of a bucket, or of one.
 
     Args:
         program: what the plan was made for, boxings inserted.
@@ -65,11 +66,13 @@ def complete_gradients(program: Program, plan: Document) -> Iterator[Program]:
     boxed: dict[str, fx.Node] = {
         info(node).key: node for node in program.calls() if is_box(node)
     }
-    for boxing in completing(plan):
-        node = boxed[boxing.key]
-        leaving = tuple(role for made, role in program.results() if made is node)
-        entering = InputRole(InputKind.ACCUMULATED, str(leaving[0]))
-        fact = replace(
-            info(node), key=str(leaving[0]), types=(type_of(Value(node, 0)),)
-        )
-        yield write_boxing(boxing, fact, entering, leaving, plan.mesh)
+    for unit in completing_units(plan):
+        moved: list[Moved] = []
+        for boxing in unit:
+            node = boxed[boxing.key]
+            leaving = tuple(role for made, role in program.results() if made is node)
+            name = str(leaving[0])
+            fact = replace(info(node), key=name, types=(type_of(Value(node, 0)),))
+            entering = InputRole(InputKind.ACCUMULATED, name)
+            moved.append(Moved(boxing, fact, entering, leaving))
+        yield write_boxings(moved, plan.mesh)

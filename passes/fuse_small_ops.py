@@ -16,7 +16,6 @@ Not here  choosing groups (search), compiling them (the executor)
 
 from __future__ import annotations
 
-import heapq
 import operator
 from collections.abc import Sequence
 from dataclasses import replace
@@ -36,6 +35,7 @@ from partita.compiler.ir.program import (
     type_of,
     value_of,
 )
+from partita.passes.ordering import ordered
 
 Groups = Sequence[tuple[str, ...]]
 
@@ -108,33 +108,10 @@ class _Fuser:
         return units
 
     def _ordered(self, units: list[list[fx.Node]]) -> list[list[fx.Node]]:
-        """Return the units, each behind those it needs, else in the order given.
-
-        The order is the same on every rank: it depends on which boxings and ops need
-        which, never on how a boxing is lowered.
-        """
-        at = {node: i for i, unit in enumerate(units) for node in unit}
-        needs = [
-            {at[n] for node in unit for n in node.all_input_nodes} - {i}
-            for i, unit in enumerate(units)
-        ]
-        needs[-1] = set(range(len(units) - 1))  # nothing comes after the output
-        users: list[list[int]] = [[] for _ in units]
-        for i, needed in enumerate(needs):
-            for other in needed:
-                users[other].append(i)
-        waits_for = [len(needed) for needed in needs]
-        ready = [i for i, num in enumerate(waits_for) if num == 0]
-        order: list[list[fx.Node]] = []
-        while ready:
-            i = heapq.heappop(ready)
-            order.append(units[i])
-            for user in users[i]:
-                waits_for[user] -= 1
-                if waits_for[user] == 0:
-                    heapq.heappush(ready, user)
-        if len(order) < len(units):
-            self._refuse([units[i] for i, num in enumerate(waits_for) if num])
+        """Return the units, each behind those it needs, else in the order given."""
+        order, stuck = ordered(units)
+        if stuck:
+            self._refuse(stuck)
         return order
 
     def _refuse(self, stuck: list[list[fx.Node]]) -> None:

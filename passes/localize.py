@@ -143,7 +143,7 @@ class _Localizer:
         (value,) = operands(node)
         last = next(iter(reversed(self.graph.nodes)))
         source = self.copies[node.all_input_nodes[0]]
-        result = emit_steps(
+        result, types = emit_steps(
             self.graph,
             source,
             type_of(value),
@@ -160,12 +160,27 @@ class _Localizer:
                 break
             parts.append(new)
         for new in parts:
-            part = replace(fact, key=f"{fact.key}/{new.name}", types=())
+            made = (types[new],) if new in types else ()
+            part = replace(fact, key=part_key(fact.key, new.name), types=made)
             set_info(new, part)
         if result in parts:
-            types = _local_types(fact, self.mesh, self.coordinates)
-            set_info(result, replace(fact, types=types))
+            whole = _local_types(fact, self.mesh, self.coordinates)
+            set_info(result, replace(fact, types=whole))
         return result
+
+
+def part_key(boxing: str, name: str) -> str:
+    """Return the key of a node that a boxing was lowered to, of all but the last."""
+    return f"{boxing}/{name}"
+
+
+def boxing_of_part(key: str) -> str:
+    """Return the key of the boxing whose part has this key.
+
+    >>> boxing_of_part(part_key("mm/0#0 -> (B,)", "all_reduce_1"))
+    'mm/0#0 -> (B,)'
+    """
+    return key.rpartition("/")[0]
 
 
 def copy_localized(

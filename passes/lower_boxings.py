@@ -53,18 +53,23 @@ def emit_steps(
     coords: tuple[int, ...],
     coordinate_nodes: tuple[fx.Node, ...],
     stage: int,
-) -> fx.Node:
-    """Insert ``steps`` on ``x`` at the graph's insertion point; return the result.
+) -> tuple[fx.Node, dict[fx.Node, TensorType]]:
+    """Insert ``steps`` on ``x`` at the graph's insertion point.
 
     ``type`` is logical. ``coordinate_nodes`` are ints, one per mesh axis; the groups of
     the collectives are named ``stage0/tp``.
+
+    Returns:
+        The result, and what the collectives make and the waits for them.
     """
     node = x
+    types: dict[fx.Node, TensorType] = {}
     for step in steps:
         if step.kind is not StepKind.RELABEL:
             lowering = _StepLowering(graph, type, step, mesh, coords, coordinate_nodes)
             node = lowering.emit(node, f"stage{stage}/{mesh.names[step.axis]}")
-    return node
+            types |= lowering.types
+    return node, types
 
 
 @lru_cache(maxsize=1 << 16)
@@ -155,6 +160,7 @@ class _StepLowering:
         self.num = mesh.sizes[step.axis]
         self.together = step.before.with_axis(step.axis, Broadcast())
         self.runs = shard_runs(type.shape, self.together, mesh, coords)
+        self.types: dict[fx.Node, TensorType] = {}
 
     def emit(self, node: fx.Node, group: str) -> fx.Node:
         """Write the step; return its result, laid out in order."""
@@ -193,14 +199,16 @@ class _StepLowering:
     ) -> Local:
         """Write a collective that returns ``rows`` rows, and the wait for it."""
         started = self.write.call(op, self.write.node(self.write.contiguous(x)), *args)
-        shape = (rows, *x.shape[1:])
-        done = self.write.call(c10d.wait_tensor.default, started)
-        return Local(done, shape, shape, contiguous=True)
+        return self._awaited(started, (rows, *x.shape[1:]))
 
     def _all_reduce(self, x: Local, reduction: str, group: str) -> Local:
         started = self.write.call(c10d.all_reduce.default, x.node, reduction, group)
+        return self._awaited(started, x.shape)
+
+    def _awaited(self, started: fx.Node, shape: tuple[int, ...]) -> Local:
         done = self.write.call(c10d.wait_tensor.default, started)
-        return Local(done, x.shape, x.shape, contiguous=True)
+        self.types[started] = self.types[done] = TensorType(shape, self.dtype)
+        return Local(done, shape, shape, contiguous=True)
 
     def _all_gather(self, x: Local, old: Split, group: str) -> Local:
         cut = self._cut(old)

@@ -3,7 +3,8 @@
 Before   %1 = all_reduce(%g);  %2 = wait(%1);  %3 = mm(...);  return %2
 After    %1 = all_reduce(%g);  %3 = mm(...);  %2 = wait(%1);  return %2
 
-The wait for a sum moves to the first call that needs it. Other collectives hold what
+The wait for a sum moves to the first call that needs it, and so do the views of a sum
+that several tensors share. Other collectives hold what
 they are given until somebody waited for them, so that a later wait would keep more at
 once than the plan says; theirs stay where they are.
 
@@ -16,6 +17,7 @@ Source    S. Li et al., "PyTorch Distributed: Experiences on Accelerating Data P
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
 from dataclasses import replace
 
 import torch
@@ -26,11 +28,16 @@ from partita.compiler.ir.local_program import LocalProgram
 
 c10d = torch.ops._c10d_functional
 
+_VIEWS = (torch.ops.aten.slice.Tensor, torch.ops.aten.reshape.default)
+
 
 def sink_waits(local: LocalProgram) -> LocalProgram:
     """Return the program with the waits for sums where the sums are needed."""
     nodes = local.graph_module.graph.nodes
-    late = {node for node in nodes if _is_for_sum(node)}
+    late: set[fx.Node] = set()
+    for node in nodes:
+        if _is_for_sum(node) or _is_part(node, late):
+            late.add(node)
     if not late:
         return local
     graph = fx.Graph()
@@ -38,11 +45,29 @@ def sink_waits(local: LocalProgram) -> LocalProgram:
     for node in nodes:
         if node in late:
             continue
-        for needed in (*node.all_input_nodes, node):
-            if needed not in copies:
-                copies[needed] = graph.node_copy(needed, copies.__getitem__)
+        for needed in _missing(node, copies):
+            copies[needed] = graph.node_copy(needed, copies.__getitem__)
     graph.lint()
     return replace(local, graph_module=uncompiled(local.graph_module, graph))
+
+
+def _missing(node: fx.Node, copies: Mapping[fx.Node, fx.Node]) -> list[fx.Node]:
+    """Return what of ``node`` and of all it is made of is not yet there, in order."""
+    found: dict[fx.Node, None] = {}
+    waiting = [node]
+    while waiting:
+        last = waiting[-1]
+        inputs = [n for n in last.all_input_nodes if n not in copies and n not in found]
+        if inputs:
+            waiting += inputs
+        else:
+            found[waiting.pop()] = None
+    return list(found)
+
+
+def _is_part(node: fx.Node, late: Set[fx.Node]) -> bool:
+    """Whether a call is a view of a sum that is waited for late."""
+    return node.target in _VIEWS and late >= set(node.all_input_nodes)
 
 
 def _is_for_sum(node: fx.Node) -> bool:
@@ -50,4 +75,4 @@ def _is_for_sum(node: fx.Node) -> bool:
     if node.target is not c10d.wait_tensor.default or not node.users:
         return False
     (started,) = node.all_input_nodes
-    return started.target is c10d.all_reduce.default
+    return started.target in (c10d.all_reduce.default, c10d.all_reduce_.default)

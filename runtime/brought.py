@@ -21,7 +21,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.program import InputKind
 from partita.compiler.ir.sbp import Placement
-from partita.runtime.executor import bind_program
+from partita.runtime.executor import Values, bind_program
 from partita.runtime.feeds import FeedKey, Feeds
 from partita.runtime.groups import Groups
 
@@ -30,12 +30,13 @@ class Brought:
     """The copies of the parameters that ``programs`` bring into the step.
 
     Args:
-        programs: one per parameter, as ``passes/bring_parameters.py`` writes them.
+        programs: as ``passes/bring_parameters.py`` writes them; those of a bucket are
+            brought together.
         groups: the ranks, bound.
     """
 
     def __init__(self, programs: Sequence[LocalProgram], groups: Groups) -> None:
-        self._programs = {_key(p): bind_program(p, groups) for p in programs}
+        self._programs = [(_keys(p), bind_program(p, groups)) for p in programs]
         self._versions: dict[FeedKey, tuple[int, int]] = {}
         self._copies: dict[FeedKey, torch.Tensor] = {}
         self._keys: dict[int, FeedKey] = {}
@@ -44,14 +45,15 @@ class Brought:
 
     def feeds(self, state: Mapping[FeedKey, torch.Tensor]) -> Feeds:
         """Return the copies of what is in ``state``, made anew where that changed."""
-        for key, program in self._programs.items():
-            self._keys[id(state[key])] = key
-            version = _version_of(state[key])
-            if self._versions.get(key) != version:
-                self._copies.pop(key, None)  # not both at once
-                (copy,) = program.run({key: state[key]})
-                assert copy is not None
-                self._copies[key], self._versions[key] = copy, version
+        for keys, program in self._programs:
+            self._keys |= {id(state[key]): key for key in keys}
+            versions = {key: _version_of(state[key]) for key in keys}
+            if any(self._versions.get(key) != versions[key] for key in keys):
+                for key in keys:
+                    self._copies.pop(key, None)  # not both at once
+                values = program.run({key: state[key] for key in keys})
+                self._copies |= copies_of(program.local, values)
+                self._versions |= versions
         return self._copies
 
     def release(self) -> None:
@@ -87,13 +89,21 @@ def held_placements(programs: Sequence[LocalProgram]) -> dict[str, Placement]:
     """Return in which placement the parameters are that ``programs`` bring."""
     found: dict[str, Placement] = {}
     for program in programs:
-        (placement, *_) = program.input_placements
-        assert placement is not None
-        found[_key(program)[1]] = placement
+        entering = zip(program.inputs, program.input_placements, strict=True)
+        for role, placement in entering:
+            if role.kind is InputKind.PARAMETER:
+                assert placement is not None
+                found[role.name] = placement
     return found
 
 
-def _key(program: LocalProgram) -> FeedKey:
-    role = program.inputs[0]
-    assert role.kind is InputKind.PARAMETER
-    return role.kind, role.name
+def copies_of(program: LocalProgram, values: Values) -> dict[FeedKey, torch.Tensor]:
+    """Return what a program that brings parameters made, by the parameter."""
+    pairs = zip(_keys(program), values, strict=True)
+    return {key: value for key, value in pairs if value is not None}
+
+
+def _keys(program: LocalProgram) -> tuple[FeedKey, ...]:
+    """Return the parameters of a program, in the order in which it returns them."""
+    kind = InputKind.PARAMETER
+    return tuple((r.kind, r.name) for r in program.inputs if r.kind is kind)

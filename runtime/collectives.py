@@ -69,7 +69,10 @@ def _name_of(target: object) -> str:
 def read_call(node: fx.Node, args: tuple[object, ...]) -> Call:
     """Return the call that ``node`` makes with these (evaluated) arguments."""
     match _name(node), args:
-        case "all_reduce", (torch.Tensor() as x, str(reduction), str(group)):
+        case (
+            "all_reduce" | "all_reduce_",
+            (torch.Tensor() as x, str(reduction), str(group)),
+        ):
             return Call("all_reduce", group, x, reduction.lower())
         case "all_gather_into_tensor", (torch.Tensor() as x, int(size), str(group)):
             return Call("all_gather_into_tensor", group, x, group_size=size)

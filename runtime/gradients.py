@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import reduce
+from itertools import pairwise
 from typing import cast
 
 import torch
@@ -25,21 +26,62 @@ def accumulate(parameter: nn.Parameter, gradient: torch.Tensor) -> None:
 
 
 def owned(
-    gradient: torch.Tensor, parameter: nn.Parameter, taken: set[int]
+    gradient: torch.Tensor,
+    parameter: nn.Parameter,
+    taken: set[int],
+    shared: Mapping[int, set[int]],
 ) -> torch.Tensor:
     """Return a gradient that may be written to: dense, with memory of its own.
 
     A graph may return one tensor as two gradients, an input, or a view of something
     larger. ``taken`` holds the addresses of the storages that others use; this one's
-    is added.
+    is added. ``shared`` is what ``shared_storages`` returns; the gradient's own part
+    is taken out.
     """
     storage = gradient.untyped_storage()
     is_whole = storage.nbytes() == gradient.numel() * gradient.element_size()
     is_like = gradient.stride() == parameter.stride()
-    if not (is_whole and is_like) or storage.data_ptr() in taken:
+    parts = shared.get(storage.data_ptr(), set())
+    if is_like and gradient.data_ptr() in parts:
+        parts.discard(gradient.data_ptr())
+    elif not (is_whole and is_like) or storage.data_ptr() in taken:
         gradient = torch.empty_like(parameter, requires_grad=False).copy_(gradient)
     taken.add(gradient.untyped_storage().data_ptr())
     return gradient
+
+
+def shared_storages(
+    gradients: Iterable[torch.Tensor], taken: Collection[int]
+) -> dict[int, set[int]]:
+    """Return the storages that several gradients fill, each a part of its own.
+
+    So do those of a bucket: nobody else is in its buffer.
+
+    Args:
+        gradients: all of them.
+        taken: the addresses of storages that others use.
+
+    Returns:
+        By the address of the storage, the addresses of the parts.
+    """
+    found: dict[int, dict[int, int]] = {}
+    sizes: dict[int, int] = {}
+    for gradient in gradients:
+        storage = gradient.untyped_storage()
+        sizes[storage.data_ptr()] = storage.nbytes()
+        parts = found.setdefault(storage.data_ptr(), {})
+        parts[gradient.data_ptr()] = gradient.numel() * gradient.element_size()
+    return {
+        address: set(parts)
+        for address, parts in found.items()
+        if address not in taken
+        and len(parts) > 1
+        and sum(parts.values()) == sizes[address]
+        and all(
+            start + parts[start] <= following
+            for start, following in pairwise(sorted(parts))
+        )
+    }
 
 
 def clip_grad_norm(

@@ -29,7 +29,7 @@ class Microbatches:
 
     Attributes:
         body: what each of them runs; it adds to the sums that it is fed.
-        completing: what brings sums to where they leave, one program for each.
+        completing: what brings sums to where they leave.
         sums: by output, the one that it is of; equal outputs share one.
     """
 
@@ -76,22 +76,27 @@ def finish(
     """Bring what was added up to where it leaves; return that.
 
     Args:
-        completing: one program for each sum that is to be brought somewhere.
+        completing: programs that bring sums somewhere, each sum in one of them.
         of: by output, the sum that it is of.
         sums: what was added up; they are let go of on the way.
     """
     by_name = {str(role): key for role, key in of.items()}
-    waiting = [by_name[program.local.inputs[0].name] for program in completing]
+    entering = [
+        [role for role in program.local.inputs if role.kind is InputKind.ACCUMULATED]
+        for program in completing
+    ]
+    waiting = [by_name[role.name] for roles in entering for role in roles]
     done = {role for program in completing for role in program.local.outputs}
     as_made = {role: key for role, key in of.items() if role not in done}
     left: dict[OutputRole, torch.Tensor | None] = {}
-    for program in completing:
-        key = waiting.pop(0)
-        is_last = key not in waiting and key not in as_made.values()
-        value = sums.pop(key) if is_last else sums[key]
-        entering = program.local.inputs[0]
-        left |= program.by_role({(entering.kind, entering.name): value})
-        del value
+    for program, roles in zip(completing, entering, strict=True):
+        feeds: dict[FeedKey, torch.Tensor] = {}
+        for role in roles:
+            key = waiting.pop(0)
+            is_last = key not in waiting and key not in as_made.values()
+            feeds[role.kind, role.name] = sums.pop(key) if is_last else sums[key]
+        left |= program.by_role(feeds)
+        del feeds
     return left | {role: sums[key] for role, key in as_made.items()}
 
 

@@ -140,6 +140,14 @@ class Share:
             taken: the addresses of storages that others use.
         """
         loss: torch.Tensor | None = None
+        shared = gradients.shared_storages(
+            (
+                value
+                for role, value in outputs.items()
+                if role.kind is OutputKind.GRADIENT and value is not None
+            ),
+            taken,
+        )
         for role, value in outputs.items():
             if value is None:
                 continue
@@ -148,7 +156,7 @@ class Share:
             elif role.kind is OutputKind.GRADIENT:
                 held = self.state[InputKind.PARAMETER, role.name]
                 parameter = cast(nn.Parameter, held)
-                gradient = gradients.owned(value, parameter, taken)
+                gradient = gradients.owned(value, parameter, taken, shared)
                 gradients.accumulate(parameter, gradient)
         self.write_buffers(outputs)
         return loss

@@ -241,11 +241,19 @@ def _key(node: fx.Node) -> str:
 
 def _check_functional(graph: fx.Graph) -> None:
     for node in graph.nodes:
-        if writes_in_place(node.target):
+        if writes_in_place(node.target) and not _is_in_own_buffer(node):
             raise InvariantViolation(
                 f"{_key(node)!r} calls {op_name(node)}, which writes in place; run_all "
                 "shares values between ranks and takes functional programs only"
             )
+
+
+def _is_in_own_buffer(node: fx.Node) -> bool:
+    """Whether a collective writes to what nobody else reads: it may as well not."""
+    if not is_collective(node):
+        return False
+    (buffer,) = node.all_input_nodes
+    return buffer.op == "call_function" and list(buffer.users) == [node]
 
 
 def _attribute(module: torch.nn.Module, path: str) -> Any:

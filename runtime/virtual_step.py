@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 
 from partita.compiler.ir.local_program import LocalProgram
-from partita.compiler.ir.program import OutputRole
+from partita.compiler.ir.program import InputKind, OutputRole
 from partita.compiler.ir.sbp import Broadcast, Placement, Sharding, Split
-from partita.runtime.feeds import Feeds
+from partita.runtime.feeds import FeedKey, Feeds
 from partita.runtime.microbatches import joined
 from partita.runtime.virtual import run_all
 
@@ -88,11 +88,15 @@ def _completed(
     device: torch.device | None,
     stage: int,
 ) -> dict[OutputRole, Left]:
-    """Return the outputs that one sum, in ``found``, becomes."""
+    """Return the outputs that some sums, in ``found``, become."""
     first = programs[0]
-    entering = first.inputs[0]
-    (sums,) = next(left.shards for r, left in found.items() if str(r) == entering.name)
-    feeds: list[Feeds] = [{(entering.kind, entering.name): own} for own in sums]
+    by_name = {str(role): left.shards for role, left in found.items()}
+    feeds: list[dict[FeedKey, torch.Tensor]] = [{} for _ in programs]
+    for role in first.inputs:
+        if role.kind is InputKind.ACCUMULATED:
+            (sums,) = by_name[role.name]
+            for own, value in zip(feeds, sums, strict=True):
+                own[role.kind, role.name] = value
     outputs = run_all(programs, feeds, [stage] * len(programs), device)
     placed = zip(first.outputs, first.output_placements, strict=True)
     done: dict[OutputRole, Left] = {}

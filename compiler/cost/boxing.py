@@ -92,12 +92,19 @@ def _seconds_of(
     type: TensorType, step: Step, wire: int, mesh: Mesh, hardware: Hardware
 ) -> float:
     """Return the seconds of one step that puts ``wire`` bytes on the wire."""
-    num_copies, copied_bytes = _copies(type, step, mesh)
-    device = hardware.device
-    local_s = num_copies * device.launch_s + memory_s(copied_bytes, device)
+    local_s = copies_seconds(type, step, mesh, hardware)
     if step.collective is None:
         return local_s
     return axis_seconds(step.collective, wire, mesh, step.axis, hardware) + local_s
+
+
+def copies_seconds(
+    type: TensorType, step: Step, mesh: Mesh, hardware: Hardware
+) -> float:
+    """Return the seconds of the copies that a step makes on a rank by itself."""
+    num_copies, copied_bytes = _copies(type, step, mesh)
+    device = hardware.device
+    return num_copies * device.launch_s + memory_s(copied_bytes, device)
 
 
 def _copies(type: TensorType, step: Step, mesh: Mesh) -> tuple[int, int]:

@@ -16,10 +16,12 @@ they add up to there from the start. What completes that comes behind, one by on
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from partita.compiler.cost.boxing_memory import links
+from partita.compiler.cost.bucket_memory import Chained, moments_of
 from partita.compiler.cost.optimizer_memory import (
     state_sizes,
     sum_bytes,
@@ -35,6 +37,7 @@ from partita.compiler.plan.document import Boxing, Document, Ref
 from partita.compiler.plan.emitted import (
     Unit,
     completing,
+    completing_units,
     emitted_units,
     inside_groups,
 )
@@ -95,8 +98,8 @@ class _Tensor(NamedTuple):
     storage: _Storage
 
 
-_Ways = tuple[tuple[tuple[str, int, int], ...], Shard]
-"""What a boxing allocates: names, bytes, workspace; and how what it makes lies."""
+_Way = tuple[tuple[Chained, ...], Shard]
+"""What a boxing allocates, link by link, and how what it makes lies."""
 
 
 class _Recorder:
@@ -112,9 +115,8 @@ class _Recorder:
         self.is_forward: list[bool] = []
         self.storages: list[_Storage] = []
         self.tensors: dict[Ref | str, _Tensor] = {}
-        self.moved: dict[object, _Ways] = {}  # boxings of equal layers are alike
+        self.moved: dict[object, _Way] = {}  # boxings of equal layers are alike
         self.updated: list[int] = []  # bytes of what the optimizer works on
-        self.completing = completing(document)
         self.added: dict[Ref | str, _Tensor] = {}  # what microbatches add up to
 
     def run(self) -> Timeline:
@@ -122,10 +124,11 @@ class _Recorder:
         if self.document.microbatches > 1:
             self._add_up()
         for unit in emitted_units(self.document):
+            boxings = [item for item in unit if isinstance(item, Boxing)]
+            if boxings:
+                self._boxings(boxings)
             for item in unit:
-                if isinstance(item, Boxing):
-                    self._boxing(item)
-                else:
+                if isinstance(item, str):
                     self._call(item, unit)
         if self.document.microbatches > 1:
             self._complete()
@@ -227,7 +230,7 @@ class _Recorder:
 
     def _add_up(self) -> None:
         """Hold zeros for what the microbatches will add to them, each made once."""
-        late = {boxing.key for boxing in self.completing}
+        late = {boxing.key for boxing in completing(self.document)}
         for output in self.document.outputs:
             if output.value is None or output.placement is None:
                 continue
@@ -258,36 +261,44 @@ class _Recorder:
         for tensor in self.added.values():
             tensor.storage.last = self.now
         self.tensors |= self.added
-        for boxing in self.completing:
-            self._boxing(boxing)
-            self._use(self.tensors[boxing.ref].storage)
+        for unit in completing_units(self.document):
+            self._boxings(unit)
+            for boxing in unit:
+                self._use(self.tensors[boxing.ref].storage)
 
-    def _boxing(self, boxing: Boxing) -> None:
-        first = self.document.nodes.get(boxing.consumers[0])
-        phase = (first or self.document.nodes[boxing.producer]).phase
-        type_ = type_of(self.document, boxing.ref)
-        tensor = self.tensors[boxing.ref]
-        storage = tensor.storage
-        ways, shard = self._ways(boxing, type_, tensor.shard)
-        for name, num_bytes, workspace in ways:
-            self._moment(f"{boxing.key}: {name}", phase)
-            self._use(storage)
-            storage = self._keep(boxing.key, num_bytes, Category.BOXING)
-            if workspace:
-                self._keep(boxing.key, workspace, Category.WORKSPACE)
-        self.tensors[boxing.key] = _Tensor(shard, storage)
+    def _boxings(self, boxings: Sequence[Boxing]) -> None:
+        """Carry out a boxing, or those of a bucket together."""
+        key, document = boxings[0].key, self.document
+        first = document.nodes.get(boxings[0].consumers[0])
+        phase = (first or document.nodes[boxings[0].producer]).phase
+        given = [self.tensors[boxing.ref] for boxing in boxings]
+        ways = [self._way(*pair) for pair in zip(boxings, given, strict=True)]
+        storages = [tensor.storage for tensor in given]
+        for moment in moments_of([chain for chain, _ in ways]):
+            self._moment(f"{key}: {moment.name}", phase)
+            for member in moment.members:
+                self._use(storages[member])
+            num_bytes = self.rank.rounded(moment.num_bytes)
+            made = self._keep(key, num_bytes, Category.BOXING)
+            for member in moment.members:
+                storages[member] = made
+            if moment.workspace_bytes:
+                self._hold(key, moment.workspace_bytes, Category.WORKSPACE)
+        for boxing, (_, shard), storage in zip(boxings, ways, storages, strict=True):
+            self.tensors[boxing.key] = _Tensor(shard, storage)
 
-    def _ways(self, boxing: Boxing, type_: TensorType, shard: Shard) -> _Ways:
+    def _way(self, boxing: Boxing, tensor: _Tensor) -> _Way:
         """Return what a boxing allocates, in order, and how what it makes lies."""
+        type_, shard = type_of(self.document, boxing.ref), tensor.shard
         key = type_, boxing.source, id(boxing.lowering), id(shard)
         found = self.moved.get(key)
         if found is None:
-            found = self.moved[key] = self._find_ways(boxing, type_, shard)
+            found = self.moved[key] = self._find_way(boxing, type_, shard)
         return found
 
-    def _find_ways(self, boxing: Boxing, type_: TensorType, shard: Shard) -> _Ways:
+    def _find_way(self, boxing: Boxing, type_: TensorType, shard: Shard) -> _Way:
         rank = self.rank
-        ways: list[tuple[str, int, int]] = []
+        chain: list[Chained] = []
         for step in steps_of(self.document, boxing):
             allocated = links(
                 type_,
@@ -297,18 +308,17 @@ class _Recorder:
                 in_order=shard.is_in_order,
                 device=rank.device,
             )
-            axis, local = rank.mesh.names[step.axis], rank.type(type_, step.after)
-            ways += [
-                (
-                    f"{link.name} {axis}",
-                    rank.rounded(link.num_bytes),
-                    rank.rounded(link.workspace_bytes),
-                )
-                for link in allocated
-            ]
+            axis, size = rank.mesh.names[step.axis], rank.mesh.sizes[step.axis]
+            is_packed = shard.is_in_order
+            for link in allocated:
+                is_collective = link.name == step.kind and step.collective is not None
+                kind = step.kind if is_collective else None
+                chain.append(Chained(link, axis, size, kind, is_packed))
+                is_packed = True
+            local = rank.type(type_, step.after)
             if allocated or local != shard.type:
                 shard = rank.shard(local)
-        return tuple(ways), shard
+        return tuple(chain), shard
 
     def _leave(self) -> None:
         """Hand over what leaves the program; let the optimizer step."""
@@ -317,6 +327,7 @@ class _Recorder:
         inputs = [s for s in self.storages if s.category is Category.INPUTS]
         is_one = self.document.microbatches == 1
         taken = {id(storage) for storage in (*kept, *inputs)}
+        shared = self._shared(taken)
         self._moment(GIVE_GRADIENTS, Phase.UPDATE)
         for output in self.document.outputs:
             if output.value is None or output.placement is None:
@@ -326,7 +337,7 @@ class _Recorder:
             tensor = self._seen(str(output), output.value, output.placement)
             tensor.storage.last = self.now
             if output.kind is OutputKind.GRADIENT:
-                storage = self._own(output.name, tensor, taken)
+                storage = self._own(output.name, tensor, taken, shared)
                 taken.add(id(storage))
                 kept.append(storage)
             elif output.kind is OutputKind.LOSS:
@@ -342,15 +353,39 @@ class _Recorder:
         for storage in kept:
             storage.last = self.now
 
-    def _own(self, name: str, tensor: _Tensor, taken: set[int]) -> _Storage:
+    def _own(
+        self, name: str, tensor: _Tensor, taken: set[int], shared: dict[int, set[int]]
+    ) -> _Storage:
         """Return the memory of a gradient: a copy where it has none of its own.
 
-        What may not be written to is copied: see runtime/gradients.py.
+        What may not be written to is copied: see runtime/gradients.py. ``shared`` has,
+        by the storage, the tensors that share it and that no gradient is yet.
         """
-        storage = tensor.storage
+        storage, is_like = tensor.storage, tensor.shard.is_in_order
         is_whole = storage.num_bytes == self.rank.rounded(tensor.shard.type.num_bytes)
-        is_like = tensor.shard.is_in_order
-        if is_whole and is_like and id(storage) not in taken:
-            storage.category = Category.GRADIENTS
-            return storage
-        return self._hold(name, tensor.shard.type.num_bytes, Category.GRADIENTS)
+        parts = shared.get(id(storage), set())
+        if is_like and id(tensor) in parts:
+            parts.discard(id(tensor))
+        elif not (is_whole and is_like) or id(storage) in taken:
+            return self._hold(name, tensor.shard.type.num_bytes, Category.GRADIENTS)
+        storage.category = Category.GRADIENTS
+        return storage
+
+    def _shared(self, taken: set[int]) -> dict[int, set[int]]:
+        """Return the storages that several gradients fill, and which tensors do."""
+        found: dict[int, dict[int, int]] = {}
+        sizes: dict[int, int] = {}
+        for output in self.document.outputs:
+            if output.kind is OutputKind.GRADIENT and output.value and output.placement:
+                tensor = self._seen(str(output), output.value, output.placement)
+                key = id(tensor.storage)
+                sizes[key] = tensor.storage.num_bytes
+                parts = found.setdefault(key, {})
+                parts[id(tensor)] = tensor.shard.type.num_bytes
+        return {
+            key: set(parts)
+            for key, parts in found.items()
+            if key not in taken
+            and len(parts) > 1
+            and self.rank.rounded(sum(parts.values())) == sizes[key]
+        }

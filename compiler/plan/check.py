@@ -18,6 +18,7 @@ from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.signature import Signature
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.check_again import check_again
+from partita.compiler.plan.check_buckets import check_bucket_keys, check_buckets
 from partita.compiler.plan.check_stages import check_stages
 from partita.compiler.plan.check_storage import check_storage
 from partita.compiler.plan.document import Boxing, Document, Node, Ref
@@ -38,6 +39,7 @@ def check(document: Document, where: str) -> None:
         _check_stages(document)
         _check_groups(document)
         _check_makers(document)
+        check_bucket_keys(document)
         for part in stage_documents(document):
             _check_stage(part)
         check_stages(document)
@@ -59,6 +61,7 @@ def _check_stage(document: Document) -> None:
     check_again(document)
     _check_arrivals(document)
     check_storage(document)
+    check_buckets(document)
 
 
 def _check_makers(document: Document) -> None:

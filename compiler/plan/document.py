@@ -329,6 +329,7 @@ class Document:
         recompute: calls of the forward and boxings that are made again for backward,
             by key; ``nodes`` and ``boxings`` hold both, the second as ``again_key``.
         fusion: groups of node keys that become one kernel.
+        buckets: groups of boxings, by key, that send what they send in one buffer.
         order: every node key, in the order of the program.
         derived_rules: rows for ops that the rule table lacks.
     """
@@ -351,6 +352,7 @@ class Document:
     transfers: tuple[Transfer, ...] = ()
     recompute: tuple[str, ...] = ()
     fusion: tuple[tuple[str, ...], ...] = ()
+    buckets: tuple[tuple[str, ...], ...] = ()
     order: tuple[str, ...]
     outputs: tuple[Output, ...]
     collectives: tuple[CollectiveTotal, ...]

@@ -3,7 +3,8 @@
 Calls come in the order of the plan. A boxing stands before the first call that wants
 it, one that only leaves the program right behind the call that makes its tensor, as
 passes/insert_collectives.py puts them. A fused group is one unit, which stands where
-its last call stood; what needs it moves behind it (passes/fuse_small_ops.py).
+its last call stood; what needs it moves behind it (passes/fuse_small_ops.py). So is a
+bucket, where its last boxing stood (passes/send_together.py).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Item = str | Boxing
 """The key of a call, or a boxing."""
 
 Unit = tuple[Item, ...]
-"""What runs at once: an item, or the calls of a fused group."""
+"""What runs at once: an item, the calls of a fused group, the boxings of a bucket."""
 
 
 def emitted_units(document: Document) -> list[Unit]:
@@ -27,10 +28,11 @@ def emitted_units(document: Document) -> list[Unit]:
 
     Where there are microbatches, each of them runs these.
     """
-    items = list(_items(document))
-    if not document.fusion:
-        return [(item,) for item in items]
-    return _with_groups(document, items)
+    units: list[Unit] = [(item,) for item in _items(document)]
+    for groups in (document.fusion, document.buckets):
+        if groups:
+            units = _with_groups(document, units, groups)
+    return units
 
 
 def completing(document: Document) -> tuple[Boxing, ...]:
@@ -38,9 +40,27 @@ def completing(document: Document) -> tuple[Boxing, ...]:
 
     They work on what has been added up; there are none where the batch is one.
     """
+    return tuple(boxing for unit in completing_units(document) for boxing in unit)
+
+
+def completing_units(document: Document) -> list[tuple[Boxing, ...]]:
+    """Return the boxings of ``completing``; those of a bucket are one unit."""
     if document.microbatches == 1:
-        return ()
-    return tuple(boxing for boxing in document.boxings if completes(boxing))
+        return []
+    return _together(document, [b for b in document.boxings if completes(b)])
+
+
+def entering_units(document: Document) -> list[tuple[Boxing, ...]]:
+    """Return what brings parameters from their optimizers; a bucket is one unit."""
+    return _together(document, [b for b in document.boxings if b.enters])
+
+
+def _together(
+    document: Document, boxings: Sequence[Boxing]
+) -> list[tuple[Boxing, ...]]:
+    """Return the boxings one by one, those of a bucket where its last stands."""
+    units = _units([(boxing,) for boxing in boxings], document.buckets)
+    return [tuple(b for b in unit if isinstance(b, Boxing)) for unit in units]
 
 
 def inside_groups(document: Document) -> frozenset[Ref]:
@@ -90,20 +110,11 @@ def _items(document: Document) -> Iterator[Item]:
             yield from sorted(behind[key], key=lambda boxing: boxing.index)
 
 
-def _with_groups(document: Document, items: Sequence[Item]) -> list[Unit]:
-    group_of = {key: i for i, group in enumerate(document.fusion) for key in group}
-    members: dict[int, list[Item]] = {}
-    for item in items:
-        group = group_of.get(item) if isinstance(item, str) else None
-        if group is not None:
-            members.setdefault(group, []).append(item)
-    units: list[Unit] = []
-    for item in items:
-        group = group_of.get(item) if isinstance(item, str) else None
-        if group is None:
-            units.append((item,))
-        elif item == members[group][-1]:
-            units.append(tuple(members[group]))
+def _with_groups(
+    document: Document, apart: Sequence[Unit], groups: Sequence[Sequence[str]]
+) -> list[Unit]:
+    """Return the units in order, those that are in one group joined."""
+    units = list(_units(apart, groups))
     at = {_key(item): i for i, unit in enumerate(units) for item in unit}
     boxings = boxings_by_use(document)
     needs = [
@@ -111,6 +122,22 @@ def _with_groups(document: Document, items: Sequence[Item]) -> list[Unit]:
         for i, unit in enumerate(units)
     ]
     return [units[i] for i in _earliest_first(needs)]
+
+
+def _units(apart: Iterable[Unit], groups: Sequence[Sequence[str]]) -> Iterator[Unit]:
+    """Yield the units; those of a group as one, where its last stood."""
+    group_of = {key: i for i, keys in enumerate(groups) for key in keys}
+    units = list(apart)
+    own = [group_of.get(_key(unit[0])) for unit in units]
+    members: dict[int, list[Unit]] = {}
+    for unit, group in zip(units, own, strict=True):
+        if group is not None:
+            members.setdefault(group, []).append(unit)
+    for unit, group in zip(units, own, strict=True):
+        if group is None:
+            yield unit
+        elif unit is members[group][-1]:
+            yield tuple(item for part in members[group] for item in part)
 
 
 def _key(item: Item) -> str:

@@ -85,6 +85,7 @@ class Renaming:
             boxings=tuple(map(self._boxing, document.boxings)),
             recompute=self._all(document.recompute),
             fusion=tuple(map(self._all, document.fusion)),
+            buckets=tuple(map(self._all, document.buckets)),
             order=self._all(document.order),
             outputs=tuple(map(self._output, document.outputs)),
             reported=tuple(

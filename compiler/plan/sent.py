@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from partita.compiler.plan.buckets import sending, steps_alone
 from partita.compiler.plan.document import Document
+from partita.compiler.plan.stages import stage_documents
 
 
 def sent_bytes(document: Document) -> int:
@@ -12,8 +14,9 @@ def sent_bytes(document: Document) -> int:
     """
     rank_of = document.schedule.rank_of
     sent = [0] * (max(rank_of) + 1)
-    for boxing in document.boxings:
-        sent[rank_of[document.nodes[boxing.producer].stage]] += boxing.bytes
+    for stage, part in enumerate(stage_documents(document)):
+        alone = sum(step.bytes for _, step in steps_alone(part))
+        sent[rank_of[stage]] += alone + sum(one.bytes for one in sending(part))
     for transfer in document.transfers:
         times = document.microbatches if transfer.kind.is_of_microbatch else 1
         sent[rank_of[transfer.sender]] += transfer.bytes * times

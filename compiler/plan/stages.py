@@ -66,6 +66,8 @@ def stage_documents(document: D) -> tuple[D, ...]:
     boxings = split(document.boxings, lambda boxing: boxing.producer)
     recompute = split(document.recompute, made)
     fusion = split(document.fusion, lambda group: group[0])
+    producer = {boxing.key: boxing.producer for boxing in document.boxings}
+    buckets = split(document.buckets, lambda keys: producer.get(keys[0], ""))
     order = split(document.order, lambda key: key)
     leaving = [output for output in document.outputs if output.value is not None]
     outputs = split(leaving, lambda o: "" if o.value is None else o.value.key)
@@ -89,6 +91,7 @@ def stage_documents(document: D) -> tuple[D, ...]:
             boxings=tuple(boxings[stage]),
             recompute=tuple(recompute[stage]),
             fusion=tuple(fusion[stage]),
+            buckets=tuple(buckets[stage]),
             order=tuple(order[stage]),
             outputs=tuple(outputs[stage]),
             derived_rules=tuple(
@@ -132,6 +135,7 @@ def join_stages(parts: Sequence[D], stages: Sequence[Stage]) -> D:
         boxings=tuple(b for part in parts for b in part.boxings),
         recompute=tuple(key for part in parts for key in part.recompute),
         fusion=tuple(group for part in parts for group in part.fusion),
+        buckets=tuple(keys for part in parts for keys in part.buckets),
         order=tuple(key for part in parts for key in part.order),
         outputs=tuple(output for part in parts for output in part.outputs),
         collectives=tuple(

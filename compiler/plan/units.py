@@ -49,14 +49,14 @@ def format_room(count: int) -> str:
     return f"{count} B"
 
 
-def parse_bytes(text: str | int) -> int:
+def parse_bytes(text: str | int, of: str = "memory") -> int:
     """Read a size: ``24GiB``, ``80GB`` (in thousands) or a number of bytes.
 
     >>> parse_bytes("1.5 KiB"), parse_bytes("2 KB"), parse_bytes(100), parse_bytes("7")
     (1536, 2000, 100, 7)
 
     Raises:
-        BadOptions: when the text is no size.
+        BadOptions: when the text is no size; ``of`` says what it is the size of.
     """
     if isinstance(text, int):
         number, unit = float(text), "B"
@@ -66,7 +66,7 @@ def parse_bytes(text: str | int) -> int:
     sizes = {name: size for size, name in _BYTES} | {"B": 1}
     sizes |= {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
     if unit not in sizes or number <= 0:
-        raise BadOptions(f"memory {text!r} is no size; want e.g. '24GiB' or '512MiB'")
+        raise BadOptions(f"{of} {text!r} is no size; want e.g. '24GiB' or '512MiB'")
     return int(number * sizes[unit])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -24,7 +23,6 @@ from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.document import (
     Boxing,
-    CollectiveTotal,
     LoweringStep,
     boxing_key,
 )
@@ -59,24 +57,6 @@ def made_twice(boxings: Sequence[Boxing]) -> tuple[str, ...]:
     """Return the keys of the boxings that are made again."""
     keys = {boxing.key for boxing in boxings}
     return tuple(b.key for b in boxings if again_key(b.key) in keys)
-
-
-def collective_totals(
-    boxings: Sequence[Boxing], mesh: Mesh, microbatches: int
-) -> tuple[CollectiveTotal, ...]:
-    """Return how often each collective runs along each axis, and on how much."""
-    counts: Counter[tuple[str, str]] = Counter()
-    payloads: Counter[tuple[str, str]] = Counter()
-    for boxing in boxings:
-        for step in boxing.lowering:
-            if step.payload and mesh.sizes[mesh.axis(step.axis)] > 1:
-                times = times_in_step(boxing, microbatches)
-                counts[step.kind, step.axis] += times
-                payloads[step.kind, step.axis] += times * step.payload
-    return tuple(
-        CollectiveTotal(kind, axis, counts[kind, axis], payloads[kind, axis])
-        for kind, axis in sorted(counts)
-    )
 
 
 _Way = tuple[TensorType, int, tuple[Placement, ...]]

@@ -24,6 +24,7 @@ from partita.compiler.ir.program import (
     value_of,
 )
 from partita.compiler.ir.sbp import Placement
+from partita.compiler.plan.buckets import collective_totals
 from partita.compiler.plan.document import (
     Boxing,
     Buffer,
@@ -42,7 +43,7 @@ from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.search_result import SearchResult
 from partita.compiler.plan.stage_records import Stage
 from partita.compiler.search.again import Again
-from partita.compiler.search.boxings import boxings_of, collective_totals, made_twice
+from partita.compiler.search.boxings import boxings_of, made_twice
 from partita.compiler.search.chosen import Chosen, read_choices
 from partita.compiler.search.held import Held
 from partita.compiler.search.pins import Pin
@@ -142,15 +143,14 @@ class _Decider:
             recompute=(*self.again, *made_twice(boxings)),
             order=order,
             outputs=outputs,
-            collectives=collective_totals(
-                boxings, self.mesh, self.program.in_time.count
-            ),
+            collectives=(),
             predicted=Predicted(0.0, 0),
             search=self.found.result,
             reported=find_reported(self.posed, nodes),
             derived_rules=derived_rows(self.posed.candidates),
         )
-        return replace(plan, predicted=self._predicted(plan))
+        totals = collective_totals(plan)
+        return replace(plan, collectives=totals, predicted=self._predicted(plan))
 
     def _held(self, chosen: Chosen) -> dict[str, Held]:
         """Return how every trained parameter is held, by name."""

@@ -18,7 +18,7 @@ from partita.compiler.cost.memory import (
 from partita.compiler.cost.timeline import Timeline
 from partita.compiler.ir.program import Phase
 from partita.compiler.plan.document import Boxing, Document
-from partita.compiler.plan.emitted import completing, emitted_units
+from partita.compiler.plan.emitted import completing_units, emitted_units
 from partita.compiler.simulate.stage_items import Item
 
 
@@ -83,8 +83,8 @@ def _during(document: Document, held: Timeline) -> tuple[dict[str, int], int]:
     if document.microbatches > 1:
         assert held.moments[at] == END_OF_MICROBATCH
         at += 1
-    for one in completing(document):
-        boxing(one.key)
+    for unit in completing_units(document):
+        boxing(unit[0].key)
     assert held.moments[at] == GIVE_GRADIENTS
     return found, last
 

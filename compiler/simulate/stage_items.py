@@ -8,14 +8,20 @@ Their sum is what a plan of one stage predicts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.program import Phase
+from partita.compiler.plan.buckets import bucket_sent
 from partita.compiler.plan.document import Boxing, Document
-from partita.compiler.plan.emitted import Unit, completing, emitted_units
+from partita.compiler.plan.emitted import (
+    Unit,
+    completing_units,
+    emitted_units,
+    entering_units,
+)
 from partita.compiler.plan.uses import produced, times_in_step, type_of
 from partita.compiler.schedules.schedule import Work
 from partita.compiler.search.fusion import GroupSeconds
@@ -78,16 +84,18 @@ class StageItems:
 def stage_items(document: Document) -> StageItems:
     """Return what a rank of the stage does that ``document`` is the plan of."""
     zeros, adding = _adding(document)
-    entering = [boxing for boxing in document.boxings if boxing.enters]
     price = GroupSeconds(document)
     return StageItems(
-        before=(*(i for b in entering for i in _boxing(document, b)), *zeros),
+        before=(
+            *(i for u in entering_units(document) for i in _boxings(document, u)),
+            *zeros,
+        ),
         microbatch=(
             *(i for u in emitted_units(document) for i in _unit(document, u, price)),
             *adding,
         ),
         after=(
-            *(i for b in completing(document) for i in _boxing(document, b)),
+            *(i for u in completing_units(document) for i in _boxings(document, u)),
             *_updates(document),
         ),
     )
@@ -95,10 +103,9 @@ def stage_items(document: Document) -> StageItems:
 
 def _unit(document: Document, unit: Unit, price: GroupSeconds) -> Iterator[Item]:
     keys = [item for item in unit if isinstance(item, str)]
-    for item in unit:
-        if isinstance(item, Boxing):
-            yield from _boxing(document, item)
     if not keys:
+        boxings = [item for item in unit if isinstance(item, Boxing)]
+        yield from _boxings(document, boxings)
         return
     count = document.microbatches
     phases = [document.nodes[key].phase for key in keys]
@@ -112,19 +119,33 @@ def _unit(document: Document, unit: Unit, price: GroupSeconds) -> Iterator[Item]
         yield Item(keys[0], name, phase, price(keys) / count)
 
 
-def _boxing(document: Document, boxing: Boxing) -> Iterator[Item]:
-    """Yield the steps of a boxing; those without bytes are copies of the rank's own."""
-    times = times_in_step(boxing, document.microbatches)
-    phase = _phase(document, boxing)
-    for step in boxing.lowering:
-        yield Item(
-            boxing.key,
-            f"{step}: {boxing.key}",
-            phase,
-            step.seconds / times,
-            step.axis if step.bytes else None,
-            step.bytes / times,
-        )
+def _boxings(document: Document, boxings: Sequence[Boxing]) -> Iterator[Item]:
+    """Yield the steps of a boxing, or of those of a bucket.
+
+    Those without bytes are copies of the rank's own.
+    """
+    first, is_bucket = boxings[0], len(boxings) > 1
+    times = times_in_step(first, document.microbatches)
+    phase = _phase(document, first)
+    for boxing in boxings:
+        for step in boxing.lowering:
+            if is_bucket and step.payload:
+                continue  # one for all, below
+            yield Item(
+                first.key,
+                f"{step}: {boxing.key}",
+                phase,
+                step.seconds / times,
+                step.axis if step.bytes else None,
+                step.bytes / times,
+            )
+    if is_bucket:
+        hardware = load_hardware(document.hardware)
+        name = f"{first.key} and {len(boxings) - 1} more"
+        for sent in bucket_sent(document, boxings):
+            seconds, num_bytes = sent.seconds(hardware) / times, sent.bytes / times
+            what = f"{sent.kind} {sent.axis}: {name}"
+            yield Item(first.key, what, phase, seconds, sent.axis, num_bytes)
 
 
 def _phase(document: Document, boxing: Boxing) -> Phase:

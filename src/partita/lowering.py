@@ -42,6 +42,7 @@ from partita.passes.cut_stages import Cutting, cut_stages
 from partita.passes.fuse_small_ops import fuse_small_ops
 from partita.passes.localize import localize
 from partita.passes.lower_boxings import lowering_key
+from partita.passes.send_together import send_together
 from partita.passes.sequence import sequence
 from partita.passes.share_gradients import ShareGradients
 from partita.passes.sink_waits import sink_waits
@@ -228,7 +229,8 @@ class Lowered:
     def at(self, coordinates: tuple[int, ...]) -> LocalProgram:
         """Return what the rank at ``coordinates`` runs."""
         local = localize(self.program, coordinates, self.rules, self.steps)
-        return sink_waits(fuse_small_ops(local, self.plan.fusion))
+        fused = fuse_small_ops(local, self.plan.fusion)
+        return sink_waits(send_together(fused, self.plan.buckets))
 
     def parted(self, local: LocalProgram) -> tuple[LocalProgram, ...]:
         """Return the forward and the backward of what a rank runs.
@@ -240,18 +242,17 @@ class Lowered:
         return split_phases(local, 3 if is_cut else 2)
 
     def bringing_at(self, coordinates: tuple[int, ...]) -> tuple[LocalProgram, ...]:
-        """Return what brings parameters there from their optimizers, one for each."""
-        return tuple(
-            localize(program, coordinates, self.rules, self.steps)
-            for program in bring_parameters(self.program, self.plan)
-        )
+        """Return what brings parameters there from their optimizers."""
+        programs = bring_parameters(self.program, self.plan)
+        return tuple(self._local(program, coordinates) for program in programs)
 
     def completing_at(self, coordinates: tuple[int, ...]) -> tuple[LocalProgram, ...]:
-        """Return what completes there the sums over microbatches, one for each."""
-        return tuple(
-            localize(program, coordinates, self.rules, self.steps)
-            for program in self.completing
-        )
+        """Return what completes there the sums over microbatches."""
+        return tuple(self._local(program, coordinates) for program in self.completing)
+
+    def _local(self, program: Program, coordinates: tuple[int, ...]) -> LocalProgram:
+        local = localize(program, coordinates, self.rules, self.steps)
+        return send_together(local, self.plan.buckets)
 
     def of_all(self) -> list[LocalProgram]:
         """Return what every rank runs; ranks with equal programs share one graph."""

@@ -52,6 +52,9 @@ class Options:
             (``"parameter:*"``); see ``compiler/search/again.py``.
         fuse: let small ops become one kernel where that is predicted to pay; the
             first step then compiles them.
+        bucket: how many bytes of gradients one collective carries, or of gathered
+            parameters, ``"25MiB"`` unless said; a last tensor may come on top. With 0
+            each is sent by itself.
         time_limit: seconds that the search may take, shared by all meshes and numbers
             of microbatches that are tried. Capturing the model comes on top, and a
             little more where the time is over before any plan was found; where none
@@ -73,6 +76,7 @@ class Options:
     pins: Mapping[str, str] = field(default_factory=dict[str, str])
     recompute: Sequence[str] = ()
     fuse: bool = False
+    bucket: str | int = "25MiB"
     time_limit: float = 60.0
     rules: RuleSet = default_rules
 
@@ -96,6 +100,8 @@ class Options:
             raise BadOptions(f"loss is {self.loss!r}; want a function of the outputs")
         if self.memory is not None:
             parse_bytes(self.memory)
+        if self.bucket != 0:
+            parse_bytes(self.bucket, "bucket")
         self._check_microbatches(cast(object, self.microbatches))
         known = ("auto", "sequential", *sorted(SCHEDULES))
         if self.schedule not in known:

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import torch
 
+from partita.bucketed import with_buckets
 from partita.collection import collection_paused
 from partita.compiler.capture.capture import Captured, capture, capture_spec
 from partita.compiler.capture.inputs import InputSpec
@@ -22,7 +23,7 @@ from partita.compiler.errors import BadMesh, BadOptions, NoSolution
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.search_result import Tried
-from partita.compiler.plan.units import format_bytes, format_seconds
+from partita.compiler.plan.units import format_bytes, format_seconds, parse_bytes
 from partita.compiler.search.arrange import Best
 from partita.compiler.search.parts import Clock
 from partita.lowering import in_microbatches
@@ -107,7 +108,8 @@ def plan(
         clock = Clock.of(options.time_limit)
         refused = Refused(captured, tried, options, attempt, recapture, clock)
         raise refused.explained(refusal)
-    return compared.result
+    found, bucket = compared.result, options.bucket
+    return with_buckets(found, parse_bytes(bucket)) if bucket else found
 
 
 def _of_devices(

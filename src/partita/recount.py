@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import isclose
 
+from partita.compiler.hardware.profile import load_hardware
+from partita.compiler.plan.buckets import sending, steps_alone
 from partita.compiler.plan.document import Document, Predicted
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.sent import sent_bytes
@@ -48,11 +50,7 @@ def recount(plan: Plan, rules: RuleSet = default_rules) -> Recounted:
     search stays.
     """
     priced = price_anew(plan, rules)
-    if len(plan.stages) == 1:
-        found = replace(priced.plan, predicted=_predicted(priced.plan))
-    else:
-        held = [*map(StageHeld.of, stage_documents(plan))]
-        found = predicted(priced.plan, held)
+    found = with_figures(priced.plan)
     pairs = zip(
         whole_figures(plan).values(), whole_figures(found).values(), strict=True
     )
@@ -60,6 +58,13 @@ def recount(plan: Plan, rules: RuleSet = default_rules) -> Recounted:
     if is_same:  # sums in another order are no edit, and make no line of a diff
         found = replace(found, predicted=plan.predicted)
     return Recounted(found, priced.estimated, not is_same)
+
+
+def with_figures(plan: Plan) -> Plan:
+    """Return the plan with what its step takes, given its calls and boxings."""
+    if len(plan.stages) == 1:
+        return replace(plan, predicted=_predicted(plan))
+    return predicted(plan, [*map(StageHeld.of, stage_documents(plan))])
 
 
 def whole_figures(plan: Document) -> dict[str, float]:
@@ -80,10 +85,13 @@ def _predicted(plan: Plan) -> Predicted:
     for keys in plan.fusion:
         alone_s = sum(plan.nodes[key].seconds for key in keys)
         seconds["compute"] -= alone_s - fused(keys)
-    for boxing in plan.boxings:
-        for step in boxing.lowering:
-            part = f"communication {step.axis}" if step.bytes else "local copies"
-            seconds[part] = seconds.get(part, 0.0) + step.seconds
+    for _, step in steps_alone(plan):
+        part = f"communication {step.axis}" if step.bytes else "local copies"
+        seconds[part] = seconds.get(part, 0.0) + step.seconds
+    hardware = load_hardware(plan.hardware)
+    for sent in sending(plan):
+        part = f"communication {sent.axis}"
+        seconds[part] = seconds.get(part, 0.0) + sent.seconds(hardware)
     total = simulate_step(plan).seconds
     if plan.microbatches > 1:
         seconds["accumulation"] = total - sum(seconds.values())

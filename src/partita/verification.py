@@ -49,6 +49,7 @@ from partita.precision import (
 from partita.reference import Reference, device_of
 from partita.relative_error import relative_error
 from partita.report import Report
+from partita.runtime.brought import copies_of
 from partita.runtime.feeds import FeedKey, part_of_batch, shards_of
 from partita.runtime.shards import take_shard
 from partita.runtime.virtual import run_all
@@ -206,10 +207,8 @@ class Verifier:
             for programs in first:
                 held = [shards_of(local, values) for local in programs]
                 made = run_all(programs, held, device=device)
-                for rank, (value,) in enumerate(made):
-                    role = programs[rank].inputs[0]
-                    assert value is not None
-                    brought[rank][role.kind, role.name] = value
+                for own, copies in zip(brought, made, strict=True):
+                    own |= copies_of(programs[0], copies)
             return _Found([(ranks, run_step(ranks, last, feeds_of, device))])
 
     def _values(self, *, double: bool) -> dict[FeedKey, torch.Tensor]:

@@ -17,6 +17,7 @@ from partita.compiler.plan.wires import Wire, wires_of
 from partita.compiler.schedules.schedule import Schedule
 from partita.lowering import Lowered
 from partita.passes.promote_precision import promote_precision
+from partita.runtime.brought import copies_of
 from partita.runtime.feeds import FeedKey, part_of_batch, shards_of
 from partita.runtime.virtual import run_all
 from partita.runtime.virtual_pipeline import VirtualPipeline, VirtualStage
@@ -143,10 +144,8 @@ class VirtualStages:
         for programs in stage.bringing:
             held = [shards_of(local, values) for local in programs]
             made = run_all(programs, held, [number] * len(programs), self.device)
-            for rank, (value,) in enumerate(made):
-                role = programs[rank].inputs[0]
-                assert value is not None
-                found[rank][role.kind, role.name] = value
+            for own, copies in zip(found, made, strict=True):
+                own |= copies_of(programs[0], copies)
         return found
 
 

@@ -74,7 +74,7 @@ class BoxingCase:
         x = graph.placeholder("x")
         nodes = tuple(graph.placeholder(f"at_{name}") for name in self.mesh.names)
         steps = self.planned.steps
-        y = emit_steps(graph, x, self.type, steps, self.mesh, coords, nodes, stage=0)
+        y, _ = emit_steps(graph, x, self.type, steps, self.mesh, coords, nodes, stage=0)
         graph.output((y,))
         graph.eliminate_dead_code()
         none = (None,) * len(nodes)

@@ -22,6 +22,7 @@ from partita.compiler.search.candidates import flops_of
 
 _KINDS = {
     "all_reduce": CollectiveKind.ALL_REDUCE,
+    "all_reduce_": CollectiveKind.ALL_REDUCE,
     "all_gather_into_tensor": CollectiveKind.ALL_GATHER,
     "reduce_scatter_tensor": CollectiveKind.REDUCE_SCATTER,
     "all_to_all_single": CollectiveKind.ALL_TO_ALL,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from partita.compiler.cost.step import payload_bytes_at
+from partita.compiler.cost.step import Step, payload_bytes_at
 from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.plan.document import Boxing
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.uses import times_in_step
 from partita.lowering import lowerings_of
@@ -32,20 +33,35 @@ def planned(
     mesh = plan.mesh
     coordinates = mesh.coordinates(rank)
     boxings = {boxing.key: boxing for boxing in plan.boxings}
+    steps = lowerings_of(plan)
+    together = {key for keys in plan.buckets for key in keys}
+    alone = ((key,) for key in boxings if key not in together)
     found: Counted = Counter()
-    for key, steps in lowerings_of(plan).items():
-        boxing = boxings[key]
-        if boxing.enters and not with_entering:
+    for keys in (*alone, *plan.buckets):
+        first = boxings[keys[0]]
+        if first.enters and not with_entering:
             continue
-        times = times_in_step(boxing, plan.microbatches)
-        type_ = plan.nodes[boxing.producer].types[boxing.index]
-        assert type_ is not None
-        if is_double:
-            type_ = TensorType(type_.shape, promote_dtype(type_.dtype))
-        for step in steps:
-            payload = payload_bytes_at(type_, step, mesh, coordinates)
-            if step.collective is not None and payload:
-                groups = mesh.groups(mesh.names[step.axis])
+        rows = [_sent(plan, boxings[k], steps[k], is_double=is_double) for k in keys]
+        for calls in zip(*rows, strict=True):
+            kind, axis = str(calls[0][1].collective), calls[0][1].axis
+            payload = sum(
+                payload_bytes_at(type_, step, mesh, coordinates)
+                for type_, step in calls
+            )
+            if payload:
+                groups = mesh.groups(mesh.names[axis])
                 (group,) = (ranks for ranks in groups if rank in ranks)
-                found[str(step.collective), group, payload] += times
+                times = times_in_step(first, plan.microbatches)
+                found[kind, group, payload] += times
     return found
+
+
+def _sent(
+    plan: Plan, boxing: Boxing, steps: tuple[Step, ...], *, is_double: bool
+) -> list[tuple[TensorType, Step]]:
+    """Return the steps of a boxing that call a collective, each with the type."""
+    type_ = plan.nodes[boxing.producer].types[boxing.index]
+    assert type_ is not None
+    if is_double:
+        type_ = TensorType(type_.shape, promote_dtype(type_.dtype))
+    return [(type_, step) for step in steps if step.collective is not None]

@@ -128,7 +128,8 @@ def lowered(
     graph = fx.Graph()
     x = graph.placeholder("x")
     nodes = tuple(graph.placeholder(f"coord_{name}") for name in mesh.names)
-    graph.output(emit_steps(graph, x, type, steps, mesh, coords, nodes, stage=0))
+    made, _ = emit_steps(graph, x, type, steps, mesh, coords, nodes, stage=0)
+    graph.output(made)
     graph.eliminate_dead_code()
     graph.lint()
     return graph

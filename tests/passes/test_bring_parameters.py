@@ -22,11 +22,12 @@ from partita.runtime.virtual import run_all
 
 
 @cache
-def lowered(kind: str) -> Lowered:
+def lowered(kind: str, bucket: int = 0) -> Lowered:
     built = zoo.mlp()
     pins = storage_pins(built, kind, 1)
     pins["down.bias"] = "storage=B; use=B"
-    found = plan(built[0], *built[1], mesh=Mesh(dp=3), options=Options(pins=pins))
+    options = Options(pins=pins, bucket=bucket)
+    found = plan(built[0], *built[1], mesh=Mesh(dp=3), options=options)
     captured = capture_for(built[0], found)
     return Lowered.of(captured, found, default_rules)
 
@@ -46,6 +47,20 @@ def test_each_parameter_that_is_updated_elsewhere_has_its_program() -> None:
         assert program.outputs[0].kind is OutputKind.OUTPUT
     alike = lowered("zero3")
     assert list(bring_parameters(alike.program, alike.plan)) == []
+
+
+def test_a_bucket_has_one_program() -> None:
+    found = lowered("zero1", bucket=2**20)
+    entering = [boxing.key for boxing in found.plan.boxings if boxing.enters]
+    (bucket,) = (keys for keys in found.plan.buckets if set(keys) <= set(entering))
+    programs = list(bring_parameters(found.program, found.plan))
+    assert len(programs) == 1 + len(entering) - len(bucket)
+    assert bucket in [
+        tuple(info(node).key for node in program.calls()) for program in programs
+    ]
+    for rank in (found.bringing_at((index,)) for index in range(3)):
+        calls = [call for program in rank for call in check_local(program)]
+        assert len(calls) == len(programs)
 
 
 def test_every_rank_gets_the_whole_of_uneven_pieces() -> None:

@@ -36,11 +36,11 @@ from partita.planning import plan
 
 
 @cache
-def boxed(count: int) -> tuple[Program, Plan]:
+def boxed(count: int, bucket: int = 0) -> tuple[Program, Plan]:
     """Return an MLP's program, stored in pieces, with all its boxings."""
     built = zoo.mlp()
     pins = storage_pins(built, "zero3", 1)
-    options = Options(pins=pins, microbatches=count)
+    options = Options(pins=pins, microbatches=count, bucket=bucket)
     found = plan(built[0], *built[1], mesh=Mesh(dp=2), options=options)
     program = capture_for(built[0], found).program
     return run_sequence(program, sequence(found, default_rules)), found
@@ -71,6 +71,17 @@ def test_reductions_of_gradients_and_the_loss_stand_apart() -> None:
         assert role.kind is InputKind.ACCUMULATED
         assert role.name == str(apart.outputs[0])
         assert all(out.kind.adds_up for out in apart.outputs)
+
+
+def test_the_sums_of_a_bucket_are_completed_by_one_program() -> None:
+    program, found = boxed(2, bucket=2**20)
+    late = {boxing.key for boxing in found.boxings if completes(boxing)}
+    (bucket,) = (keys for keys in found.buckets if set(keys) <= late)
+    programs = list(complete_gradients(program, found))
+    assert len(programs) == 1 + len(late) - len(bucket)
+    (together,) = (apart for apart in programs if boxes(apart) == set(bucket))
+    entering = [role.name for _, role in together.placeholders()]
+    assert entering == [str(role) for role in together.outputs]
 
 
 class Summed(nn.Module):

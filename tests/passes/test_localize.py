@@ -218,7 +218,7 @@ def test_infos_hold_local_types_and_keep_keys() -> None:
     assert found["relu/0"] == ["f32[8, 3]"]
     assert found["mm/1"] == ["f32[8, 4]"]
     assert found["mm/1#0 -> (S(0),)"] == ["f32[4, 4]"]
-    assert found["mm/1#0 -> (B,)/all_reduce_default"] == []
+    assert found["mm/1#0 -> (B,)/all_reduce_default"] == ["f32[8, 4]"]
 
 
 def test_the_logical_program_stays_as_it_was() -> None:

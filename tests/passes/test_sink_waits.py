@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -12,6 +13,7 @@ from torch import fx
 
 import partita as pt
 from partita.compiler.ir.local_program import LocalProgram
+from partita.compiler.search.buckets import choose_buckets
 from partita.lowering import Lowered
 from partita.passes.fuse_small_ops import fuse_small_ops
 from partita.passes.localize import localize
@@ -20,6 +22,7 @@ from partita.planner import Planner
 from partita.runtime.collectives import is_collective, is_wait
 
 MM = torch.ops.aten.mm.default
+SUM = torch.ops._c10d_functional.all_reduce_.default
 
 
 @cache
@@ -66,6 +69,20 @@ def test_collectives_begin_in_the_order_in_which_they_did(name: str, kind: str) 
     assert names(new) == names(old)
     assert new.outputs == old.outputs
     assert len(positions(new)) == len(positions(old))
+
+
+def test_the_backward_goes_on_while_a_bucket_is_summed() -> None:
+    plan = lowered("gpt2", "dp").plan
+    late = [keys for keys in choose_buckets(plan, 2**16) if len(keys) > 1]
+    assert len(late) > 1
+    found = replace(lowered("gpt2", "dp"), plan=replace(plan, buckets=tuple(late)))
+    at = positions(found.at((0,)))
+    sums = [n for n in at if is_wait(n) and n.all_input_nodes[0].target is SUM]
+    assert len(sums) == len(late)
+    products = [at[node] for node in at if node.target is MM]
+    started = [at[node.all_input_nodes[0]] for node in sums]
+    assert min(started) < max(products)
+    assert all(at[node] > max(products) for node in sums)
 
 
 def test_a_wait_stands_right_before_the_first_that_needs_it() -> None:

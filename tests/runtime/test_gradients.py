@@ -13,7 +13,12 @@ from torch import nn
 
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.mesh import Mesh
-from partita.runtime.gradients import accumulate, clip_grad_norm, owned
+from partita.runtime.gradients import (
+    accumulate,
+    clip_grad_norm,
+    owned,
+    shared_storages,
+)
 from partita.runtime.groups import bind
 
 
@@ -28,7 +33,7 @@ def test_the_first_gradient_is_taken_and_others_are_added_to_it() -> None:
 
 def test_a_gradient_with_memory_of_its_own_stays_as_it_is() -> None:
     parameter, gradient, taken = nn.Parameter(torch.zeros(2, 3)), torch.ones(2, 3), {0}
-    assert owned(gradient, parameter, taken) is gradient
+    assert owned(gradient, parameter, taken, {}) is gradient
     assert taken == {0, gradient.untyped_storage().data_ptr()}
 
 
@@ -48,7 +53,7 @@ def one_number() -> torch.Tensor:
 def test_a_gradient_in_memory_of_another_form_is_copied(make: Any) -> None:
     parameter, taken = nn.Parameter(torch.zeros(2, 3)), set[int]()
     gradient = make()
-    found = owned(gradient, parameter, taken)
+    found = owned(gradient, parameter, taken, {})
     assert torch.equal(found, gradient)
     assert found.stride() == parameter.stride()
     assert found.untyped_storage().nbytes() == 6 * 4
@@ -57,11 +62,42 @@ def test_a_gradient_in_memory_of_another_form_is_copied(make: Any) -> None:
 
 def test_one_tensor_becomes_two_gradients_only_as_a_copy() -> None:
     parameter, gradient, taken = nn.Parameter(torch.zeros(3)), torch.ones(3), set[int]()
-    first = owned(gradient, parameter, taken)
-    second = owned(gradient, parameter, taken)
+    first = owned(gradient, parameter, taken, {})
+    second = owned(gradient, parameter, taken, {})
     assert first is gradient
     assert second.data_ptr() != first.data_ptr()
     assert len(taken) == 2
+
+
+def test_gradients_that_fill_a_storage_share_it() -> None:
+    buffer, parameter = torch.arange(6.0), nn.Parameter(torch.zeros(3))
+    parts, taken = [buffer[:3], buffer[3:]], set[int]()
+    shared = shared_storages(parts, taken)
+    assert shared == {buffer.data_ptr(): {part.data_ptr() for part in parts}}
+    assert all(owned(part, parameter, taken, shared) is part for part in parts)
+    assert owned(parts[0], parameter, taken, shared) is not parts[0]
+    assert taken > {buffer.data_ptr()}
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [(0, 3)],  # of a storage that has more
+        [(0, 3), (3, 5)],
+        [(0, 4), (2, 4)],  # that add up to its size, and overlap
+    ],
+)
+def test_gradients_that_do_not_fill_a_storage_do_not(
+    parts: list[tuple[int, int]],
+) -> None:
+    buffer = torch.arange(6.0)
+    assert shared_storages([buffer[a:b] for a, b in parts], ()) == {}
+
+
+def test_a_storage_that_is_taken_is_not_shared() -> None:
+    buffer = torch.arange(6.0)
+    parts = [buffer[:3], buffer[3:]]
+    assert shared_storages(parts, {buffer.data_ptr()}) == {}
 
 
 def test_a_norm_below_one_is_refused() -> None:

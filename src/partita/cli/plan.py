@@ -58,6 +58,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=PLACEMENT",
         help='fix placements, e.g. "w=(S(0), B)", "layers.*.mlp.*=on tp ~ 1ms"; repeat',
     )
+    parser.add_argument(
+        "--bucket",
+        help="bytes of gradients that one collective carries (25MiB); 0: one for each",
+    )
     add_rules(parser)
     parser.add_argument(
         "--time-limit",
@@ -93,6 +97,7 @@ def run(options: argparse.Namespace) -> int:
         "schedule": options.schedule,
         "stages_per_rank": _read_count(options.stages_per_rank),
         "microbatches": _read_count(options.microbatches),
+        "bucket": _read_count(options.bucket),
     }
     given = {name: value for name, value in choices.items() if value is not None}
     if options.inference:

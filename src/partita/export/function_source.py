@@ -189,13 +189,16 @@ class _Body:
         axis = str(node.args[-1]).rpartition("/")[2]
         x, group = args[0], f"groups[{axis!r}]"
         op = str(node.target).split(".")[1]
-        if op in ("all_reduce", "reduce_scatter_tensor"):
+        if op in ("all_reduce", "all_reduce_", "reduce_scatter_tensor"):
             reduction = f"dist.ReduceOp.{str(node.args[1]).upper()}"
         else:
             reduction = ""
         match op:
             case "all_reduce":
                 yield f"{name} = {x}.clone(memory_format=torch.contiguous_format)"
+                yield f"dist.all_reduce({name}, {reduction}, group={group})"
+            case "all_reduce_":
+                yield f"{name} = {x}"
                 yield f"dist.all_reduce({name}, {reduction}, group={group})"
             case "all_gather_into_tensor":
                 yield f"{name} = {x}.new_empty(({args[1]} * len({x}), *{x}.shape[1:]))"

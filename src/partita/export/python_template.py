@@ -84,8 +84,10 @@ class Stage:
         held = {("parameter", name): x for name, x in self.parameters.items()}
         held |= {("buffer", name): x for name, x in self.buffers.items()}
         held |= {("constant", name): x for name, x in self._constants.items()}
-        for name, bring in self.program["bringing"]:
-            (held["parameter", name],) = self.run(bring, [self.parameters[name]])
+        for names, bring in self.program["bringing"]:
+            brought = self.run(bring, [self.parameters[name] for name in names])
+            for name, x in zip(names, brought, strict=True):
+                held["parameter", name] = x
         return held
 
     def feeds(self, batch, number, drawn):
@@ -110,8 +112,9 @@ class Stage:
     def complete(self, sums):
         """Bring what the microbatches added up to where it leaves; return all."""
         left = dict(sums)
-        for key, complete, keys in self.program["completing"]:
-            left |= zip(keys, self.run(complete, [sums[key]]), strict=True)
+        for taken, complete, keys in self.program["completing"]:
+            made = self.run(complete, [sums[key] for key in taken])
+            left |= zip(keys, made, strict=True)
         return left
 
     def _shard(self, whole, cuts):

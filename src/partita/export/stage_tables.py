@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from partita.compiler.ir.local_program import LocalProgram
-from partita.compiler.ir.program import InputKind, OutputKind
+from partita.compiler.ir.program import InputKind, InputRole, OutputKind
 from partita.compiler.ir.sbp import Partial, Placement, Reduction, Split
 from partita.compiler.plan.plan import Plan
 from partita.export.rank_kinds import RankKind, StageKinds
@@ -114,14 +114,21 @@ def _kind(kind: RankKind, suffix: str) -> Iterator[str]:
     yield "],"
     yield '"bringing": ['
     for program in kind.bringing:
-        yield f"    ({program.inputs[0].name!a}, {names[id(program)]}),"
+        taken = [role.name for role in _tensors(program)]
+        yield f"    ({taken!a}, {names[id(program)]}),"
     yield "],"
     yield '"completing": ['
     for program in kind.completing:
-        word, _, name = program.inputs[0].name.partition(":")
-        keys = ", ".join(f"{(str(r.kind), r.name)!a}" for r in program.outputs)
-        yield f"    ({(word, name)!a}, {names[id(program)]}, [{keys}]),"
+        summed = [role.name.partition(":") for role in _tensors(program)]
+        taken = [(kind, name) for kind, _, name in summed]
+        keys = [(str(role.kind), role.name) for role in program.outputs]
+        yield f"    ({taken!a}, {names[id(program)]}, {keys!a}),"
     yield "],"
+
+
+def _tensors(program: LocalProgram) -> list[InputRole]:
+    """Return what enters beside the rank's coordinates."""
+    return [role for role in program.inputs if role.kind is not InputKind.COORDINATE]
 
 
 def _keys(keys: Sequence[tuple[str, str]]) -> Iterator[str]:

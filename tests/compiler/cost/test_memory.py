@@ -168,6 +168,7 @@ STRATEGIES: dict[str, Callable[[zoo.Built], dict[str, str]]] = {
         ("gpt2", "tensor parallel, made again"),
         ("llama", "in pieces"),
         ("resnet", "data parallel"),
+        ("bert", "data parallel"),
     ],
 )
 def test_a_plan_says_what_its_program_holds(name: str, strategy: str) -> None:
@@ -176,11 +177,12 @@ def test_a_plan_says_what_its_program_holds(name: str, strategy: str) -> None:
     strategy, _, again = strategy.partition(", ")
     options = Options(
         pins=STRATEGIES[strategy](built),
-        hardware=machine(),
+        hardware=machine(alpha_s=1e-3),  # so that buckets pay
         recompute=("transformer.h.*",) if again else (),
     )
     plan = make_plan(model, *args, mesh=TP, options=options, **kwargs)
     assert bool(plan.recompute) == bool(again)
+    assert plan.buckets or strategy == "tensor parallel"
     lowered = Lowered.of(capture_for(model, plan), plan, default_rules)
     for rank in (0,), (1,):
         step = timeline_at(plan, rank)

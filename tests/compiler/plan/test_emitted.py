@@ -18,6 +18,7 @@ from partita.lowering import Lowered, capture_for
 from partita.options import Options
 from partita.passes.fuse_small_ops import fuse_small_ops
 from partita.passes.localize import localize
+from partita.passes.send_together import send_together
 from partita.planning import plan as make_plan
 
 
@@ -36,7 +37,7 @@ def run_order(plan: Plan, built: zoo.Built) -> list[str]:
     """
     lowered = Lowered.of(capture_for(built[0], plan), plan, default_rules)
     whole = localize(lowered.program, (0,), lowered.rules, lowered.steps)
-    local = fuse_small_ops(whole, plan.fusion)
+    local = send_together(fuse_small_ops(whole, plan.fusion), plan.buckets)
     known = {*plan.nodes, *(boxing.key for boxing in plan.boxings)}
     nodes = [n for n in local.graph_module.graph.nodes if n.op == "call_function"]
     keys = [info(node).key for node in nodes if has_info(node)]

@@ -55,7 +55,9 @@ def test_document_has_the_promised_keys(plan: Plan) -> None:
         "partita version model mesh stages hardware parameters nodes boxings schedule "
         "microbatches recompute fusion order outputs collectives predicted search"
     ).split()
-    added = "buffers derived_rules expanded inputs options reported transfers".split()
+    added = (
+        "buckets buffers derived_rules expanded inputs options reported transfers"
+    ).split()
     assert sorted(plan.to_dict()) == sorted([*promised, *added])
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from partita.compiler.ir.program import Phase
+from partita.compiler.plan.emitted import completing_units, entering_units
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.stages import stage_document
-from partita.compiler.plan.uses import completes
 from partita.compiler.schedules.schedule import Work
 from partita.compiler.simulate.stage_items import stage_items
 
@@ -40,8 +40,9 @@ def test_a_microbatch_takes_its_part_of_every_call(parts: Plan) -> None:
 
 def test_gradients_are_completed_behind_all_microbatches(parts: Plan) -> None:
     items = stage_items(parts)
-    complete = [boxing.key for boxing in parts.boxings if completes(boxing)]
-    brought = [boxing.key for boxing in parts.boxings if boxing.enters]
+    complete = [unit[0].key for unit in completing_units(parts)]
+    brought = [unit[0].key for unit in entering_units(parts)]
+    assert parts.buckets
     after = [item.key for item in items.after]
     assert complete
     assert brought

@@ -1,0 +1,142 @@
+"""Which boxings are sent together: those of gradients, and the gathers of parameters.
+
+Tensors go into a bucket in the order in which the program has them, so that those of
+one bucket are ready at about one time, until it holds enough bytes; the next goes into
+another. What is that large by itself stays alone. So there are at most as many
+collectives of one way as it has times as many bytes, and one.
+
+A tensor goes into a bucket if two of it together take less than two alone: a message
+less has to pay for the copies into the buffer and out of it.
+
+Source: S. Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel
+Training", VLDB 2020, section 3.2.3: buckets in the order of the backward, of 25 MB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import replace
+
+from partita.compiler.hardware.profile import Hardware, load_hardware
+from partita.compiler.ir.program import InputKind, OutputKind, Phase
+from partita.compiler.plan.buckets import bucket_sent, way_of
+from partita.compiler.plan.document import Boxing, Document
+from partita.compiler.plan.emitted import completing, emitted_units
+from partita.compiler.plan.uses import Use, boxings_by_use, find_uses, type_of
+
+_GRADIENTS = frozenset(str(kind) for kind in OutputKind if kind.is_gradient)
+_PARAMETERS = (InputKind.PARAMETER, InputKind.SHARED)
+
+
+def choose_buckets(document: Document, most_bytes: int) -> tuple[tuple[str, ...], ...]:
+    """Return the buckets that pay, as keys of boxings.
+
+    Args:
+        document: a plan of one stage; its own buckets do not count.
+        most_bytes: what closes a bucket: bytes that a rank puts in, or gets.
+    """
+    document = replace(document, buckets=())
+    pays = _Pays(document)
+    found: list[tuple[str, ...]] = []
+    for boxings in _alike(document):
+        worth = [boxing for boxing in boxings if pays(boxing)]
+        for members in _filled(document, worth, most_bytes):
+            if len(members) > 1:
+                found.append(tuple(boxing.key for boxing in members))
+    return tuple(found)
+
+
+def _alike(document: Document) -> Iterator[list[Boxing]]:
+    """Yield boxings that can be in one bucket, in the order in which they are made."""
+    units = (item for unit in emitted_units(document) for item in unit)
+    body = [item for item in units if isinstance(item, Boxing)]
+    entering = [boxing for boxing in document.boxings if boxing.enters]
+    last = _last_calls(document)
+    ways: dict[object, list[Boxing]] = {}
+    for number, boxings in enumerate((body, completing(document), entering)):
+        for boxing in boxings:
+            use = _use(document, boxing, last)
+            way = None if use is None else way_of(document, boxing)
+            if way is not None:
+                ways.setdefault((number, use, way), []).append(boxing)
+    yield from ways.values()
+
+
+def _use(document: Document, boxing: Boxing, last: Set[str]) -> object:
+    """Return what a tensor is boxed for; ``None`` where it can wait for no other."""
+    if boxing.enters:
+        return "enters"
+    if all(user in last or _is_gradient(user) for user in boxing.consumers):
+        return "gradient"
+    role = document.nodes[boxing.producer].role
+    first = document.nodes.get(boxing.consumers[0])
+    if role is None or role.kind not in _PARAMETERS or first is None:
+        return None
+    return "forward" if first.phase is Phase.FORWARD else "backward"
+
+
+def _is_gradient(user: str) -> bool:
+    return user.partition(":")[0] in _GRADIENTS
+
+
+def _last_calls(document: Document) -> set[str]:
+    """Return the calls behind which come gradients that leave, and nothing is sent.
+
+    Nobody else waits for them: the view of a bias' gradient, say.
+    """
+    sent = {
+        asks
+        for asks, boxing in boxings_by_use(document).items()
+        if any(step.payload for step in boxing.lowering)
+    }
+    uses: dict[str, list[Use]] = {key: [] for key in document.order}
+    for use in find_uses(document):
+        uses[use.ref.key].append(use)
+    found: set[str] = set()
+    for key in reversed(document.order):
+        is_last = all(
+            (use.consumer in found or _is_gradient(use.consumer))
+            and use.asks not in sent
+            for use in uses[key]
+        )
+        if is_last and document.nodes[key].role is None:
+            found.add(key)
+    return found
+
+
+def _filled(
+    document: Document, boxings: Iterable[Boxing], most_bytes: int
+) -> Iterator[list[Boxing]]:
+    """Yield the boxings by buckets, each closed once it holds so many bytes."""
+    members: list[Boxing] = []
+    held = 0
+    for boxing in boxings:
+        sizes = (sent.buffer_bytes for sent in bucket_sent(document, [boxing]))
+        own = max(sizes)
+        if own >= most_bytes:
+            continue
+        members.append(boxing)
+        held += own
+        if held >= most_bytes:
+            yield members
+            members, held = [], 0
+    yield members
+
+
+class _Pays:
+    """Whether two of a boxing take less together than each by itself."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.hardware: Hardware = load_hardware(document.hardware)
+        self.known: dict[object, bool] = {}
+
+    def __call__(self, boxing: Boxing) -> bool:
+        type_ = type_of(self.document, boxing.ref)
+        alike = type_, boxing.source, boxing.lowering
+        if alike not in self.known:
+            together = bucket_sent(self.document, [boxing, boxing])
+            together_s = sum(sent.seconds(self.hardware) for sent in together)
+            alone_s = sum(step.seconds for step in boxing.lowering if step.payload)
+            self.known[alike] = together_s < 2 * alone_s
+        return self.known[alike]

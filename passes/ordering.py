@@ -1,0 +1,45 @@
+"""Put what is emitted at once in an order in which each comes behind what it needs."""
+
+from __future__ import annotations
+
+import heapq
+
+from torch import fx
+
+Units = list[list[fx.Node]]
+"""Nodes that are emitted at once, by unit."""
+
+
+def ordered(units: Units) -> tuple[Units, Units]:
+    """Return the units, each behind those it needs, else in the order given.
+
+    The order is the same on every rank: it depends on which boxings and ops need which,
+    never on how a boxing is lowered.
+
+    Args:
+        units: all nodes of a graph, the last the output.
+
+    Returns:
+        The units in order, and those that would have to wait for themselves.
+    """
+    at = {node: i for i, unit in enumerate(units) for node in unit}
+    needs = [
+        {at[n] for node in unit for n in node.all_input_nodes} - {i}
+        for i, unit in enumerate(units)
+    ]
+    needs[-1] = set(range(len(units) - 1))  # nothing comes after the output
+    users: list[list[int]] = [[] for _ in units]
+    for i, needed in enumerate(needs):
+        for other in needed:
+            users[other].append(i)
+    waits_for = [len(needed) for needed in needs]
+    ready = [i for i, num in enumerate(waits_for) if num == 0]
+    order: Units = []
+    while ready:
+        i = heapq.heappop(ready)
+        order.append(units[i])
+        for user in users[i]:
+            waits_for[user] -= 1
+            if waits_for[user] == 0:
+                heapq.heappush(ready, user)
+    return order, [units[i] for i, num in enumerate(waits_for) if num]

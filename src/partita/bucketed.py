@@ -1,0 +1,39 @@
+"""A plan whose small messages are sent together, within its memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from partita.compiler.plan.buckets import collective_totals
+from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.stages import stage_documents
+from partita.compiler.search.buckets import choose_buckets
+from partita.recount import with_figures
+
+_PARTS = (1, 4, 16, 64)
+"""Of what was asked for: how large buckets are tried to be."""
+
+
+def with_buckets(plan: Plan, most_bytes: int) -> Plan:
+    """Return the plan with buckets that pay, and what its step takes then.
+
+    They hold up to ``most_bytes`` and a tensor, less where the plan's memory limit asks
+    for it; where not even small ones fit there are none.
+    """
+    limit = plan.options.memory_bytes
+    for part in _PARTS:
+        found = _with(plan, most_bytes // part)
+        if found is plan or limit is None or found.predicted.bytes <= limit:
+            return found
+    return plan
+
+
+def _with(plan: Plan, most_bytes: int) -> Plan:
+    """Return the plan with the buckets of one size; itself where there are none."""
+    parts = stage_documents(plan)
+    chosen = [choose_buckets(part, most_bytes) for part in parts]
+    buckets = tuple(keys for keys_of in chosen for keys in keys_of)
+    if not buckets:
+        return plan
+    together = replace(plan, buckets=buckets)
+    return with_figures(replace(together, collectives=collective_totals(together)))

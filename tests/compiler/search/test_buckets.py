@@ -1,0 +1,109 @@
+"""Which boxings share a bucket: in the order of the program, by size, where it pays."""
+
+from __future__ import annotations
+
+from functools import cache
+from math import ceil
+
+import pytest
+from tests.models import zoo
+from tests.models.storage_pins import storage_pins
+
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.plan.buckets import bucket_sent, collective_totals, way_of
+from partita.compiler.plan.emitted import completing, emitted_units
+from partita.compiler.plan.plan import Plan
+from partita.compiler.search.buckets import choose_buckets
+from partita.options import Options
+from partita.planning import plan as make_plan
+
+MB = 2**20
+
+
+@cache
+def planned(kind: str, microbatches: int = 1, hardware: str = "cpu-gloo") -> Plan:
+    """Return a plan of BERT on two ranks, each boxing by itself."""
+    built = zoo.bert()
+    pins = storage_pins(built, kind, 1)
+    model, args, kwargs = built
+    options = Options(pins=pins, bucket=0, microbatches=microbatches, hardware=hardware)
+    return make_plan(model, *args, mesh=Mesh(dp=2), options=options, **kwargs)
+
+
+def kinds(plan: Plan, keys: tuple[str, ...]) -> set[str]:
+    return {s.kind for b in plan.boxings if b.key in keys for s in b.lowering}
+
+
+def num_bytes(plan: Plan, keys: tuple[str, ...]) -> list[int]:
+    boxings = {boxing.key: boxing for boxing in plan.boxings}
+    return [bucket_sent(plan, [boxings[key]])[0].buffer_bytes for key in keys]
+
+
+def test_gradients_are_one_bucket_if_it_has_room_for_all() -> None:
+    plan = planned("zero1")
+    buckets = choose_buckets(plan, 25 * MB)
+    sums = [keys for keys in buckets if "all_reduce" in kinds(plan, keys)]
+    (keys,) = sums
+    sent = [
+        boxing
+        for boxing in plan.boxings
+        if any(step.kind == "all_reduce" for step in boxing.lowering)
+        and plan.nodes[boxing.producer].phase != "forward"
+    ]
+    assert set(keys) == {boxing.key for boxing in sent}
+
+
+def test_members_come_in_the_order_of_the_program() -> None:
+    plan = planned("zero1")
+    at = {
+        item.key: number
+        for number, unit in enumerate(emitted_units(plan))
+        for item in unit
+        if not isinstance(item, str)
+    }
+    for keys in choose_buckets(plan, 25 * MB):
+        inside = [at[key] for key in keys if key in at]
+        assert inside == sorted(inside)
+
+
+@pytest.mark.parametrize("most_bytes", [1024, 40_000, MB])
+@pytest.mark.parametrize("kind", ["zero1", "zero2", "zero3"])
+def test_collectives_are_at_most_one_more_than_the_bytes_ask_for(
+    kind: str, most_bytes: int
+) -> None:
+    plan = planned(kind)
+    boxings = {boxing.key: boxing for boxing in plan.boxings}
+    ways: dict[object, list[tuple[str, ...]]] = {}
+    for keys in choose_buckets(plan, most_bytes):
+        assert all(size < most_bytes for size in num_bytes(plan, keys))
+        assert sum(num_bytes(plan, keys[:-1])) < most_bytes
+        phase = plan.nodes[boxings[keys[0]].producer].phase
+        where = way_of(plan, boxings[keys[0]]), phase, boxings[keys[0]].enters
+        ways.setdefault(where, []).append(keys)
+    assert ways
+    for buckets in ways.values():
+        whole = sum(sum(num_bytes(plan, keys)) for keys in buckets)
+        assert len(buckets) <= 1 + ceil(whole / most_bytes)
+
+
+def test_a_message_less_has_to_pay_for_the_copies() -> None:
+    assert choose_buckets(planned("zero3", hardware="cpu-gloo-free"), MB) == ()
+
+
+def test_what_an_op_of_the_model_waits_for_is_not_held_back() -> None:
+    plan = planned("zero1")
+    together = {key for keys in choose_buckets(plan, MB) for key in keys}
+    for boxing in plan.boxings:
+        users = [plan.nodes[user] for user in boxing.consumers if user in plan.nodes]
+        is_parameter = boxing.producer.startswith("parameter:")
+        if any(user.phase == "forward" for user in users) and not is_parameter:
+            assert boxing.key not in together
+
+
+def test_gradients_are_completed_in_buckets_behind_the_microbatches() -> None:
+    plan = planned("zero2", 2)
+    late = {boxing.key for boxing in completing(plan)}
+    (keys,) = (keys for keys in choose_buckets(plan, MB) if late & {*keys})
+    assert late > {*keys}  # the loss is none of them
+    totals = {(c.kind, c.axis): c for c in collective_totals(plan)}
+    assert totals == {(c.kind, c.axis): c for c in plan.collectives}
