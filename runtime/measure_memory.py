@@ -1,27 +1,24 @@
 """Measure the memory of a step by what the allocator really gave and took.
 
-Torch's profiler records every allocation and release, those of a process group's own
-threads too, but nothing of what was there before: that is counted from the tensors.
+Torch's profiler records allocations and releases, those of a process group's own
+threads too (allocator_events.py), but nothing of what was there before: that is counted
+from the tensors.
 """
 
 from __future__ import annotations
 
-import json
-import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile
 
+from partita.runtime.allocator_events import Event, record_events, with_releases
 from partita.runtime.program import ParallelProgram
 
-_DEVICE_TYPES = {"cpu": 0, "cuda": 1}
-"""By the numbers of C++: c10/core/DeviceType.h."""
+_STEPS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,28 +64,14 @@ def measure_memory(
 ) -> MeasuredMemory:
     """Return how memory goes while ``run`` runs.
 
-    Torch's profiler writes lines to the terminal unless the process was started with
-    ``KINETO_LOG_LEVEL=99``.
-
     Args:
         run: a step, say; what it keeps is held in the end.
         held: the tensors that are there before it and count.
         device: whose memory; ``cpu`` or ``cuda``.
     """
-    storages = [x.untyped_storage() for x in held if x.device.type == device.type]
-    sizes = {storage.data_ptr(): storage.nbytes() for storage in storages}
-    held_bytes = sum(sizes.values())
-    activities = [ProfilerActivity.CPU]
-    if device.type == "cuda":
-        activities.append(ProfilerActivity.CUDA)
-    with profile(activities=activities, profile_memory=True) as recorded:
-        kept = run()
-    del kept
-    with tempfile.TemporaryDirectory(prefix="partita-") as folder:
-        path = Path(folder) / "trace.json"
-        recorded.export_chrome_trace(str(path))
-        events = json.loads(path.read_text())["traceEvents"]
-    return MeasuredMemory(held_bytes, _changes(events, _DEVICE_TYPES[device.type]))
+    held_bytes = _bytes_of(held, device)
+    (events,) = with_releases([record_events(run, device)])
+    return _measured(held_bytes, events)
 
 
 def measure_step(
@@ -100,8 +83,8 @@ def measure_step(
     """Return how this rank's memory goes over a step of a program and its optimizer.
 
     All ranks must call it. A first step, in which the optimizer makes its state, does
-    not count. Of three that follow it is the one that took least: a backend's own
-    threads may let go of what they communicated too late, and then it counts twice.
+    not count. Of some that follow it is the one that took least: a backend's threads
+    may hold what they communicate for longer in one than in another.
     """
 
     def step() -> torch.Tensor:
@@ -110,37 +93,28 @@ def measure_step(
         return loss
 
     step()
-    measured: list[MeasuredMemory] = []
-    for _ in range(3):
+    device = program.groups.device
+    held_bytes: list[int] = []
+    steps: list[Sequence[Event]] = []
+    for _ in range(_STEPS):
         optimizer.zero_grad()
         program.release_copies()  # the profiler does not see old ones go
         states = (
             value for entry in optimizer.state.values() for value in entry.values()
         )
         held = [x for x in states if isinstance(x, torch.Tensor)]
-        device = program.groups.device
-        measured.append(measure_memory(step, (*program.tensors(), *held), device))
+        held_bytes.append(_bytes_of((*program.tensors(), *held), device))
+        steps.append(record_events(step, device))
+    measured = map(_measured, held_bytes, with_releases(steps))
     return min(measured, key=lambda memory: memory.peak_bytes)
 
 
-def _changes(events: list[Mapping[str, Any]], device: int) -> tuple[Change, ...]:
-    """Return the changes on a device in the order in which they were made."""
-    memory = [
-        event
-        for event in events
-        if event.get("name") == "[memory]" and event["args"]["Device Type"] == device
-    ]
-    ops = [event for event in events if event.get("cat") == "cpu_op"]
-    ops.sort(key=lambda event: event["ts"])
-    memory.sort(key=lambda event: (event["ts"], event["args"]["Ev Idx"]))
-    found: list[Change] = []
-    name, end, position = "", 0.0, 0
-    for event in memory:
-        while position < len(ops) and ops[position]["ts"] <= event["ts"]:
-            if ops[position]["ts"] >= end:  # not inside of the one before
-                name = ops[position]["name"]
-                end = ops[position]["ts"] + ops[position]["dur"]
-            position += 1
-        inside = name if event["ts"] <= end else ""
-        found.append(Change(inside, event["args"]["Bytes"]))
-    return tuple(found)
+def _bytes_of(tensors: Iterable[torch.Tensor], device: torch.device) -> int:
+    """Return the memory that tensors lie in, what they share counted once."""
+    storages = [x.untyped_storage() for x in tensors if x.device.type == device.type]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+
+
+def _measured(held_bytes: int, events: Iterable[Event]) -> MeasuredMemory:
+    changes = tuple(Change(event.op, event.num_bytes) for event in events)
+    return MeasuredMemory(held_bytes, changes)
