@@ -142,6 +142,8 @@ def _as_producer(star: Star) -> Floats:
     union = np.zeros(difference.shape[2], dtype=np.bool_)
     for port in star.ports.values():
         wanted = port.sets.any(axis=0)
+        if not wanted.any():
+            continue  # its choices that want something have just gone
         union |= wanted
         largest = difference[:, :, wanted].max(axis=2)
         most = int(port.sets.sum(axis=1).max())

@@ -3,6 +3,7 @@ from __future__ import annotations
 from itertools import product
 from math import inf
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from tests.compiler.search.random_problems import (
 from partita.compiler.errors import NoSolution
 from partita.compiler.search.build import build_model
 from partita.compiler.search.fold import Fold
-from partita.compiler.search.model import DeadEnd, Model
+from partita.compiler.search.model import DeadEnd, Model, Port, Star
 from partita.compiler.search.problem import Problem, cost_of
 from partita.compiler.search.reduction import reduce_model
 
@@ -99,3 +100,18 @@ def test_a_dead_end_names_its_variable() -> None:
     with pytest.raises(DeadEnd) as error:
         reduced(problem(maker, taker, box=inf))
     assert error.value.variable in (0, 1)
+
+
+def test_a_taker_may_be_left_with_nothing_that_it_wants() -> None:
+    """Its dear choices go in the round in which the maker is looked at after it."""
+    model, maker = Model(), 3
+    sets = np.array([[False, False], [True, False], [False, True]])
+    for taker, dear in enumerate((9.0, 0.5, 0.5)):
+        model.add_variable(taker, np.array([0.0, dear, dear]) - dear / 9, np.arange(3))
+    model.add_variable(maker, np.array([0.0, 0.25]), np.arange(2))
+    boxing = np.array([[0.5, 1.0], [1.0, 0.5]])
+    ports = {taker: Port(sets, np.arange(3)) for taker in range(3)}
+    model.add_star(0, Star(maker, np.arange(2), boxing, ports))
+    _, best = best_of(model)
+    reduce_model(model)
+    assert best_of(model)[1] == pytest.approx(best, rel=1e-12)
