@@ -6,6 +6,10 @@ price is raised until placements fit, then prices between the last that did not 
 first that did are tried. Each price gives a lower bound, too. Then choices that cannot
 belong to anything faster go (worthwhile.py), and an integer program decides placements
 and what is made again together (joint.py).
+
+All of that has equal blocks placed alike. Where memory is short, the fastest is often
+that some of them take less memory and the others less time: in the end each may take
+any of the choices met on the way, by an integer program over all blocks.
 """
 
 from __future__ import annotations
@@ -14,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf, sqrt
+
+import numpy as np
 
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.holdings import Holdings, find_holdings
@@ -39,6 +45,7 @@ _SHARE = 0.5  # of the time that is left, for one search of placements
 _PRICES_SHARE = 0.5  # of the time that is left, for prices between two others
 _JOINT_SHARE = 0.25  # of the time that is left, for the integer program
 _MOST_ENTRIES = 300_000  # pairs of choices that an integer program is written for
+_MOST_APART = 20_000  # of them where each block is by itself
 
 
 @dataclass(frozen=True)
@@ -140,9 +147,12 @@ class LimitedSearch:
         best = self._by_prices(limit, best)
         # The integer program knows nothing of sums over microbatches.
         is_whole = self.posed.candidates.program.in_time.count == 1
-        if best.is_optimal or not is_whole or limit < self.state_bytes:
+        if not is_whole or limit < self.state_bytes:
             return best
-        return self._jointly(limit, best)
+        bound_s = best.bound_s  # by prices; that of the program is of blocks alike
+        if not best.is_optimal:
+            best = self._jointly(limit, best)
+        return self._apart(limit, best, bound_s)
 
     def _by_prices(self, limit: int, best: Limited) -> Limited:
         """Return the best that prices of memory lead to."""
@@ -202,6 +212,26 @@ class LimitedSearch:
             return replace(best, bound_s=bound, solver=HIGHS)
         bound = min(bound, found.found.seconds)
         return Limited(*found.found, True, bound, HIGHS, best.price)
+
+    def _apart(self, limit: int, best: Limited, bound_s: float) -> Limited:
+        """Let equal blocks differ, in choices that were met before."""
+        if not best.fits or (best.is_optimal and not self.fold.has_classes):
+            return best
+        apart = Fold.none(self.posed.problem)
+        allowed = tuple(np.zeros_like(own) for own in everything(apart))
+        for choices in dict.fromkeys((best.choices, *(seen for seen, _ in self._kept))):
+            for own, choice in zip(allowed, choices, strict=True):
+                own[choice] = True
+        if self.clock.left_s <= 0 or _num_entries(apart, allowed) > _MOST_APART:
+            return best
+        search = JointSearch(self.posed, apart, self.optimizer, limit, allowed, THREADS)
+        known = Joint(best.choices, best.keeping, best.seconds)
+        clock = Clock.of(_JOINT_SHARE * self.clock.left_s)
+        found = search.run(self.moments, known, clock).found
+        if found is None or found.seconds >= best.seconds:
+            return best
+        bound = min(bound_s, found.seconds)
+        return Limited(*found, True, bound, HIGHS, best.price)
 
     @cached_property
     def _unit(self) -> float:

@@ -36,9 +36,10 @@ def limited(
     return LimitedSearch(posed, free, optimizer, Clock.of(seconds))
 
 
-def posed_layers(mesh: Mesh) -> Posed:
+def posed_layers(mesh: Mesh, count: int = 3) -> Posed:
     hardware = machine(flops_per_s=1e8, bytes_per_s=1e6)
-    return planner(Layers(), torch.randn(64, 32), mesh=mesh, hardware=hardware).posed
+    model, x = Layers(count), torch.randn(64, 32)
+    return planner(model, x, mesh=mesh, hardware=hardware).posed
 
 
 def test_what_is_held_counts_every_tensor_once() -> None:
@@ -90,6 +91,20 @@ def test_a_little_less_room_is_searched_to_the_end() -> None:
     assert found.solution(found.bound_s).status == "optimal"
     half = found.solution(found.seconds / 2)
     assert (half.status, half.gap) == ("not shown to be optimal", 0.5)
+
+
+@pytest.mark.slow
+def test_equal_blocks_differ_where_memory_is_short() -> None:
+    posed = posed_layers(Mesh(tp=2), 6)
+    search = limited(posed)
+    assert search.fold.has_classes
+    found = search.run(int(0.7 * search.run(1 << 40).keeping.peak_bytes))
+    assert found.fits
+    blocks = [{found.choices[node] for node in own} for own in search.fold.members]
+    assert max(map(len, blocks)) == 2, "of what memory is short for, some"
+    exact = cost_of(posed.problem, found.choices)
+    assert found.seconds == pytest.approx(exact + found.keeping.seconds)
+    assert found.bound_s <= found.seconds
 
 
 def test_where_nothing_fits_it_says_so() -> None:
