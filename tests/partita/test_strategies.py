@@ -262,6 +262,19 @@ def test_what_does_not_fit_is_stored_in_pieces_and_gathered() -> None:
     assert found["all_gather"] >= found["reduce_scatter"] == 2
 
 
+@pytest.mark.slow
+def test_activations_that_do_not_fit_whole_are_split_between_the_products() -> None:
+    """By tokens: which samples or which of each, takes equally long."""
+    with torch.device("meta"):
+        model, x = Block(2048), torch.zeros(16, 512, 2048)
+    plan = planned(model, x, mesh=Mesh(tp=8), memory="280MiB")
+    assert weights(plan) == MEGATRONS
+    found = collectives(plan)
+    assert (found["reduce_scatter"], found["all_gather"]) == (2, 2)
+    residual = next(n for key, n in plan.nodes.items() if key.startswith("add.Tensor/"))
+    assert residual.signature.results[0] in (at("S(0)"), at("S(1)"))
+
+
 def test_a_large_vocabulary_is_split() -> None:
     with torch.device("meta"):
         ids = torch.zeros(64, 32, dtype=torch.long)
