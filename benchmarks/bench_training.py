@@ -84,7 +84,7 @@ def measure(
 
 def table(name: str, found: list[dict[str, dict[str, Any]]]) -> str:
     """Return a line per peer."""
-    rows = [f"{name:26}{'ms':>9}{'ratio':>8}{'first s':>9}{'loss':>10}"]
+    rows = [f"{name:32}{'ms':>9}{'ratio':>8}{'first s':>9}{'loss':>10}"]
     base = found[0][_BASE]["seconds"]
     for peer in found[0]:
         ranks = [rank[peer] for rank in found if peer in rank]
@@ -96,7 +96,7 @@ def table(name: str, found: list[dict[str, dict[str, Any]]]) -> str:
         wanted = found[0][_BASE]["loss"]
         wrong = "" if abs(loss - wanted) <= _AGREES * abs(wanted) else "  WRONG LOSS"
         rows.append(
-            f"{peer:26}{median(slowest) * 1e3:9.2f}{ratio:8.3f}"
+            f"{peer:32}{median(slowest) * 1e3:9.2f}{ratio:8.3f}"
             f"{max(r['first'] for r in ranks):9.1f}{loss:10.5f}{wrong}"
         )
     return "\n".join(rows)

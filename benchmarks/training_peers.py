@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -95,9 +96,10 @@ def _zero(name: str, _: dict[str, Any]) -> Step:
     return _training(parallel, _share(batch), optimizer)
 
 
-def _partita(name: str, plan: dict[str, Any]) -> Step:
+def _partita(name: str, plan: dict[str, Any], compilation: str = "regions") -> Step:
     model, batch = build(name)
-    program = pt.compile(model, pt.Plan.from_dict(plan), device="cpu")
+    found = pt.Plan.from_dict(plan)
+    program = pt.compile(model, found, device="cpu", compilation=compilation)
     optimizer = adamw(program.parameters())
 
     def step() -> torch.Tensor:
@@ -107,6 +109,9 @@ def _partita(name: str, plan: dict[str, Any]) -> Step:
         return loss
 
     return step
+
+
+_partita_compiled = partial(_partita, compilation="whole")
 
 
 @dataclass(frozen=True)
@@ -130,6 +135,10 @@ PEERS: dict[str, Peer] = {
     "fsdp2": Peer(_fsdp2),
     "zero": Peer(_zero),
     "partita": Peer(_partita, is_ours=True),
+    "partita compiled": Peer(_partita_compiled, is_ours=True),
     "partita data parallel": Peer(_partita, is_ours=True, pins="data parallel"),
+    "partita data parallel compiled": Peer(
+        _partita_compiled, is_ours=True, pins="data parallel"
+    ),
     "partita ZeRO-3": Peer(_partita, is_ours=True, pins="ZeRO-3"),
 }

@@ -54,5 +54,9 @@ class RankFailed(PartitaError):
     """A rank failed; the message holds that rank's own error."""
 
 
+class CompilationFailed(PartitaError):
+    """Inductor cannot compile a rank's program; the message holds its own error."""
+
+
 class InvariantViolation(AssertionError):
     """A program broke an invariant after a pass: a bug in that pass."""

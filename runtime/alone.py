@@ -9,6 +9,8 @@ import torch
 
 from partita.compiler.ir.program import OutputKind
 from partita.compiler.schedules.schedule import Action
+from partita.runtime.compilation import Compilation
+from partita.runtime.compile_together import compile_together
 from partita.runtime.executor import Executable, Outputs, bind_program, only
 from partita.runtime.feeds import Feeds, FeedsOf
 from partita.runtime.leaving import WholeOutputs, made_whole
@@ -23,13 +25,27 @@ class Alone:
     """The one stage of a program on this rank."""
 
     def __init__(self, share: Share) -> None:
-        self._whole = bind_program(share.local, share.groups, share.own)
+        programs = share.programs
+        self._share = share
         self._device = share.groups.device
+        self._bound = bind_program(
+            share.local, share.groups, share.own, programs.compilation
+        )
+        self._whole = self._bound
         self._forward: Executable | None = None
         self._parts: Microbatches | None = None
-        if share.local.in_time.count > 1:
-            completing = share.programs.completing
-            self._parts = Microbatches.of(self._whole, completing, share.groups)
+        if share.local.in_time.count == 1:
+            self._whole = self._ready(self._bound)
+        else:
+            parts = Microbatches.of(self._bound, programs.completing, share.groups)
+            self._parts = replace(parts, body=self._ready(parts.body))
+
+    def _ready(self, program: Executable) -> Executable:
+        """Return a program as it is to run."""
+        if self._share.programs.compilation is not Compilation.WHOLE:
+            return program
+        ((compiled,),) = compile_together([self._share.chain([program])])
+        return compiled
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -39,7 +55,7 @@ class Alone:
     @property
     def has_loss(self) -> bool:
         """Whether there is something to differentiate."""
-        return any(role.kind is OutputKind.LOSS for role in self._whole.local.outputs)
+        return any(role.kind is OutputKind.LOSS for role in self._bound.local.outputs)
 
     def step(self, feeds_of: FeedsOf, taken: set[int]) -> Mapping[int, Outputs]:
         """Run a step; return what it makes. ``taken`` gets the storages it was fed."""
@@ -61,9 +77,9 @@ class Alone:
     def forward(self, feeds_of: FeedsOf) -> dict[int, list[Outputs]]:
         """Run the forward alone; return what each microbatch makes."""
         if self._forward is None:
-            local = only(self._whole.local, FORWARD)
-            self._forward = replace(self._whole, local=local)
-        numbers = range(self._whole.local.in_time.count)
+            local = only(self._bound.local, FORWARD)
+            self._forward = self._ready(replace(self._bound, local=local))
+        numbers = range(self._bound.local.in_time.count)
         return {0: [self._forward.by_role(feeds_of(0, n)) for n in numbers]}
 
     def whole(

@@ -1,8 +1,8 @@
-"""Run one rank's program, its groups and its device bound; regions run compiled."""
+"""Run one rank's program, its groups and its device bound."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -14,6 +14,7 @@ from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.on_device import on_device
 from partita.compiler.ir.program import OutputKind, OutputRole
 from partita.runtime.collectives import is_collective
+from partita.runtime.compilation import Compilation
 from partita.runtime.feeds import FeedKey, Feeds, arguments, own_feeds
 from partita.runtime.groups import Groups
 
@@ -34,7 +35,11 @@ class Executable:
         """Run on local values; return the local outputs in the order of their roles."""
         values = arguments(self.local, feeds, self.own)
         with torch.no_grad(), below_autograd():
-            return cast(Values, tuple(self.local.graph_module.forward(*values)))
+            return self.compute(values)
+
+    def compute(self, values: Sequence[torch.Tensor | int]) -> Values:
+        """Run on the values of the program's inputs, in order."""
+        return cast(Values, tuple(self.local.graph_module.forward(*values)))
 
     def by_role(self, feeds: Feeds) -> dict[OutputRole, torch.Tensor | None]:
         """Run as ``run`` does; return the outputs by their roles."""
@@ -45,11 +50,14 @@ def bind_program(
     local: LocalProgram,
     groups: Groups,
     own: Mapping[FeedKey, torch.Tensor | int] | None = None,
+    compilation: Compilation = Compilation.REGIONS,
 ) -> Executable:
     """Return ``local`` with real group names, its tensors made on the run's device.
 
-    Fused regions are compiled when they first run. ``own`` is what it brings itself,
-    where that has been made already.
+    ``own`` is what it brings itself, where that has been made already. Of what
+    ``compilation`` asks for, this has fused regions compiled when they first run; a
+    program is compiled as a whole by ``compile_together``, when nothing more is to be
+    taken from it.
     """
     module = on_device(local.graph_module, groups.device)
     for node in module.graph.nodes:
@@ -57,7 +65,8 @@ def bind_program(
             *args, group = node.args
             node.args = (*args, groups.names[cast(str, group)])
     module.recompile()
-    for region in module.children():
+    regions = module.children() if compilation is Compilation.REGIONS else ()
+    for region in regions:
         # Its forward alone: around it a module's hooks would cost another 5 us a call.
         region.forward = torch.compile(region.forward, fullgraph=True, dynamic=False)
     brought = own_feeds(local, groups.device) if own is None else own

@@ -11,11 +11,13 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
+from partita.compiler.capture.torch_inductor import name_group, ranks_of_name
 from partita.compiler.capture.torch_private import single_process_store
 from partita.compiler.errors import BadMesh
 from partita.compiler.ir.mesh import Mesh
@@ -25,7 +27,7 @@ from partita.compiler.ir.mesh import Mesh
 class Groups:
     """Where this process stands in a mesh, and the groups it belongs to.
 
-    ``names`` maps a symbolic name to the process group's own.
+    ``names`` maps a symbolic name to one that this process's group is found by.
     """
 
     mesh: Mesh
@@ -100,12 +102,31 @@ def bind_stages(
             )
         if rank in ranks:
             names = {
-                f"stage{number}/{axis}": made[stage].get_group(axis).group_name
+                f"stage{number}/{axis}": _stable_name(own, axis, made[stage])
                 for axis in own.names
             }
             here = own.coordinates(ranks.index(rank))
             found[number] = Groups(own, here, device, made[stage], names)
     return found
+
+
+def _stable_name(mesh: Mesh, axis: str, joined: DeviceMesh) -> str:
+    """Return a name for the group of an axis that is the same in every run.
+
+    And on every rank, though groups are different: ranks that run one program then have
+    one text of it, and share what that is compiled to. A name is used again for a group
+    of the same ranks; a rank that has an axis on other ranks counts.
+    """
+    group = joined.get_group(axis)
+    ranks = tuple(dist.get_process_group_ranks(group))
+    for number in count():
+        name = f"partita/{mesh}/{axis}/{number}"
+        taken = ranks_of_name(name)
+        if not taken:
+            name_group(name, group)
+        if taken in ((), ranks):
+            return name
+    raise AssertionError("numbers do not end")
 
 
 def start(device: str | torch.device | None = None) -> torch.device:

@@ -24,7 +24,7 @@ from partita.runtime.link import Link
 from partita.runtime.pipeline_step import PipelineStep, Row
 from partita.runtime.released import released_at
 from partita.runtime.share import Share
-from partita.runtime.stage_parts import StageParts
+from partita.runtime.stage_parts import StageParts, ready
 from partita.runtime.way import Way
 
 _IN_FORWARD = (Work.RECEIVE_FORWARD, Work.FORWARD, Work.SEND_FORWARD)
@@ -40,7 +40,8 @@ class Pipeline:
         # What goes forward and what goes backward have a group each: over NCCL two
         # ranks' messages go in one order in a group, and the two have none in common.
         self._groups = [cast(dist.ProcessGroup, dist.new_group()) for _ in range(2)]
-        self._stages = {number: StageParts.of(s) for number, s in shares.items()}
+        self._stages = ready({n: StageParts.of(share) for n, share in shares.items()})
+        self._forward: dict[int, StageParts] | None = None
         self._row = self._row_of(way.schedule)
         self.actions: tuple[Action, ...] = ()
 
@@ -100,8 +101,10 @@ class Pipeline:
     def forward(self, feeds_of: FeedsOf) -> dict[int, list[Outputs]]:
         """Run the forward alone; return by stage what each microbatch makes."""
         actions = tuple(a for a in self._row.actions if a.work in _IN_FORWARD)
-        stages = {n: s.without_backward() for n, s in self._row.stages.items()}
-        row = replace(self._row, actions=actions, released={}, stages=stages)
+        if self._forward is None:
+            stages = {n: s.without_backward() for n, s in self._row.stages.items()}
+            self._forward = ready(stages)
+        row = replace(self._row, actions=actions, released={}, stages=self._forward)
         run = PipelineStep(row, feeds_of, {})
         run.go()
         numbers = range(self._row.num_microbatches)

@@ -18,7 +18,9 @@ from partita.compiler.ir.program import InputKind, OutputKind
 from partita.compiler.ir.sbp import Placement
 from partita.runtime import gradients
 from partita.runtime.brought import Brought, held_placements
-from partita.runtime.executor import Outputs
+from partita.runtime.compilation import Compilation
+from partita.runtime.compile_together import Chain
+from partita.runtime.executor import Executable, Outputs
 from partita.runtime.feeds import FeedKey, Feeds, own_feeds, part_of_batch
 from partita.runtime.groups import Groups
 from partita.runtime.inventory import Kept
@@ -39,6 +41,7 @@ class StagePrograms:
             placement.
         completing: what completes each sum over microbatches.
         parts: the forward and the backward apart, where there is a pipeline.
+        compilation: how the step runs.
     """
 
     local: LocalProgram
@@ -46,6 +49,7 @@ class StagePrograms:
     bringing: Sequence[LocalProgram] = ()
     completing: Sequence[LocalProgram] = ()
     parts: Sequence[LocalProgram] = ()
+    compilation: Compilation = Compilation.REGIONS
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,17 @@ class Share:
         for value in (*self.state.values(), *self.own.values()):
             if isinstance(value, torch.Tensor):
                 yield value
+
+    def chain(self, programs: Sequence[Executable]) -> Chain:
+        """Return programs of this stage, to compile: each may save for the next."""
+        brought = held_placements(self.programs.bringing)
+        state = {k: x for k, x in self.state.items() if k[1] not in brought}
+        constants = {
+            key: value
+            for key, value in self.own.items()
+            if key[0] is InputKind.CONSTANT and isinstance(value, torch.Tensor)
+        }
+        return Chain(programs, {**constants, **state}, self.groups.device)
 
     def entering(self) -> Feeds:
         """Return the parameters and buffers as a step receives them."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from partita.compiler.ir.program import OutputKind, OutputRole
+from partita.runtime.compilation import Compilation
+from partita.runtime.compile_together import compile_together
 from partita.runtime.executor import Executable, bind_program, only
 from partita.runtime.feeds import FeedKey
 from partita.runtime.microbatches import accumulating, zeros_for
@@ -38,7 +40,10 @@ class StageParts:
     def of(cls, share: Share) -> StageParts:
         """Bind the programs of a share."""
         groups, programs = share.groups, share.programs
-        bound = [bind_program(part, groups, share.own) for part in programs.parts]
+        bound = [
+            bind_program(part, groups, share.own, programs.compilation)
+            for part in programs.parts
+        ]
         kinds = tuple(kind for kind in OutputKind if kind is not OutputKind.SAVED)
         forward = replace(bound[0], local=only(bound[0].local, kinds))
         needless = tuple(kind for kind in OutputKind if kind is not OutputKind.OUTPUT)
@@ -65,3 +70,18 @@ class StageParts:
         for part in self.parts:
             found |= zeros_for(part.local, self.share.groups.device)
         return found
+
+
+def ready(stages: Mapping[int, StageParts]) -> dict[int, StageParts]:
+    """Return the stages of this rank as they are to run. All ranks call it."""
+    if not any(
+        stage.share.programs.compilation is Compilation.WHOLE
+        for stage in stages.values()
+    ):
+        return dict(stages)
+    chains = [stage.share.chain(stage.parts) for stage in stages.values()]
+    compiled = compile_together(chains)
+    return {
+        number: replace(stage, parts=parts)
+        for (number, stage), parts in zip(stages.items(), compiled, strict=True)
+    }

@@ -26,6 +26,7 @@ from partita.options import Options
 from partita.planning import plan as make_plan
 from partita.runtime.agree import everyone_tells, from_first_rank
 from partita.runtime.batch import BatchSpec
+from partita.runtime.compilation import Compilation
 from partita.runtime.groups import Groups, bind_stages, start
 from partita.runtime.materialize import Init
 from partita.runtime.program import ParallelProgram
@@ -41,6 +42,7 @@ def compile(
     *,
     loss: LossFunction | None = None,
     rules: RuleSet = default_rules,
+    compilation: str = Compilation.REGIONS,
 ) -> ParallelProgram:
     """Return this rank's program of ``model`` under ``plan``.
 
@@ -55,17 +57,22 @@ def compile(
         device: unless given, a GPU where every local rank has one, else the CPU.
         loss: the function of ``Options(loss=...)``, for a plan loaded from a file.
         rules: the table that the plan was made with.
+        compilation: how the step runs: ``eager`` op by op, ``regions`` with what the
+            plan fuses compiled, ``whole`` compiled from end to end before this returns.
 
     Raises:
+        BadOptions: for another ``compilation``.
         BadPlan: when the plan is of another model.
         BadMesh: when another number of processes runs than the plan has ranks.
     """
+    way_to_run = Compilation.parse(compilation)
     captured = capture_for(model, plan, loss=loss, rules=rules)
     stages = [(stage.mesh, stage.ranks) for stage in plan.stages]
     groups = bind_stages(plan.mesh, stages, device)
     lowered = lower(captured, plan, rules)
     programs = {
-        number: _programs(lowered[number], own) for number, own in groups.items()
+        number: _programs(lowered[number], own, way_to_run)
+        for number, own in groups.items()
     }
     for number, stage in enumerate(plan.stages):
         issued = _issued(programs[number]) if number in programs else ()
@@ -76,7 +83,9 @@ def compile(
     return ParallelProgram(programs, model, batch, init, captured.outputs.restore, way)
 
 
-def _programs(lowered: Lowered, groups: Groups) -> StagePrograms:
+def _programs(
+    lowered: Lowered, groups: Groups, compilation: Compilation
+) -> StagePrograms:
     """Return what this rank runs of a stage."""
     here = groups.coordinates
     local = lowered.at(here)
@@ -87,6 +96,7 @@ def _programs(lowered: Lowered, groups: Groups) -> StagePrograms:
         lowered.bringing_at(here),
         lowered.completing_at(here),
         () if is_one else lowered.parted(local),
+        compilation,
     )
 
 

@@ -30,12 +30,13 @@ OPTIMIZERS = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How every rank trains, with which rules, and whether JSON is to follow."""
+    """How every rank trains and runs, by which rules, and whether JSON is to follow."""
 
     steps: int
     optimizer: str
     lr: float
     rules: str | None
+    compilation: str
     json: bool
 
 
@@ -46,6 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, required=True, help="how many steps")
     parser.add_argument("--optimizer", choices=sorted(OPTIMIZERS), default="adamw")
     parser.add_argument("--lr", type=float, default=1e-3, help="learning rate (0.001)")
+    parser.add_argument(
+        "--compilation",
+        choices=("eager", "regions", "whole"),
+        default="regions",
+        help="run op by op, with the plan's fused ops compiled, or compiled as a whole "
+        "(regions)",
+    )
     add_rules(parser)
     add_json(parser)
 
@@ -61,7 +69,12 @@ def run(options: argparse.Namespace) -> int:
     from partita.runtime.launch import launch
 
     settings = Settings(
-        options.steps, options.optimizer, options.lr, options.rules, options.json
+        options.steps,
+        options.optimizer,
+        options.lr,
+        options.rules,
+        options.compilation,
+        options.json,
     )
     what = (options.target, options.plan, settings)
     losses, seconds = launch(train_rank, plan.mesh.size, what)[0]
@@ -81,7 +94,8 @@ def train_rank(
 
     example = load_target(target)
     rules = load_rules(settings.rules)
-    program = pt.compile(example.model, Plan.load(plan_path), rules=rules)
+    plan, how = Plan.load(plan_path), settings.compilation
+    program = pt.compile(example.model, plan, rules=rules, compilation=how)
     kind = OPTIMIZERS[settings.optimizer]
     optimizer: Any = kind(program.parameters(), lr=settings.lr)
     losses: list[float] = []

@@ -1,0 +1,133 @@
+"""Programs compiled as a whole train as they do op by op, in every way to run them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import partita as pt
+from partita.runtime.launch import launch
+
+pytestmark = pytest.mark.dist
+
+NUM_STEPS = 2
+
+
+class Normed(nn.Module):
+    """Buffers that a step writes, and numbers that ranks draw by where they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(8, 16), nn.Linear(16, 4)
+        self.norm, self.drop = nn.BatchNorm1d(16), nn.Dropout(0.3)
+
+    def forward(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """Return the loss and the output, which the loss alone does not need."""
+        out = self.down(self.drop(torch.relu(self.norm(self.up(x)))))
+        return {"loss": nn.functional.mse_loss(out, y), "out": out}
+
+
+class Layers(nn.Module):
+    """Layers to cut between; what the forward saves is transposed in places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        sizes = (nn.Linear(8, 16), nn.Linear(16, 16), nn.Linear(16, 4))
+        first, second, third = sizes
+        self.layers = nn.Sequential(
+            first, nn.GELU(), second, nn.Dropout(0.2), nn.GELU(), third
+        )
+
+    def forward(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """Return the loss and the output."""
+        out = self.layers(x)
+        return {"loss": nn.functional.mse_loss(out, y), "out": out}
+
+
+class Tied(nn.Module):
+    """A vocabulary that is split by rows, its tied head too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.mid = nn.Embedding(16, 8), nn.Linear(8, 8)
+        self.head = nn.Linear(8, 16, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """Return the loss and the scores."""
+        scores = self.head(self.table(x) + self.mid(self.table(x)))
+        loss = nn.functional.cross_entropy(scores.flatten(0, 1), y.flatten())
+        return {"loss": loss, "scores": scores}
+
+
+@dataclass(frozen=True)
+class Case:
+    model: Callable[[], nn.Module]
+    mesh: str
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def built(self) -> tuple[nn.Module, tuple[Tensor, Tensor]]:
+        torch.manual_seed(0)
+        model = self.model().train()
+        if self.model is Tied:
+            return model, (torch.randint(16, (4, 6)), torch.randint(16, (4, 6)))
+        return model, (torch.randn(8, 8), torch.randn(8, 4))
+
+    def planned(self) -> dict[str, Any]:
+        model, args = self.built()
+        mesh, options = pt.Mesh.parse(self.mesh), pt.Options(**self.options)
+        return pt.plan(model, *args, mesh=mesh, options=options).to_dict()
+
+
+ROWS = {"x": "S(0)"}
+CASES = {
+    "one rank": Case(Normed, "dp=1"),
+    "data parallel": Case(Normed, "dp=2", {"pins": ROWS}),
+    "vocabulary": Case(Tied, "tp=2", {"pins": {"table.weight": "S(0)"}}),
+    "storage": Case(Layers, "dp=2", {"pins": ROWS | {"layers.2.weight": "S(0)"}}),
+    "microbatches": Case(Layers, "dp=2", {"pins": ROWS, "microbatches": 2}),
+    "pipeline": Case(Layers, "pp=2", {"microbatches": 2}),
+}
+QUICK = ("data parallel",)  # others compile C++ for a quarter of a minute each
+
+
+def train(name: str, plan: dict[str, Any], compilation: str) -> dict[str, Any]:
+    """Return what this rank has after a short training, and before the last update."""
+    model, args = CASES[name].built()
+    found = pt.Plan.from_dict(plan)
+    program = pt.compile(model, found, device="cpu", compilation=compilation)
+    optimizer = torch.optim.SGD(program.parameters(), lr=0.1)
+    losses: list[Tensor] = []
+    gradients: dict[str, Tensor | None] = {}
+    for _ in range(NUM_STEPS):
+        optimizer.zero_grad()
+        losses += [program.step(*args), program.step(*args)]  # gradients add up
+        gradients = {key: p.grad for key, p in program.named_parameters()}
+        optimizer.step()
+    buffers = dict(program.named_buffers())
+    return {"losses": losses, "gradients": gradients, "buffers": buffers} | {
+        "outputs": program(*args)
+    }
+
+
+def in_both_ways(name: str, plan: dict[str, Any]) -> list[dict[str, Any]]:
+    return [train(name, plan, compilation) for compilation in ("eager", "whole")]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in CASES],
+)
+def test_a_program_compiled_as_a_whole_trains_as_it_does_op_by_op(name: str) -> None:
+    case = CASES[name]
+    num_ranks = pt.Mesh.parse(case.mesh).size
+    for eager, whole in launch(
+        f"{__file__}:in_both_ways", num_ranks, (name, case.planned())
+    ):
+        assert eager["gradients"]
+        torch.testing.assert_close(whole, eager, rtol=1e-5, atol=1e-6)

@@ -1,0 +1,104 @@
+"""Programs compiled whole: once for all ranks of a machine, or all hear why not."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from local_programs import batch, local_mlp
+from torch import Tensor
+
+from partita.compiler.errors import CompilationFailed
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.program import InputKind
+from partita.runtime.compilation import Compilation
+from partita.runtime.compile_together import Chain, compile_together
+from partita.runtime.executor import bind_program
+from partita.runtime.feeds import FeedKey, shards_of
+from partita.runtime.groups import bind
+from partita.runtime.launch import launch
+
+pytestmark = pytest.mark.dist
+
+
+@torch.library.custom_op("partita_tests::untyped", mutates_args=())
+def untyped(x: Tensor) -> Tensor:
+    """Compute what Inductor cannot know the type of."""
+    return x + 1
+
+
+def values() -> dict[FeedKey, Tensor]:
+    x, target = batch()
+    state = {
+        "up.weight": torch.linspace(-1, 1, 60, dtype=torch.float64).reshape(10, 6),
+        "up.bias": torch.linspace(-1, 1, 10, dtype=torch.float64),
+        "down.weight": torch.linspace(-1, 1, 40, dtype=torch.float64).reshape(4, 10),
+        "scale": torch.ones(4, dtype=torch.float64),
+    }
+    return {
+        **{(InputKind.PARAMETER, name): value for name, value in state.items()},
+        (InputKind.BUFFER, "steps"): torch.tensor(3),
+        (InputKind.BUFFER, "offset"): torch.ones(10, dtype=torch.float64),
+        (InputKind.CONSTANT, "one"): torch.tensor(1),
+        # as people hand them over: a transposed view
+        (InputKind.INPUT, "x"): x.t().contiguous().t(),
+        (InputKind.INPUT, "target"): target,
+        (InputKind.LOSS_SCALE, "loss_scale"): torch.tensor(1.0, dtype=torch.float64),
+    }
+
+
+def compute() -> tuple[dict[str, int], list[Tensor | None], list[Tensor | None]]:
+    """Return how Inductor's cache was asked, and what eager and compiled code make."""
+    from torch._dynamo.utils import counters
+
+    mesh = Mesh(dp=2, tp=1)
+    groups = bind(mesh, "cpu")
+    local = local_mlp(mesh, groups.coordinates)
+    bound = bind_program(local, groups, {}, Compilation.WHOLE)
+    ((compiled,),) = compile_together([Chain([bound], {}, groups.device)])
+    feeds = shards_of(local, values())
+    asked = {
+        name.removeprefix("fxgraph_cache_"): count
+        for name, count in counters["inductor"].items()
+        if name.startswith("fxgraph_cache_")
+    }
+    return asked, list(bound.run(feeds)), list(compiled.run(feeds))
+
+
+def fail_on_the_second() -> tuple[str, bool]:
+    mesh = Mesh(dp=2, tp=1)
+    groups = bind(mesh, "cpu")
+    local = local_mlp(mesh, groups.coordinates)
+    if groups.rank == 1:
+        graph = local.graph_module.graph
+        (output,) = graph.find_nodes(op="output")
+        *others, y = output.args[0]
+        with graph.inserting_before(output):
+            y = graph.call_function(torch.ops.partita_tests.untyped.default, (y,))
+        output.args = ((*others, y),)
+    bound = bind_program(local, groups, {}, Compilation.WHOLE)
+    with pytest.raises(CompilationFailed) as failed:
+        compile_together([Chain([bound], {}, groups.device)])
+    return str(failed.value), failed.value.__cause__ is not None
+
+
+def test_ranks_of_one_program_and_the_next_run_share_what_is_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    first, second = (launch(f"{__file__}:compute", 2) for _ in range(2))
+    assert [asked for asked, _, _ in first] == [{"miss": 1}, {"hit": 1}]
+    assert [asked for asked, _, _ in second] == [{"hit": 1}, {"hit": 1}]
+    for _, want, found in (*first, *second):
+        torch.testing.assert_close(found, want, rtol=1e-12, atol=1e-14)
+
+
+def test_all_ranks_hear_of_the_one_that_cannot_compile() -> None:
+    found: list[Any] = launch(f"{__file__}:fail_on_the_second", 2)
+    for message, _ in found:
+        assert message.startswith(
+            "rank 1 cannot compile its program as a whole; choose compilation="
+            "'regions' or 'eager': "
+        )
+        assert "partita_tests.untyped" in message
+    assert [has_cause for _, has_cause in found] == [False, True]
