@@ -13,6 +13,7 @@ from torch import fx
 from torch.fx.node import Argument, map_arg
 
 from partita.compiler.ir.local_program import LocalProgram
+from partita.compiler.ir.out_of_place import make_functional
 from partita.compiler.ir.program import InputKind
 
 
@@ -31,6 +32,7 @@ def flatten(local: LocalProgram) -> tuple[fx.GraphModule, tuple[int, ...]]:
             values[node] = graph.node_copy(node)
             taken.append(position)
     graph.output(_copied(local.graph_module, graph, values))
+    make_functional(graph)
     graph.lint()
     return fx.GraphModule(local.graph_module, graph), tuple(taken)
 

@@ -17,9 +17,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch import fx
 
 from partita.compiler.ir.layout import shard_shape
 from partita.compiler.ir.local_program import LocalProgram
+from partita.compiler.ir.out_of_place import make_functional
 from partita.compiler.ir.program import InputKind, InputRole, OutputRole
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
@@ -115,8 +117,12 @@ def exported(local: LocalProgram) -> bytes:
     """Return one program as ``torch.export.save`` writes it."""
     values = zip(local.inputs, local.input_types, local.input_placements, strict=True)
     arguments = tuple(_example(local, *value) for value in values)
+    graph = fx.Graph()
+    graph.output(graph.graph_copy(local.graph_module.graph, {}))
+    make_functional(graph)
+    module = fx.GraphModule(local.graph_module, graph)
     with torch.no_grad():
-        program = torch.export.export(local.graph_module, arguments, strict=False)
+        program = torch.export.export(module, arguments, strict=False)
     held = io.BytesIO()
     torch.export.save(program, held)
     return held.getvalue()
