@@ -35,7 +35,7 @@ from partita.compiler.ir.program import (
     type_of,
     value_of,
 )
-from partita.passes.ordering import ordered
+from partita.passes.ordering import ordered, units_of
 
 Groups = Sequence[tuple[str, ...]]
 
@@ -62,7 +62,10 @@ class _Fuser:
         self.names: dict[str, str] = {}  # of modules, by what they compute
 
     def run(self) -> LocalProgram:
-        for unit in self._ordered(self._units()):
+        order, stuck = ordered(units_of(self.nodes, self.group_of))
+        if stuck:
+            self._refuse(stuck)
+        for unit in order:
             if unit[0] in self.group_of:
                 self._emit_call(unit)
             else:
@@ -92,27 +95,6 @@ class _Fuser:
             key, group = next(iter(keys.items()))
             raise BadPlan(f"fusion[{group}]: {key!r} is no op of the program")
         return found
-
-    def _units(self) -> list[list[fx.Node]]:
-        """Return what is emitted at once, each where its last node stood."""
-        members: dict[int, list[fx.Node]] = {}
-        for node, group in self.group_of.items():
-            members.setdefault(group, []).append(node)
-        units: list[list[fx.Node]] = []
-        for node in self.nodes:
-            group = self.group_of.get(node)
-            if group is None:
-                units.append([node])
-            elif node is members[group][-1]:
-                units.append(members[group])
-        return units
-
-    def _ordered(self, units: list[list[fx.Node]]) -> list[list[fx.Node]]:
-        """Return the units, each behind those it needs, else in the order given."""
-        order, stuck = ordered(units)
-        if stuck:
-            self._refuse(stuck)
-        return order
 
     def _refuse(self, stuck: list[list[fx.Node]]) -> None:
         group = next(

@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping, Sequence
 
 from torch import fx
 
 Units = list[list[fx.Node]]
 """Nodes that are emitted at once, by unit."""
+
+
+def units_of(nodes: Sequence[fx.Node], group_of: Mapping[fx.Node, int]) -> Units:
+    """Return each node by itself, those of a group together where its last stood."""
+    members: dict[int, list[fx.Node]] = {}
+    for node, group in group_of.items():
+        members.setdefault(group, []).append(node)
+    units: Units = []
+    for node in nodes:
+        group = group_of.get(node)
+        if group is None:
+            units.append([node])
+        elif node is members[group][-1]:
+            units.append(members[group])
+    return units
 
 
 def ordered(units: Units) -> tuple[Units, Units]:

@@ -30,7 +30,7 @@ from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.program import NodeInfo, has_info, info, set_info
 from partita.compiler.ir.tensor_type import TensorType
 from partita.passes.localize import boxing_of_part, part_key
-from partita.passes.ordering import ordered
+from partita.passes.ordering import ordered, units_of
 
 aten = torch.ops.aten
 c10d = torch.ops._c10d_functional
@@ -73,7 +73,7 @@ class _Sender:
         self.copies: dict[fx.Node, fx.Node] = {}
 
     def run(self) -> LocalProgram:
-        order, stuck = ordered(self._units())
+        order, stuck = ordered(units_of(self.nodes, self.bucket_of))
         if stuck:
             bucket = next(
                 self.bucket_of[unit[0]] for unit in stuck if unit[0] in self.bucket_of
@@ -90,20 +90,6 @@ class _Sender:
         self.graph.lint()
         module = uncompiled(self.local.graph_module, self.graph)
         return replace(self.local, graph_module=module)
-
-    def _units(self) -> list[list[fx.Node]]:
-        """Return what is emitted at once, each where its last node stood."""
-        members: dict[int, list[fx.Node]] = {}
-        for node, bucket in self.bucket_of.items():
-            members.setdefault(bucket, []).append(node)
-        units: list[list[fx.Node]] = []
-        for node in self.nodes:
-            bucket = self.bucket_of.get(node)
-            if bucket is None:
-                units.append([node])
-            elif node is members[bucket][-1]:
-                units.append(members[bucket])
-        return units
 
     def _copy(self, nodes: Sequence[fx.Node]) -> None:
         for node in nodes:

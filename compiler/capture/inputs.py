@@ -8,7 +8,7 @@ named by their path (``batch.images.1``).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,29 +60,36 @@ class InputSpec:
         }
 
 
-def _argument_names(model: torch.nn.Module, count: int) -> list[str]:
-    """Return the names of the first ``count`` positional arguments of ``forward``."""
+def name_leaves(
+    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return every leaf of a call's arguments under its name, in pytree order."""
+    return leaf_namer(model)(args, kwargs)
+
+
+def leaf_namer(
+    model: torch.nn.Module,
+) -> Callable[[Sequence[Any], Mapping[str, Any]], dict[str, Any]]:
+    """Return ``name_leaves`` for the calls of a model, which it does not hold."""
     names = [
         parameter.name
         for parameter in inspect.signature(model.forward).parameters.values()
         if parameter.kind
         in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
-    return [names[i] if i < len(names) else f"args.{i}" for i in range(count)]
 
+    def named(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        leaves: dict[str, Any] = {}
+        paths, _ = pytree.tree_flatten_with_path((tuple(args), dict(kwargs)))
+        for path, leaf in paths:
+            side, head, *rest = (_key_text(entry) for entry in path)
+            if side == "0":
+                at = int(head)
+                head = names[at] if at < len(names) else f"args.{at}"
+            leaves[".".join((head, *rest))] = leaf
+        return leaves
 
-def name_leaves(
-    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return every leaf of a call's arguments under its name, in pytree order."""
-    positional = _argument_names(model, len(args))
-    leaves: dict[str, Any] = {}
-    paths, _ = pytree.tree_flatten_with_path((tuple(args), dict(kwargs)))
-    for path, leaf in paths:
-        side, first, *rest = (_key_text(entry) for entry in path)
-        head = positional[int(first)] if side == "0" else first
-        leaves[".".join((head, *rest))] = leaf
-    return leaves
+    return named
 
 
 def _key_text(entry: Any) -> str:

@@ -131,15 +131,18 @@ def sending(document: Document) -> Iterator[Sent]:
         yield from bucket_sent(document, [known[key] for key in keys])
 
 
-def together_and_alone(
-    document: Document, bucket: Sequence[str]
-) -> tuple[float, float]:
-    """Return the seconds of a bucket's collectives, and of its boxings' one by one."""
+def bucket_seconds(document: Document) -> dict[tuple[str, ...], tuple[float, float]]:
+    """Return by bucket what its collectives take, and its boxings' one by one."""
     hardware = load_hardware(document.hardware)
-    part = next(p for p in stage_documents(document) if bucket in p.buckets)
-    boxings = [boxing for boxing in part.boxings if boxing.key in bucket]
-    sent_s = sum(sent.seconds(hardware) for sent in bucket_sent(part, boxings))
-    return sent_s, sum(s.seconds for b in boxings for s in b.lowering if s.payload)
+    found: dict[tuple[str, ...], tuple[float, float]] = {}
+    for part in stage_documents(document):
+        known = {boxing.key: boxing for boxing in part.boxings}
+        for keys in part.buckets:
+            boxings = [known[key] for key in keys]
+            sent_s = sum(sent.seconds(hardware) for sent in bucket_sent(part, boxings))
+            alone = (s.seconds for b in boxings for s in b.lowering if s.payload)
+            found[keys] = sent_s, sum(alone)
+    return found
 
 
 def collective_totals(document: Document) -> tuple[CollectiveTotal, ...]:

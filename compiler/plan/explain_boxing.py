@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.alternative import Alternative
-from partita.compiler.plan.buckets import together_and_alone
+from partita.compiler.plan.buckets import bucket_seconds
 from partita.compiler.plan.document import Boxing, Document, Ref
 from partita.compiler.plan.explain_costs import short, signed
 from partita.compiler.plan.explain_formula import print_formula, step_formula
@@ -28,7 +28,7 @@ def explain_boxing(document: Document, boxing: Boxing) -> Iterator[str]:
     )
     bucket = next((keys for keys in document.buckets if boxing.key in keys), ())
     if bucket:
-        sent_s, alone_s = map(format_seconds, together_and_alone(document, bucket))
+        sent_s, alone_s = map(format_seconds, bucket_seconds(document)[bucket])
         others = f"{len(bucket) - 1} other{'s' * (len(bucket) > 2)}"
         yield f"  bucket     with {others}: {sent_s} together, {alone_s} one by one"
     if boxing.enters:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from partita.compiler.ir.again import again_key
 from partita.compiler.plan.asked import find_asked
-from partita.compiler.plan.buckets import together_and_alone
+from partita.compiler.plan.buckets import bucket_seconds
 from partita.compiler.plan.document import Boxing, Document, Parameter
 from partita.compiler.plan.search_result import Tried
 from partita.compiler.plan.stage_records import Transfer
@@ -311,7 +311,7 @@ def _boxings(document: Document, most_rows: int) -> Table:
     more = len(slowest) - len(rows)
     below = [f"... and {more} more kinds, all of them quicker"] if more else []
     if document.buckets:
-        times = [together_and_alone(document, keys) for keys in document.buckets]
+        times = bucket_seconds(document).values()
         sent_s, alone_s = (format_seconds(sum(own)) for own in zip(*times, strict=True))
         num, size = len(times), sum(map(len, document.buckets))
         buckets = f"{num} bucket{'s' * (num > 1)}"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
 
-from partita.compiler.capture.inputs import name_leaves
+from partita.compiler.capture.inputs import leaf_namer
 from partita.compiler.capture.scored_model import LossFunction
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import OutputKind
@@ -78,7 +77,7 @@ def compile(
         issued = _issued(programs[number]) if number in programs else ()
         _check_in_step(number, stage, issued)
     spec = to_capture(plan.inputs)
-    batch = BatchSpec(partial(name_leaves, model), spec.leaves)
+    batch = BatchSpec(leaf_namer(model), spec.leaves)
     way = None if len(plan.stages) == 1 else _way(plan)
     return ParallelProgram(programs, model, batch, init, captured.outputs.restore, way)
 

@@ -23,7 +23,7 @@ def test_users_errors_are_value_errors(error: type[PartitaError]) -> None:
 
 
 def test_every_kind_is_here() -> None:
-    assert len(CHILDREN) == 9
+    assert len(CHILDREN) == 10
 
 
 def test_own_bugs_are_no_user_errors() -> None:

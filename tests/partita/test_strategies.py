@@ -204,7 +204,7 @@ def planned(
     model: nn.Module, *args: Tensor, mesh: Mesh, memory: str | None = None
 ) -> Plan:
     """Return the plan of a model for NVLink's ranks; nothing is pinned."""
-    options = Options(hardware="h100-dgx", memory=memory)
+    options = Options(hardware="h100-dgx", memory=memory, bucket=0)
     return make_plan(model, *args, mesh=mesh, options=options)
 
 

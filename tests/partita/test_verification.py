@@ -106,7 +106,7 @@ def data_parallel() -> pt.Plan:
     built = zoo.mlp()
     model, args, _ = built
     pins = zoo.data_parallel_pins(built, 1)
-    return pt.plan(model, *args, mesh=TP, options=pt.Options(pins=pins))
+    return pt.plan(model, *args, mesh=TP, options=pt.Options(pins=pins, bucket=0))
 
 
 def check_refused(plan: pt.Plan, reason: str) -> None:

@@ -6,18 +6,19 @@ them by; what neither knows takes what it takes. The step is then simulated.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from partita.compiler.cost.boxing import step_seconds
 from partita.compiler.cost.op_formula import factor_name
-from partita.compiler.cost.step import find_step
+from partita.compiler.cost.step import Step, find_step
 from partita.compiler.cost.transfer import hop_seconds
 from partita.compiler.errors import BadOptions
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.stages import at_stage
 from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.plan.buckets import together
 from partita.compiler.plan.document import Boxing, Document, Node, Ref
 from partita.compiler.plan.explain_formula import call_formula
 from partita.compiler.plan.stage_records import Transfer
@@ -44,6 +45,39 @@ def boxing_step_s(
     Raises:
         BadOptions: where there is no such step between the two placements.
     """
+    step = _step(boxing, number, type_, mesh)
+    hardware = Hardware.from_dict(document.hardware)
+    times = times_in_step(boxing, document.microbatches)
+    return times * step_seconds(type_, step, mesh, hardware)
+
+
+def bucket_step_s(
+    document: Document,
+    parts: Sequence[tuple[Boxing, int]],
+    types: Sequence[TensorType],
+    mesh: Mesh,
+) -> float:
+    """Return what one collective of a bucket takes in a step.
+
+    Args:
+        document: the plan.
+        parts: the boxings, and which of their steps it is of.
+        types: of what they are of.
+        mesh: the ranks.
+
+    Raises:
+        BadOptions: as ``boxing_step_s`` does.
+    """
+    steps = tuple(
+        (type_, _step(boxing, number, type_, mesh))
+        for (boxing, number), type_ in zip(parts, types, strict=True)
+    )
+    times = times_in_step(parts[0][0], document.microbatches)
+    hardware = Hardware.from_dict(document.hardware)
+    return together(steps, mesh, times).seconds(hardware)
+
+
+def _step(boxing: Boxing, number: int, type_: TensorType, mesh: Mesh) -> Step:
     before = boxing.lowering[number - 1].after if number else boxing.source
     stated = boxing.lowering[number]
     axis = mesh.axis(stated.axis)
@@ -53,9 +87,7 @@ def boxing_step_s(
             f"{boxing.ref} as {type_} on {mesh} cannot pass from {before} to "
             f"{stated.after}, as the plan does"
         )
-    hardware = Hardware.from_dict(document.hardware)
-    times = times_in_step(boxing, document.microbatches)
-    return times * step_seconds(type_, step, mesh, hardware)
+    return step
 
 
 def grown(type_: TensorType, ref: Ref, found: BatchDims, times: float) -> TensorType:

@@ -24,7 +24,12 @@ from partita.compiler.plan.explain_formula import call_formula
 from partita.compiler.plan.uses import type_of
 from partita.compiler.search.pose import update_seconds
 from partita.plots.batch_dims import find_batch
-from partita.plots.resized import boxing_step_s, grown, pipeline_parts
+from partita.plots.resized import (
+    boxing_step_s,
+    bucket_step_s,
+    grown,
+    pipeline_parts,
+)
 
 Symbols = Mapping[str, float]
 
@@ -222,12 +227,27 @@ def _terms(document: Document, way: _Way) -> Iterator[_Term]:
         formula = call_formula(document, key) if node.seconds else None
         if formula is not None:
             yield "compute", partial(_call_s, way, key, formula)
+    together = {key for keys in document.buckets for key in keys}
     for boxing in document.boxings:
         for number, step in enumerate(boxing.lowering):
+            if step.payload and boxing.key in together:
+                continue
             part = f"communication {step.axis}" if step.bytes else "local copies"
             seconds = partial(_step_s, document, way, boxing, number)
             if isclose(seconds(way.own), step.seconds, rel_tol=_ROUNDING):
                 yield part, seconds
+    known = {boxing.key: boxing for boxing in document.boxings}
+    for keys in document.buckets:
+        rows = [_sent_steps(known[key]) for key in keys]
+        for parts in zip(*rows, strict=True):
+            boxing, number = parts[0]
+            axis = boxing.lowering[number].axis
+            yield f"communication {axis}", partial(_bucket_s, document, way, parts)
+
+
+def _sent_steps(boxing: Boxing) -> list[tuple[Boxing, int]]:
+    """Return the steps of a boxing that communicate, by number."""
+    return [(boxing, n) for n, step in enumerate(boxing.lowering) if step.payload]
 
 
 def _call_s(way: _Way, key: str, formula: Formula, size: int) -> float:
@@ -239,6 +259,13 @@ def _step_s(
 ) -> float:
     type_, mesh = way.of_boxing(boxing, size), way.mesh(size)
     return boxing_step_s(document, boxing, number, type_, mesh)
+
+
+def _bucket_s(
+    document: Document, way: _Way, parts: Sequence[tuple[Boxing, int]], size: int
+) -> float:
+    types = [way.of_boxing(boxing, size) for boxing, _ in parts]
+    return bucket_step_s(document, parts, types, way.mesh(size))
 
 
 def _parts(

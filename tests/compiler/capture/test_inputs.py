@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -11,7 +13,12 @@ from hypothesis import strategies as st
 from tests.compiler.capture.small_models import Nested, Scale
 from torch import nn
 
-from partita.compiler.capture.inputs import InputSpec, describe, name_leaves
+from partita.compiler.capture.inputs import (
+    InputSpec,
+    describe,
+    leaf_namer,
+    name_leaves,
+)
 from partita.compiler.errors import BadPlan, CaptureFailed
 from partita.compiler.ir.tensor_type import TensorType
 
@@ -32,6 +39,15 @@ def test_nested_leaves_are_named_by_their_path() -> None:
         "scale": 3.0,
     }
     assert spec.tensors == tuple(n for n in spec.leaves if n != "scale")
+
+
+def test_a_namer_does_not_hold_the_model() -> None:
+    model = Scale()
+    held, named = weakref.ref(model), leaf_namer(model)
+    del model
+    gc.collect()
+    assert held() is None
+    assert named((T,), {}) == {"x": T}
 
 
 def test_positional_and_keyword_inputs_have_one_name() -> None:

@@ -25,7 +25,7 @@ NAME = "up.weight"
 def planned(kind: str, **pins: str) -> Plan:
     built = zoo.mlp()
     pins = {**storage_pins(built, kind, 1), **pins}
-    options = Options(pins=pins, hardware=machine())
+    options = Options(pins=pins, hardware=machine(), bucket=0)
     x = torch.ones(512, 32)  # more than the weights, so that those travel
     return make_plan(built[0], x, x, mesh=Mesh(dp=2), options=options)
 

@@ -68,6 +68,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = pt.Options(
         pins={"0.weight": "(S(0))", "input": "(S(0))"},
         loss=lambda out: out.square().sum(),
+        bucket=0,
     )
     plan = pt.plan(model, torch.randn(8, 16), mesh="dp=2", options=options)
     path = tmp_path_factory.mktemp("kept") / "kept.json"
