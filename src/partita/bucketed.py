@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from partita.collection import collection_paused
 from partita.compiler.plan.buckets import collective_totals
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.stages import stage_documents
@@ -14,6 +15,7 @@ _PARTS = (1, 4, 16, 64)
 """Of what was asked for: how large buckets are tried to be."""
 
 
+@collection_paused()
 def with_buckets(plan: Plan, most_bytes: int) -> Plan:
     """Return the plan with buckets that pay, and what its step takes then.
 
