@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import fx
 
-from partita.compiler.capture.torch_inductor import (
+from partita.compiler.capture.torch_private import (
     Code,
     FakeMode,
     compile_graph,

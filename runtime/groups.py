@@ -17,8 +17,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from partita.compiler.capture.torch_inductor import name_group, ranks_of_name
-from partita.compiler.capture.torch_private import single_process_store
+from partita.compiler.capture.torch_private import (
+    name_group,
+    ranks_of_group,
+    single_process_store,
+)
 from partita.compiler.errors import BadMesh
 from partita.compiler.ir.mesh import Mesh
 
@@ -121,7 +124,7 @@ def _stable_name(mesh: Mesh, axis: str, joined: DeviceMesh) -> str:
     ranks = tuple(dist.get_process_group_ranks(group))
     for number in count():
         name = f"partita/{mesh}/{axis}/{number}"
-        taken = ranks_of_name(name)
+        taken = ranks_of_group(name)
         if not taken:
             name_group(name, group)
         if taken in ((), ranks):

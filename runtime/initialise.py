@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from partita.compiler.capture.torch_private import on_meta, own_tensors, with_parts
+from partita.compiler.capture.torch_private import own_tensors, with_parts
 from partita.compiler.errors import BadOptions
 
 _RESET = ("reset_parameters", "_reset_parameters")
@@ -64,7 +64,7 @@ def initial_values(
 
 
 def _without_values(module: nn.Module) -> nn.Module:
-    return with_parts(module, on_meta, lambda _, child: _without_values(child))
+    return with_parts(module, _on_meta, lambda _, child: _without_values(child))
 
 
 def _initialised(empty: nn.Module, path: str) -> dict[str, torch.Tensor]:
@@ -130,3 +130,11 @@ def _mark(dtype: torch.dtype) -> float:
     if dtype.is_floating_point or dtype.is_complex:
         return math.nan
     return 0 if dtype == torch.bool else torch.iinfo(dtype).min
+
+
+def _on_meta(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor, or parameter, like ``tensor`` without any values."""
+    other = torch.empty_like(tensor, device="meta", requires_grad=False)
+    if isinstance(tensor, torch.nn.Parameter):
+        return torch.nn.Parameter(other, requires_grad=tensor.requires_grad)
+    return other

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
@@ -31,11 +31,13 @@ from torch._functorch._aot_autograd.descriptors import (
     TangentAOTInput,
 )
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
+from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx._lazy_graph_module import (
     _LazyGraphModule,  # pyright: ignore[reportPrivateUsage]
     _use_lazy_graph_module,  # pyright: ignore[reportPrivateUsage]
 )
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -252,50 +254,13 @@ def meeting_store() -> TCPStore:
     return TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 
+def joined_store(port: int) -> TCPStore:
+    """Return the meeting store of another process of this machine."""
+    return TCPStore("127.0.0.1", port)
+
+
 DispatchMode = TorchDispatchMode
 """The class of modes that see every op that eager code runs."""
-
-
-class _PromotingMode(TorchDispatchMode):
-    def __init__(
-        self,
-        promote: Callable[[Any], Any],
-        tensor: Callable[[torch.Tensor], torch.Tensor],
-        instead: Mapping[Any, Callable[..., Any]],
-    ) -> None:
-        super().__init__()
-        self._promote = promote
-        self._tensor = tensor
-        self._instead = instead
-
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        args, named = self._promote(args), self._promote(kwargs or {})
-        keeps = writes_in_place(func) or func.is_view  # what it is given
-        if not keeps:
-            args = pytree.tree_map_only(torch.Tensor, self._tensor, args)
-            named = pytree.tree_map_only(torch.Tensor, self._tensor, named)
-        return self._instead.get(func, func)(*args, **named)
-
-
-def promoting_floats(
-    promote: Callable[[Any], Any],
-    tensor: Callable[[torch.Tensor], torch.Tensor] = lambda x: x,
-    instead: Mapping[Any, Callable[..., Any]] | None = None,
-) -> AbstractContextManager[Any]:
-    """Return a mode in which every op runs with other arguments.
-
-    Args:
-        promote: of the arguments, the dtypes among them.
-        tensor: of a tensor among them, such as a constant that the model made.
-        instead: what an op does that has no kernel for doubles.
-    """
-    return _PromotingMode(promote, tensor, instead or {})
 
 
 def own_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -329,14 +294,6 @@ def with_parts(
     return other
 
 
-def on_meta(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor, or parameter, like ``tensor`` without any values."""
-    other = torch.empty_like(tensor, device="meta", requires_grad=False)
-    if isinstance(tensor, torch.nn.Parameter):
-        return torch.nn.Parameter(other, requires_grad=tensor.requires_grad)
-    return other
-
-
 def flight_records() -> list[dict[str, Any]]:
     """Return what the backends' flight recorder holds: one record per collective."""
     dump = vars(_distributed_c10d)["_dump_fr_trace_json"]  # not in the stubs
@@ -344,9 +301,17 @@ def flight_records() -> list[dict[str, Any]]:
 
 
 def ranks_of_group(name: str) -> tuple[int, ...]:
-    """Return the global ranks of the process group of that name."""
-    group = vars(_distributed_c10d)["_resolve_process_group"](name)
+    """Return the global ranks of the process group of a name; none where it is free."""
+    try:
+        group = vars(_distributed_c10d)["_resolve_process_group"](name)
+    except RuntimeError:
+        return ()
     return tuple(torch.distributed.get_process_group_ranks(group))
+
+
+def name_group(name: str, group: torch.distributed.ProcessGroup) -> None:
+    """Let functional collectives find a process group by another name too."""
+    vars(_distributed_c10d)["_register_process_group"](name, group)
 
 
 def below_autograd() -> AbstractContextManager[None]:
@@ -357,6 +322,46 @@ def below_autograd() -> AbstractContextManager[None]:
 def fake_tensor_mode() -> AbstractContextManager[Any]:
     """Return a mode in which tensors have shapes and dtypes, but no values."""
     return FakeTensorMode()
+
+
+FakeMode = FakeTensorMode
+"""A mode in which tensors have no values."""
+
+
+def static_fake_mode() -> FakeMode:
+    """Return a mode in which tensors have types and strides, known ones, no values."""
+    return FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
+
+
+Code = Callable[..., Sequence[torch.Tensor | None]]
+"""What a graph was compiled to; called as the graph is."""
+
+
+def compile_graph(
+    module: fx.GraphModule,
+    inputs: Sequence[torch.Tensor],
+    mode: FakeMode,
+    options: Mapping[str, Any],
+) -> Code:
+    """Return Inductor's code for a graph of aten ops and functional collectives.
+
+    The graph has its backward already: it goes past dynamo and autograd. The code is
+    kept on disk, in the folder ``TORCHINDUCTOR_CACHE_DIR`` names, under a hash of the
+    graph, the types of its inputs, the options and the versions.
+
+    Args:
+        module: it may write to its inputs; what is left of it is of no use.
+        inputs: of ``mode``; the code is right for their shapes and strides alone.
+        mode: from ``static_fake_mode``.
+        options: of Inductor, by the names of its ``config``.
+    """
+    # Here, since Inductor takes a second to import and most runs do without.
+    from torch._inductor.compile_fx import compile_fx
+
+    with torch.no_grad(), tracing(TracingContext(mode)):
+        code = compile_fx(module, list(inputs), config_patches=dict(options))
+    assert callable(code)
+    return code
 
 
 def tensor_slots(target: object) -> tuple[str, ...]:

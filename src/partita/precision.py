@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from partita.compiler.capture.torch_private import pytree
+from partita.compiler.capture.torch_private import (
+    DispatchMode,
+    pytree,
+    writes_in_place,
+)
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.program import has_info, info
 from partita.passes.promote_precision import promote_tensor
@@ -95,3 +99,45 @@ class ConstantDtypes(TorchFunctionMode):
         if eps is None:
             args, kwargs["eps"] = args[:3], torch.finfo(dtype).eps
         return func(*args, **kwargs)
+
+
+class _PromotingMode(DispatchMode):
+    def __init__(
+        self,
+        promote: Callable[[Any], Any],
+        tensor: Callable[[torch.Tensor], torch.Tensor],
+        instead: Mapping[Any, Callable[..., Any]],
+    ) -> None:
+        super().__init__()
+        self._promote = promote
+        self._tensor = tensor
+        self._instead = instead
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        args, named = self._promote(args), self._promote(kwargs or {})
+        keeps = writes_in_place(func) or func.is_view  # what it is given
+        if not keeps:
+            args = pytree.tree_map_only(torch.Tensor, self._tensor, args)
+            named = pytree.tree_map_only(torch.Tensor, self._tensor, named)
+        return self._instead.get(func, func)(*args, **named)
+
+
+def promoting_floats(
+    promote: Callable[[Any], Any],
+    tensor: Callable[[torch.Tensor], torch.Tensor] = lambda x: x,
+    instead: Mapping[Any, Callable[..., Any]] | None = None,
+) -> AbstractContextManager[Any]:
+    """Return a mode in which every op runs with other arguments.
+
+    Args:
+        promote: of the arguments, the dtypes among them.
+        tensor: of a tensor among them, such as a constant that the model made.
+        instead: what an op does that has no kernel for doubles.
+    """
+    return _PromotingMode(promote, tensor, instead or {})

@@ -22,7 +22,7 @@ from partita.compiler.capture.inputs import describe, name_leaves
 from partita.compiler.capture.scored_model import (
     LossFunction,
 )
-from partita.compiler.capture.torch_private import promoting_floats, pytree
+from partita.compiler.capture.torch_private import pytree
 from partita.compiler.errors import BadOptions, InvariantViolation, PartitaError
 from partita.compiler.ir.in_time import AXIS
 from partita.compiler.ir.local_program import LocalProgram
@@ -45,6 +45,7 @@ from partita.precision import (
     double_precision,
     doubled,
     own_tolerance,
+    promoting_floats,
 )
 from partita.reference import Reference, device_of
 from partita.relative_error import relative_error
