@@ -32,6 +32,7 @@ from partita.compiler.hardware.samples import (
 from partita.compiler.ir.mesh import Mesh
 from partita.runtime.agree import everyone_tells
 from partita.runtime.groups import Groups, bind
+from partita.runtime.heap import keep_freed_memory
 from partita.runtime.sampled_ops import sampled_ops, touched_bytes
 
 aten = torch.ops.aten
@@ -111,6 +112,8 @@ def measure(mesh: Mesh, device: str | None, is_quick: bool) -> Measured:
     """Measure on this rank and all others of ``mesh``; every rank gets the result."""
     groups = bind(mesh, device)
     kind = groups.device.type
+    if kind == "cpu":
+        keep_freed_memory()  # as a step does
     todo = effort(kind, is_quick)
     dtype = "f32" if kind == "cpu" else "bf16"
     trials = _Trials(groups.device, todo)

@@ -6,7 +6,7 @@ reaches. Sizes are those of a transformer's layer: what matters is more than a c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,19 +83,35 @@ def _sampled(op: Any, *args: Any) -> SampledOp:
 
 
 def _attentions(rows: int, columns: int, device: torch.device) -> Iterator[SampledOp]:
-    """Yield causal attention of heads of 64, forward and backward."""
+    """Yield attention of heads of 64, forward and backward.
+
+    With all pairs of positions and causal, one after the other: a plan has either, and
+    counts half the work of causal, of which kernels spare as much as their blocks let.
+    """
     heads, dim, length = max(columns // 256, 1), 64, 256
     shape = max(rows // length, 1), heads, length, dim
     dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
     q, k, v, g = (torch.randn(shape, device=device, dtype=dtype) for _ in range(4))
-    products = q.numel() * length  # half of them, twice: causal, multiply and add
-    args = (q, k, v, None, True, dim**-0.5)
-    forward = SampledOp("partita.attention.default", attention, args, 2.0 * products)
-    yield forward
-    out, lse = forward()
-    back = (g, q, k, v, None, out, lse, True, dim**-0.5)
-    name = "partita.attention_backward.default"
-    yield SampledOp(name, attention_backward, back, 5.0 * products)
+    products = q.numel() * length
+    both = False, True
+    forward = [(q, k, v, None, causal, dim**-0.5) for causal in both]
+    backward = [
+        (g, q, k, v, None, *attention(*args), causal, dim**-0.5)
+        for causal, args in zip(both, forward, strict=True)
+    ]
+    name = "partita.attention"
+    yield SampledOp(f"{name}.default", _each(attention), tuple(forward), 6.0 * products)
+    back = _each(attention_backward)
+    yield SampledOp(f"{name}_backward.default", back, tuple(backward), 15.0 * products)
+
+
+def _each(op: Callable[..., Any]) -> Callable[..., list[Any]]:
+    """Return what calls ``op`` on one tuple of arguments after another."""
+
+    def call(*calls: tuple[Any, ...]) -> list[Any]:
+        return [op(*args) for args in calls]
+
+    return call
 
 
 def touched_bytes(call: SampledOp, result: Any) -> int:

@@ -8,6 +8,7 @@ import torch
 
 from partita.compiler.capture.inputs import leaf_namer
 from partita.compiler.capture.scored_model import LossFunction
+from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import OutputKind
 from partita.compiler.local_invariants import Issued, digest, in_step
@@ -27,6 +28,7 @@ from partita.runtime.agree import everyone_tells, from_first_rank
 from partita.runtime.batch import BatchSpec
 from partita.runtime.compilation import Compilation
 from partita.runtime.groups import Groups, bind_stages, start
+from partita.runtime.heap import keep_freed_memory
 from partita.runtime.materialize import Init
 from partita.runtime.program import ParallelProgram
 from partita.runtime.share import StagePrograms
@@ -68,6 +70,8 @@ def compile(
     captured = capture_for(model, plan, loss=loss, rules=rules)
     stages = [(stage.mesh, stage.ranks) for stage in plan.stages]
     groups = bind_stages(plan.mesh, stages, device)
+    if all(own.device.type == "cpu" for own in groups.values()) and _has_room(plan):
+        keep_freed_memory()
     lowered = lower(captured, plan, rules)
     programs = {
         number: _programs(lowered[number], own, way_to_run)
@@ -80,6 +84,14 @@ def compile(
     batch = BatchSpec(leaf_namer(model), spec.leaves)
     way = None if len(plan.stages) == 1 else _way(plan)
     return ParallelProgram(programs, model, batch, init, captured.outputs.restore, way)
+
+
+def _has_room(plan: Plan) -> bool:
+    """Whether gaps between blocks that are kept fit beside what the step holds."""
+    room = plan.options.memory_bytes
+    if room is None:
+        room = load_hardware(plan.hardware).device.memory_bytes
+    return 2 * plan.predicted.bytes <= room
 
 
 def _programs(

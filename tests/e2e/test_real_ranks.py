@@ -14,9 +14,8 @@ from tests.e2e.planned_collectives import counted, planned
 from tests.models.zoo import ZOO, Built, tensor_parallel_pins
 
 import partita as pt
-from partita.compiler.capture.torch_private import promoting_floats
 from partita.passes.promote_precision import promote_arguments
-from partita.precision import double_precision
+from partita.precision import double_precision, promoting_floats
 from partita.runtime.launch import launch
 from partita.runtime.measure import count_collectives
 

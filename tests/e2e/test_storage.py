@@ -23,10 +23,9 @@ import partita as pt
 from partita.compiler.capture.capture import capture
 from partita.compiler.capture.draws import LayoutFreeDraws
 from partita.compiler.capture.random_numbers import seed_value
-from partita.compiler.capture.torch_private import promoting_floats
 from partita.compiler.ir.layout import shard_shape
 from partita.passes.promote_precision import promote_arguments
-from partita.precision import double_precision
+from partita.precision import double_precision, promoting_floats
 from partita.runtime.launch import launch
 from partita.runtime.measure import count_collectives
 
