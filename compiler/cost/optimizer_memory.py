@@ -1,11 +1,11 @@
-"""What an optimizer holds, and what its step allocates.
+"""What an optimizer holds, and what its step allocates and touches.
 
 Torch 2.13 (torch/optim/adam.py, sgd.py): unless told otherwise ``Adam`` and ``AdamW``
 update one parameter after another on the CPU, where the denominator takes two tensors
 of its size (the root, and the root divided) while that of the parameter before it still
 exists; on a GPU all of a dtype at once (``foreach``), where the roots of all second
 moments exist together and are worked on in place. ``SGD`` without momentum adds in
-place in both.
+place in both. ``fused-adamw`` is ``AdamW(..., fused=True)``, which allocates nothing.
 
 ``mixed-adamw`` is what large models in 16 bits are trained with: AdamW on copies of
 them in f32, in one fused kernel. Its moments are f32, too, and so is the sum of the
@@ -22,9 +22,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 MIXED = "mixed-adamw"
+FUSED = "fused-adamw"
 
-_MOMENTS = {"sgd": 0, "adam": 2, "adamw": 2, MIXED: 2}
-_PASSES = {"sgd": 3, "adam": 7, "adamw": 7, MIXED: 7}
+_MOMENTS = {"sgd": 0, "adam": 2, "adamw": 2, FUSED: 2, MIXED: 2}
+_PASSES = {"sgd": 3, "adam": 7, "adamw": 7, FUSED: 7, MIXED: 7}
+_LINES = (3, 2, 3, 2, 2, 2, 4)  # lerp_, mul_, addcmul_, sqrt, div, add_, addcdiv_
+_KERNELS = {"sgd": (3,), "adam": _LINES, "adamw": (2, *_LINES)}
+_ONE_KERNEL = FUSED, MIXED
 _F32 = 4
 
 OPTIMIZERS = tuple(sorted(_MOMENTS))
@@ -57,20 +61,25 @@ def sum_bytes(optimizer: str, num_bytes: int, itemsize: int) -> int:
     return num_bytes * _F32 // itemsize if is_copied else 0
 
 
-def touched_bytes(optimizer: str, num_bytes: int, itemsize: int) -> int:
-    """Return what the update of a shard reads and writes.
+def touched_bytes(
+    optimizer: str, num_bytes: int, itemsize: int, device: str
+) -> tuple[int, ...]:
+    """Return what each kernel of the update of a shard reads and writes.
 
-    Parameter, gradient and moments are read, parameter and moments written. Of 16 bits
-    the gradient is added to the sum before, and what is new written to the parameter.
+    On a GPU there is one: parameter, gradient and moments are read, parameter and
+    moments written. Of 16 bits the gradient is added to the sum before, and what is new
+    written to the parameter. On a CPU every line of torch's is a kernel.
 
-    >>> touched_bytes("adamw", 200, 2), touched_bytes("mixed-adamw", 200, 2)
-    (1400, 4000)
+    >>> touched_bytes("adamw", 200, 2, "cuda"), touched_bytes("sgd", 200, 2, "cpu")
+    ((1400,), (600,))
     """
     if is_mixed(optimizer, itemsize):
         in_f32 = num_bytes * _F32 // itemsize
         added, written = num_bytes + 2 * in_f32, num_bytes
-        return _PASSES[optimizer] * in_f32 + added + written
-    return _PASSES[optimizer] * num_bytes
+        return (_PASSES[optimizer] * in_f32 + added + written,)
+    if device == "cpu" and optimizer not in _ONE_KERNEL:
+        return tuple(passes * num_bytes for passes in _KERNELS[optimizer])
+    return (_PASSES[optimizer] * num_bytes,)
 
 
 def is_mixed(optimizer: str, itemsize: int) -> bool:
@@ -89,7 +98,7 @@ def update_bytes(optimizer: str, sizes: Sequence[int], device: str) -> int:
     >>> update_bytes("adamw", (8, 100), "cpu"), update_bytes("adamw", (8, 100), "cuda")
     (208, 108)
     """
-    if not moments_of(optimizer) or optimizer == MIXED:
+    if not moments_of(optimizer) or optimizer in _ONE_KERNEL:
         return 0
     if device != "cpu":
         return sum(sizes)

@@ -9,7 +9,13 @@ from partita.compiler.export.exporter import Exporter
 from partita.compiler.export.strategy import Strategy, Use
 from partita.compiler.plan.document import Document
 
-_OPTIMIZERS = {"adamw": "AdamW", "adam": "Adam", "sgd": "SGD"}
+_OPTIMIZERS = {
+    "sgd": "SGD",
+    "adam": "Adam",
+    "adamw": "AdamW",
+    "fused-adamw": "AdamW",
+    "mixed-adamw": "AdamW",
+}
 
 
 def write_deepspeed(document: Document) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from torch import fx
 
-from partita.compiler.cost.boxing_prices import BoxingPrices
+from partita.compiler.cost.boxing_prices import BoxingPrices, Table
 from partita.compiler.cost.compute import op_seconds
 from partita.compiler.cost.optimizer_memory import touched_bytes
 from partita.compiler.hardware.profile import Hardware
@@ -150,11 +150,12 @@ class _Poser:
                 )
             )
             items.append(role)
-        prices = BoxingPrices(
-            self.mesh, self.candidates.hardware, self.candidates.known.boxings
+        prices = _prices(
+            search_nodes,
+            self.mesh,
+            self.candidates.hardware,
+            self.candidates.known.boxings,
         )
-        for type_, (made, wanted) in _boxed(search_nodes).items():
-            prices.expect(type_, made, wanted)
         problem = Problem(tuple(search_nodes), tuple(ties), self.mesh, prices)
         pins = {
             role.name: self.pinned.pins[node]
@@ -290,6 +291,25 @@ class _Poser:
         return role.kind is InputKind.PARAMETER and role.name in self._trained
 
 
+def priced_on(problem: Problem, hardware: Hardware) -> Problem:
+    """Return the problem with boxings as they are on another machine."""
+    prices = _prices(problem.nodes, problem.mesh, hardware, {})
+    return replace(problem, box_seconds=prices)
+
+
+def _prices(
+    nodes: Sequence[SearchNode],
+    mesh: Mesh,
+    hardware: Hardware,
+    known: dict[object, Table],
+) -> BoxingPrices:
+    """Return what prices all boxings that the nodes may ask for."""
+    prices = BoxingPrices(mesh, hardware, known)
+    for type_, (made, wanted) in _boxed(nodes).items():
+        prices.expect(type_, made, wanted)
+    return prices
+
+
 def update_seconds(
     type: TensorType,
     placement: Placement,
@@ -300,8 +320,9 @@ def update_seconds(
     """Return the time of an optimizer's step on the largest shard of a parameter."""
     local = largest_shard_numel(type.shape, placement, mesh)
     size = type.dtype.itemsize
-    touched = touched_bytes(optimizer, local * size, size)
-    return op_seconds(0.0, touched, type.dtype, hardware.device)
+    device = hardware.device
+    kernels = touched_bytes(optimizer, local * size, size, device.kind)
+    return sum(op_seconds(0.0, each, type.dtype, device) for each in kernels)
 
 
 def adding_seconds(

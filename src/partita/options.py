@@ -27,8 +27,9 @@ class Options:
         hardware: the name of a shipped profile, the path of one's own, or a profile.
         memory: the most that one rank may use, e.g. ``"24GiB"``, or bytes. The
             search finds placements and what to recompute that keep to it.
-        optimizer: what ``predicted`` reckons with: ``"sgd"``, ``"adam"``, ``"adamw"``,
-            or ``"mixed-adamw"``, which keeps copies of parameters in 16 bits in f32.
+        optimizer: what ``predicted`` reckons with: ``"sgd"``, ``"adam"``, ``"adamw"``
+            as torch makes them, ``"fused-adamw"``, one kernel for all of an update, or
+            ``"mixed-adamw"``, which keeps copies of parameters in 16 bits in f32.
         train: plan the backward too; otherwise the model is for inference.
         microbatches: into how many equal parts a batch is cut in time; their gradients
             add up before they are reduced. ``"auto"`` is the fastest number for a

@@ -28,7 +28,8 @@ def test_defaults() -> None:
     [
         (
             {"optimizer": "adamv"},
-            "optimizer 'adamv' is not one of adam, adamw, mixed-adamw, sgd",
+            "optimizer 'adamv' is not one of adam, adamw, fused-adamw, mixed-adamw, "
+            "sgd",
         ),
         ({"time_limit": 0}, "time_limit is 0; want seconds above 0"),
         ({"time_limit": "1m"}, "time_limit is '1m'; want seconds above 0"),

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,7 +26,11 @@ from partita.compiler.errors import BadOptions
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.units import format_seconds
 
-OPTIMIZERS = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
+OPTIMIZERS = {
+    "sgd": torch.optim.SGD,
+    "adamw": torch.optim.AdamW,
+    "fused-adamw": partial(torch.optim.AdamW, fused=True),
+}
 
 
 @dataclass(frozen=True, slots=True)

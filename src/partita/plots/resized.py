@@ -18,7 +18,7 @@ from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.stages import at_stage
 from partita.compiler.ir.tensor_type import TensorType
-from partita.compiler.plan.buckets import together
+from partita.compiler.plan.buckets import Sent
 from partita.compiler.plan.document import Boxing, Document, Node, Ref
 from partita.compiler.plan.explain_formula import call_formula
 from partita.compiler.plan.stage_records import Transfer
@@ -74,7 +74,7 @@ def bucket_step_s(
     )
     times = times_in_step(parts[0][0], document.microbatches)
     hardware = Hardware.from_dict(document.hardware)
-    return together(steps, mesh, times).seconds(hardware)
+    return Sent(steps, mesh, times).seconds(hardware)
 
 
 def _step(boxing: Boxing, number: int, type_: TensorType, mesh: Mesh) -> Step:

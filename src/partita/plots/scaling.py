@@ -19,6 +19,7 @@ from partita.compiler.errors import BadOptions
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.plan.buckets import is_shared
 from partita.compiler.plan.document import Boxing, Document
 from partita.compiler.plan.explain_formula import call_formula
 from partita.compiler.plan.uses import type_of
@@ -230,7 +231,7 @@ def _terms(document: Document, way: _Way) -> Iterator[_Term]:
     together = {key for keys in document.buckets for key in keys}
     for boxing in document.boxings:
         for number, step in enumerate(boxing.lowering):
-            if step.payload and boxing.key in together:
+            if is_shared(step) and boxing.key in together:
                 continue
             part = f"communication {step.axis}" if step.bytes else "local copies"
             seconds = partial(_step_s, document, way, boxing, number)
@@ -247,7 +248,7 @@ def _terms(document: Document, way: _Way) -> Iterator[_Term]:
 
 def _sent_steps(boxing: Boxing) -> list[tuple[Boxing, int]]:
     """Return the steps of a boxing that communicate, by number."""
-    return [(boxing, n) for n, step in enumerate(boxing.lowering) if step.payload]
+    return [(boxing, n) for n, step in enumerate(boxing.lowering) if is_shared(step)]
 
 
 def _call_s(way: _Way, key: str, formula: Formula, size: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ MAKERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": torch.optim.SGD,
     "adam": torch.optim.Adam,
     "adamw": torch.optim.AdamW,
+    "fused-adamw": partial(torch.optim.AdamW, fused=True),
 }
 SHAPES = (64, 64), (256, 64), (8,)
 SIZES = [torch.Size(shape).numel() * 4 for shape in SHAPES]

@@ -89,7 +89,8 @@ def check_prices(posed: Posed, seed: int) -> None:
             cost = model.cost_of({v: choices[v % count] for v in model.costs})
             assert cost <= most * (1 + 1e-9)
             if part == 0.0 and moments == [num_calls]:
-                assert cost >= seconds + rate * held.state_bytes
+                least = seconds + rate * held.state_bytes
+                assert cost >= least * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("mesh", [Mesh(tp=2), Mesh(dp=2, tp=2), Mesh(tp=3)], ids=str)
