@@ -1,4 +1,4 @@
-"""Which thing of a program is which of an old plan, where the model was edited since.
+"""Which thing of a program, or of its plan, is which of an older plan of the model.
 
 A key names a call by its module's path, its op and its ordinal there. A module that got
 another name, or an op put before others of its kind, changes keys of what stayed as it
@@ -50,7 +50,19 @@ def called_as(document: D, program: Program) -> tuple[D, dict[str, str]]:
     Returns:
         The plan, and the new keys of what is called otherwise now, by the old ones.
     """
-    old, new = _Graph.of_plan(document), _Graph.of_program(program)
+    return _called_as(document, _Graph.of_program(program))
+
+
+def called_as_in(document: D, other: Document) -> tuple[D, dict[str, str]]:
+    """Return a plan whose things are called as their counterparts in another plan.
+
+    As ``called_as`` does for a program.
+    """
+    return _called_as(document, _Graph.of_plan(other))
+
+
+def _called_as(document: D, new: _Graph) -> tuple[D, dict[str, str]]:
+    old = _Graph.of_plan(document)
     keys = _counterparts(old, new)
     taken = {*keys.values(), *new.calls}
     others = {key: name for key, name in keys.items() if key != name}
@@ -186,7 +198,9 @@ def _counterparts(old: _Graph, new: _Graph) -> dict[str, str]:
             found |= _within_modules(old, new, labels, found)
         for labels in around:
             found |= _in_between(old, new, labels, found)
-    found |= _within_modules(old, new, _labels_of(old, new, False, 0), found)
+    for with_types in (True, False):
+        labels = _labels_of(old, new, with_types, 0)
+        found |= _within_modules(old, new, labels, found)
     found |= _entering(old, new, found)
     modules = _modules(old, new, found)
     for key, call in old.calls.items():
@@ -249,12 +263,16 @@ def _labels(
 def _within_modules(
     old: _Graph, new: _Graph, labels: _Labels, found: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return counterparts among the calls that modules of one path have left."""
-    taken = set(found.values())
+    """Return counterparts among the calls that modules of one path have left.
+
+    The path is the one that most of what is found of the module has now.
+    """
+    taken, modules = set(found.values()), _modules(old, new, found)
     left: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     for key in old.forward():
         if key not in found:
-            left[old.calls[key].module][0].append(key)
+            path = old.calls[key].module
+            left[modules.get(path, path)][0].append(key)
     for key in new.forward():
         if key not in taken:
             left[new.calls[key].module][1].append(key)

@@ -1,15 +1,16 @@
 """What differs between two plans: what moved, and the price of it.
 
-Things are the same that have one name or one stable key, so that plans of a model and
-of the same model edited, or of other meshes, can be compared.
+Things are the same that have one name or one stable key; in plans of a model and of the
+same model edited, those that are in one place (counterparts.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from partita.compiler.plan.counterparts import called_as_in
 from partita.compiler.plan.difference_table import print_difference
 from partita.compiler.plan.document import Document, Parameter
 from partita.compiler.plan.notebook import difference_html
@@ -64,6 +65,7 @@ class Difference:
         collectives: how many of a kind run along an axis, and their payloads.
         seconds: of a step, and by part.
         bytes: that a rank holds at the peak, by part, and puts on the wire.
+        renamed: keys of what only has another name, and those it had.
     """
 
     plan: tuple[Change, ...]
@@ -72,6 +74,7 @@ class Difference:
     collectives: tuple[Change, ...]
     seconds: tuple[Price, ...]
     bytes: tuple[Price, ...]
+    renamed: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def is_empty(self) -> bool:
@@ -91,14 +94,19 @@ class Difference:
 
 
 def find_difference(before: Document, after: Document) -> Difference:
-    """Return what differs from ``before`` to ``after``."""
+    """Return what differs from ``before`` to ``after``, by the names of ``after``."""
+    of_plans = tuple(_changes("", _of_plan(before), _of_plan(after)))
+    names: dict[str, str] = {}
+    if before.model.fingerprint != after.model.fingerprint:
+        before, names = called_as_in(before, after)
     return Difference(
-        tuple(_changes("", _of_plan(before), _of_plan(after))),
+        of_plans,
         tuple(_of_parameters(before, after)),
         tuple(_changes("signature", _signatures(before), _signatures(after))),
         tuple(_changes("", _collectives(before), _collectives(after))),
         tuple(_prices(_seconds(before), _seconds(after))),
         tuple(_prices(_bytes(before), _bytes(after))),
+        {new: old for old, new in names.items()},
     )
 
 

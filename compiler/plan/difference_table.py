@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from partita.compiler.plan.table import Table
@@ -25,6 +26,7 @@ def difference_tables(difference: Difference) -> Iterator[Table]:
     """Yield the tables of a difference that have rows."""
     tables = (
         _changes(("the plans", "", "from", "to"), difference.plan),
+        _renamed(difference.renamed),
         _changes(("parameter", "", "from", "to"), difference.parameters),
         _changes(("node", "", "from", "to"), difference.nodes),
         _changes(("collective", "", "from", "to"), difference.collectives),
@@ -45,6 +47,12 @@ def _changes(head: tuple[str, ...], changes: Sequence[Change]) -> Table:
         for (name, what, before, after), group in rows.items()
     ]
     return Table((*head, ""), cells)
+
+
+def _renamed(names: Mapping[str, str]) -> Table:
+    counts = Counter((pattern(name), pattern(key)) for name, key in names.items())
+    rows = [(*pair, f"x{count}") for pair, count in counts.items()]
+    return Table(("called", "before", ""), rows)
 
 
 def _times(group: Sequence[Change]) -> str:

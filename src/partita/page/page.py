@@ -15,6 +15,7 @@ import json
 from collections.abc import Mapping
 from importlib.resources import files
 
+from partita.compiler.plan.counterparts import called_as_in
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.stages import mesh_text
 from partita.page.data import page_data
@@ -55,15 +56,20 @@ def render_page(plan: Plan) -> str:
 
 
 def render_diff_page(a: Plan, b: Plan) -> str:
-    """Return the page that shows two plans side by side, as HTML."""
+    """Return the page that shows two plans side by side, as HTML.
+
+    Of one model edited since the first is shown with the names that things have now.
+    """
+    title = f"{a.model.class_name} on {a.mesh} beside {b.model.class_name} on {b.mesh}"
+    if a.model.fingerprint != b.model.fingerprint:
+        a, _ = called_as_in(a, b)
     graphs = {f"graph {n}": _graph(f"graph-{n}", f"Graph of {n}") for n in "AB"}
     return _framed(
         _filled("diff.html", tools=_filled("tools.html"), **graphs),
         kind="view diff",
         scripts=(*SHARED, "compare.js", "diff.js"),
         start="startDiff();",
-        title=f"{a.model.class_name} on {a.mesh} beside {b.model.class_name} on "
-        f"{b.mesh}",
+        title=title,
         packed={"a": pack_json(page_data(a)), "b": pack_json(page_data(b))},
     )
 

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
 from small_plan import replaced, small_plan
+from torch import nn
 
+import partita as pt
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.difference import Change, Price
 from partita.compiler.plan.difference_table import print_difference
@@ -90,3 +93,46 @@ def test_names_cannot_steer_the_terminal(plan: Plan) -> None:
     nodes = {**plan.nodes, "\x1b[2J\n": plan.nodes["relu/0"]}
     text = print_difference(plan.diff(replace(plan, nodes=nodes)))
     assert text.replace("\n", "").isprintable()
+
+
+class Renamed(nn.Module):
+    """Layers under a name, with an op behind them or without."""
+
+    def __init__(self, name: str, behind: nn.Module) -> None:
+        super().__init__()
+        layers = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8))
+        self.add_module(name, layers)
+        self.name = name
+        self.behind = behind
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        layers = self.get_submodule(self.name)
+        return self.head(self.behind(layers(x))).square().mean()
+
+
+def planned(name: str, behind: nn.Module) -> Plan:
+    """Return a plan of data parallel."""
+    options = pt.Options(pins={"x": "S(0)"})
+    model = Renamed(name, behind)
+    return pt.plan(model, torch.ones(4, 8), mesh="dp=2", options=options)
+
+
+def test_what_only_has_another_name_has_not_moved() -> None:
+    found = planned("old", nn.Identity()).diff(planned("new", nn.Identity()))
+    assert [change.name for change in found.plan] == ["model"]
+    assert (found.parameters, found.nodes, found.collectives) == ((), (), ())
+    assert found.renamed["new.0/addmm/0"] == "old.0/addmm/0"
+    assert found.renamed["parameter:new.2.bias"] == "parameter:old.2.bias"
+    lines = {" ".join(line.split()) for line in str(found).splitlines()}
+    assert "new.*/addmm/0 old.*/addmm/0 x2" in lines
+
+
+def test_an_op_that_is_new_is_all_that_differs_beside_names() -> None:
+    found = planned("old", nn.Identity()).diff(planned("new", nn.ReLU()))
+    assert {change.name.rpartition("/")[0] for change in found.nodes} == {
+        "behind/relu",
+        "behind/relu/0~grad/threshold_backward",
+    }
+    assert all(change.before is None for change in found.nodes)
+    assert not found.parameters
