@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from partita.compiler.cost.boxing import copies_seconds
 from partita.compiler.cost.collectives import axis_seconds, wire_bytes
@@ -50,44 +51,74 @@ Part = tuple[TensorType, Step]
 """A step of one of the boxings, and the logical type of what it is on."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Sent:
-    """One collective of a bucket.
+    """One collective of a bucket: of ``parts``, ``times`` times in a step of the plan.
 
-    ``payload`` are the bytes that a rank puts into it each time, ``bytes`` those that
-    it puts on the wire in a step of the plan, ``times`` how often it does in one.
+    The parts are steps of one kind along one axis.
     """
 
-    kind: str
-    axis: str
-    payload: int
-    bytes: int
-    times: int
     parts: tuple[Part, ...]
     mesh: Mesh
+    times: int
+
+    @property
+    def kind(self) -> str:
+        """What it does, as lowerings say it."""
+        return str(self.parts[0][1].kind)
+
+    @property
+    def axis(self) -> str:
+        """The mesh axis that it runs along."""
+        return self.mesh.names[self.parts[0][1].axis]
+
+    @cached_property
+    def payload(self) -> int:
+        """The bytes that a rank puts into it each time, the rank that puts most."""
+        ranks = {
+            coordinates
+            for _, step in self.parts
+            for coordinates in widest_coordinates(step.before, step.after, self.mesh)
+        }
+        return max(
+            sum(payload_bytes_at(*part, self.mesh, at) for part in self.parts)
+            for at in ranks
+        )
+
+    @property
+    def bytes(self) -> int:
+        """What a rank puts on the wire in a step of the plan."""
+        return self.times * self._wire_bytes
 
     @property
     def buffer_bytes(self) -> int:
         """What a rank holds of it at most: what it puts in, or what it gets."""
-        step = self.parts[0][1]
-        is_gather = step.kind is StepKind.ALL_GATHER
-        return self.payload * (self.mesh.sizes[step.axis] if is_gather else 1)
+        is_gather = self.parts[0][1].kind is StepKind.ALL_GATHER
+        return self.payload * (self._size if is_gather else 1)
 
     def seconds(self, hardware: Hardware) -> float:
         """Return how long it takes in a step, with the copies around it."""
-        step = self.parts[0][1]
+        step, wire = self.parts[0][1], self._wire_bytes
         assert step.collective is not None
-        size = self.mesh.sizes[step.axis]
-        wire = wire_bytes(step.collective, self.payload, size)
         copies_s = sum(copies_seconds(*p, self.mesh, hardware) for p in self.parts)
         device, num, moved = hardware.device, 0, 0
         if step.kind is StepKind.REDUCE_SCATTER:
             num, moved = 1, self.payload
         elif step.kind is StepKind.ALL_GATHER:
-            num, moved = 1 + len(self.parts), (1 + size) * self.payload
+            num, moved = 1 + len(self.parts), (1 + self._size) * self.payload
         own_s = num * device.launch_s + memory_s(2 * moved, device)
         once_s = axis_seconds(step.collective, wire, self.mesh, step.axis, hardware)
         return self.times * (once_s + copies_s + own_s)
+
+    @property
+    def _size(self) -> int:
+        return self.mesh.sizes[self.parts[0][1].axis]
+
+    @property
+    def _wire_bytes(self) -> int:
+        collective = self.parts[0][1].collective
+        assert collective is not None
+        return wire_bytes(collective, self.payload, self._size)
 
 
 def bucket_sent(document: Document, boxings: Sequence[Boxing]) -> tuple[Sent, ...]:
@@ -99,10 +130,8 @@ def bucket_sent(document: Document, boxings: Sequence[Boxing]) -> tuple[Sent, ..
     """
     times = times_in_step(boxings[0], document.microbatches)
     rows = [_parts(document, boxing) for boxing in boxings]
-    return tuple(
-        together(tuple(parts), document.mesh, times)
-        for parts in zip(*rows, strict=True)
-    )
+    calls = zip(*rows, strict=True)
+    return tuple(Sent(parts, document.mesh, times) for parts in calls)
 
 
 def way_of(document: Document, boxing: Boxing) -> object:
@@ -115,12 +144,17 @@ def way_of(document: Document, boxing: Boxing) -> object:
     return dtype, times, tuple((step.kind, step.axis, _sums(step)) for _, step in parts)
 
 
+def is_shared(step: LoweringStep) -> bool:
+    """Whether a step of a boxing in a bucket is one with those of the others."""
+    return step.kind in TOGETHER
+
+
 def steps_alone(document: Document) -> Iterator[tuple[Boxing, LoweringStep]]:
     """Yield the steps of all boxings, but for the collectives of buckets."""
     bucketed = {key for keys in document.buckets for key in keys}
     for boxing in document.boxings:
         for step in boxing.lowering:
-            if not (step.payload and boxing.key in bucketed):
+            if not (is_shared(step) and boxing.key in bucketed):
                 yield boxing, step
 
 
@@ -132,7 +166,7 @@ def sending(document: Document) -> Iterator[Sent]:
 
 
 def bucket_seconds(document: Document) -> dict[tuple[str, ...], tuple[float, float]]:
-    """Return by bucket what its collectives take, and its boxings' one by one."""
+    """Return by bucket the seconds of its collectives, and of its boxings' apart."""
     hardware = load_hardware(document.hardware)
     found: dict[tuple[str, ...], tuple[float, float]] = {}
     for part in stage_documents(document):
@@ -140,7 +174,7 @@ def bucket_seconds(document: Document) -> dict[tuple[str, ...], tuple[float, flo
         for keys in part.buckets:
             boxings = [known[key] for key in keys]
             sent_s = sum(sent.seconds(hardware) for sent in bucket_sent(part, boxings))
-            alone = (s.seconds for b in boxings for s in b.lowering if s.payload)
+            alone = (s.seconds for b in boxings for s in b.lowering if is_shared(s))
             found[keys] = sent_s, sum(alone)
     return found
 
@@ -174,21 +208,3 @@ def _parts(document: Document, boxing: Boxing) -> list[Part]:
 def _sums(step: Step) -> str:
     before = step.before.shardings[step.axis]
     return str(before.reduction) if isinstance(before, Partial) else ""
-
-
-def together(parts: tuple[Part, ...], mesh: Mesh, times: int) -> Sent:
-    """Return the collective that carries steps of one kind, ``times`` times a step."""
-    step = parts[0][1]
-    assert step.collective is not None
-    ranks = {
-        coordinates: None
-        for _, part in parts
-        for coordinates in widest_coordinates(part.before, part.after, mesh)
-    }
-    payload = max(
-        sum(payload_bytes_at(type_, part, mesh, at) for type_, part in parts)
-        for at in ranks
-    )
-    wire = wire_bytes(step.collective, payload, mesh.sizes[step.axis])
-    axis = mesh.names[step.axis]
-    return Sent(str(step.kind), axis, payload, times * wire, times, parts, mesh)

@@ -22,7 +22,7 @@ from partita.compiler.plan.check_buckets import check_bucket_keys, check_buckets
 from partita.compiler.plan.check_stages import check_stages
 from partita.compiler.plan.check_storage import check_storage
 from partita.compiler.plan.document import Boxing, Document, Node, Ref
-from partita.compiler.plan.inputs import check_inputs
+from partita.compiler.plan.inputs import check_inputs, check_microbatches
 from partita.compiler.plan.stages import stage_documents
 from partita.compiler.plan.uses import find_uses, produced, type_of
 
@@ -36,6 +36,7 @@ def check(document: Document, where: str) -> None:
     try:
         Hardware.from_dict(dict(document.hardware), "hardware")
         check_inputs(document.inputs)
+        check_microbatches(document.microbatches, document.inputs)
         _check_stages(document)
         _check_groups(document)
         _check_makers(document)

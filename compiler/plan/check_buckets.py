@@ -5,7 +5,7 @@ from __future__ import annotations
 from partita.compiler.errors import BadPlan
 from partita.compiler.plan.buckets import TOGETHER, way_of
 from partita.compiler.plan.document import Boxing, Document
-from partita.compiler.plan.emitted import emitted_units
+from partita.compiler.plan.emitted import emitted_units, key_of
 from partita.compiler.plan.uses import completes
 
 
@@ -70,14 +70,10 @@ def _when(document: Document, boxing: Boxing) -> str:
 
 def _check_order(document: Document) -> None:
     """Check that no bucket has to wait for itself."""
-    emitted = {item for unit in emitted_units(document) for item in map(_key, unit)}
+    emitted = {item for unit in emitted_units(document) for item in map(key_of, unit)}
     for index, keys in enumerate(document.buckets):
         first = next(b for b in document.boxings if b.key == keys[0])
         if _when(document, first) == "in" and not emitted.issuperset(keys):
             raise BadPlan(
                 f"buckets[{index}]: one of its boxings needs what another has made"
             )
-
-
-def _key(item: str | Boxing) -> str:
-    return item if isinstance(item, str) else item.key

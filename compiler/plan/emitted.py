@@ -115,7 +115,7 @@ def _with_groups(
 ) -> list[Unit]:
     """Return the units in order, those that are in one group joined."""
     units = list(_units(apart, groups))
-    at = {_key(item): i for i, unit in enumerate(units) for item in unit}
+    at = {key_of(item): i for i, unit in enumerate(units) for item in unit}
     boxings = boxings_by_use(document)
     needs = [
         {at[key] for item in unit for key in _needed(document, boxings, item, at)} - {i}
@@ -128,7 +128,7 @@ def _units(apart: Iterable[Unit], groups: Sequence[Sequence[str]]) -> Iterator[U
     """Yield the units; those of a group as one, where its last stood."""
     group_of = {key: i for i, keys in enumerate(groups) for key in keys}
     units = list(apart)
-    own = [group_of.get(_key(unit[0])) for unit in units]
+    own = [group_of.get(key_of(unit[0])) for unit in units]
     members: dict[int, list[Unit]] = {}
     for unit, group in zip(units, own, strict=True):
         if group is not None:
@@ -140,7 +140,8 @@ def _units(apart: Iterable[Unit], groups: Sequence[Sequence[str]]) -> Iterator[U
             yield tuple(item for part in members[group] for item in part)
 
 
-def _key(item: Item) -> str:
+def key_of(item: Item) -> str:
+    """Return the key of a call or a boxing."""
     return item if isinstance(item, str) else item.key
 
 

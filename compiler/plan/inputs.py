@@ -79,6 +79,21 @@ def check_inputs(spec: InputSpec) -> None:
         raise BadPlan(f"inputs.tree: found {found} leaves, wanted {len(names)}")
 
 
+def check_microbatches(count: int, spec: InputSpec) -> None:
+    """Check that a batch has rows enough for so many parts.
+
+    Raises:
+        BadPlan: when no input can be cut so.
+    """
+    shapes = (tensor.shape for tensor in spec.tensors.values())
+    most = max([1, *(shape[0] for shape in shapes if shape)])
+    if count > most:
+        raise BadPlan(
+            f"microbatches: found {count}, wanted at most {most}: the inputs have no "
+            "more rows"
+        )
+
+
 def _check_constant(path: str, leaf: InputLeaf) -> None:
     value = leaf.constant
     if leaf.tensor is not None and value is not None:

@@ -1,9 +1,10 @@
 """How a plan made like another one compares with it, thing by thing.
 
 Things are parameters by name, calls by stable key, boxings that are made again for the
-backward, groups of ops that are one kernel by their first. Meshes may be of other sizes
-and have other axes: placements are compared on the axes on which both have several
-ranks. Where each has such axes and none is in both, all of it has moved.
+backward, groups of ops that are one kernel and boxings that are sent together by their
+first. Meshes may be of other sizes and have other axes: placements are compared on the
+axes on which both have several ranks. Where each has such axes and none is in both, all
+of it has moved.
 """
 
 from __future__ import annotations
@@ -57,6 +58,10 @@ def compare_reapplied(old: Document, new: Document) -> Reapplied:
     splitting = _splitting(old), _splitting(new)
     names = splitting[0] & splitting[1]
     before, after = dict(_held(old, names)), dict(_held(new, names))
+    is_alike = splitting[0] == splitting[1] and _axes(old) == _axes(new)
+    if is_alike:  # what is sent along other axes is called otherwise
+        before |= dict(_together(old))
+        after |= dict(_together(new))
     both = [name for name in after if name in before]
     # Where no axis is called as it was, nothing says where a thing would be as it was.
     is_told = bool(names) or not all(splitting)
@@ -95,6 +100,17 @@ def _held(document: Document, names: set[str]) -> Iterator[tuple[str, Held]]:
             yield f"{key} made again", ()
     for group in document.fusion:
         yield f"{group[0]} fused", group
+
+
+def _axes(document: Document) -> set[tuple[str, ...]]:
+    """Return the axes of all stages, in their order."""
+    return {stage.mesh.names for stage in document.stages}
+
+
+def _together(document: Document) -> Iterator[tuple[str, Held]]:
+    """Yield the buckets by their first boxings."""
+    for keys in document.buckets:
+        yield f"{keys[0]} sent together", keys
 
 
 def on_axes(

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from partita.compiler.hardware.profile import Hardware, load_hardware
 from partita.compiler.ir.program import InputKind, OutputKind, Phase
-from partita.compiler.plan.buckets import bucket_sent, way_of
+from partita.compiler.plan.buckets import bucket_sent, is_shared, way_of
 from partita.compiler.plan.document import Boxing, Document
 from partita.compiler.plan.emitted import completing, emitted_units
 from partita.compiler.plan.uses import Use, boxings_by_use, find_uses, type_of
@@ -62,7 +62,7 @@ def _alike(document: Document) -> Iterator[list[Boxing]]:
     yield from ways.values()
 
 
-def _use(document: Document, boxing: Boxing, last: Set[str]) -> object:
+def _use(document: Document, boxing: Boxing, last: Set[str]) -> str | None:
     """Return what a tensor is boxed for; ``None`` where it can wait for no other."""
     if boxing.enters:
         return "enters"
@@ -137,6 +137,7 @@ class _Pays:
         if alike not in self.known:
             together = bucket_sent(self.document, [boxing, boxing])
             together_s = sum(sent.seconds(self.hardware) for sent in together)
-            alone_s = sum(step.seconds for step in boxing.lowering if step.payload)
+            shared = filter(is_shared, boxing.lowering)
+            alone_s = sum(step.seconds for step in shared)
             self.known[alike] = together_s < 2 * alone_s
         return self.known[alike]

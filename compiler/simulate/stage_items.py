@@ -8,13 +8,13 @@ Their sum is what a plan of one stage predicts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from partita.compiler.hardware.profile import load_hardware
+from partita.compiler.hardware.profile import Hardware, load_hardware
 from partita.compiler.ir.program import Phase
-from partita.compiler.plan.buckets import bucket_sent
+from partita.compiler.plan.buckets import bucket_sent, is_shared
 from partita.compiler.plan.document import Boxing, Document
 from partita.compiler.plan.emitted import (
     Unit,
@@ -84,28 +84,27 @@ class StageItems:
 def stage_items(document: Document) -> StageItems:
     """Return what a rank of the stage does that ``document`` is the plan of."""
     zeros, adding = _adding(document)
-    price = GroupSeconds(document)
+    price, hardware = GroupSeconds(document), load_hardware(document.hardware)
+
+    def boxed(units: Iterable[Sequence[Boxing]]) -> Iterator[Item]:
+        return (item for u in units for item in _boxings(document, u, hardware))
+
+    units = emitted_units(document)
+    work = (item for u in units for item in _unit(document, u, price, hardware))
     return StageItems(
-        before=(
-            *(i for u in entering_units(document) for i in _boxings(document, u)),
-            *zeros,
-        ),
-        microbatch=(
-            *(i for u in emitted_units(document) for i in _unit(document, u, price)),
-            *adding,
-        ),
-        after=(
-            *(i for u in completing_units(document) for i in _boxings(document, u)),
-            *_updates(document),
-        ),
+        before=(*boxed(entering_units(document)), *zeros),
+        microbatch=(*work, *adding),
+        after=(*boxed(completing_units(document)), *_updates(document)),
     )
 
 
-def _unit(document: Document, unit: Unit, price: GroupSeconds) -> Iterator[Item]:
+def _unit(
+    document: Document, unit: Unit, price: GroupSeconds, hardware: Hardware
+) -> Iterator[Item]:
     keys = [item for item in unit if isinstance(item, str)]
     if not keys:
         boxings = [item for item in unit if isinstance(item, Boxing)]
-        yield from _boxings(document, boxings)
+        yield from _boxings(document, boxings, hardware)
         return
     count = document.microbatches
     phases = [document.nodes[key].phase for key in keys]
@@ -119,7 +118,9 @@ def _unit(document: Document, unit: Unit, price: GroupSeconds) -> Iterator[Item]
         yield Item(keys[0], name, phase, price(keys) / count)
 
 
-def _boxings(document: Document, boxings: Sequence[Boxing]) -> Iterator[Item]:
+def _boxings(
+    document: Document, boxings: Sequence[Boxing], hardware: Hardware
+) -> Iterator[Item]:
     """Yield the steps of a boxing, or of those of a bucket.
 
     Those without bytes are copies of the rank's own.
@@ -129,7 +130,7 @@ def _boxings(document: Document, boxings: Sequence[Boxing]) -> Iterator[Item]:
     phase = _phase(document, first)
     for boxing in boxings:
         for step in boxing.lowering:
-            if is_bucket and step.payload:
+            if is_bucket and is_shared(step):
                 continue  # one for all, below
             yield Item(
                 first.key,
@@ -140,7 +141,6 @@ def _boxings(document: Document, boxings: Sequence[Boxing]) -> Iterator[Item]:
                 step.bytes / times,
             )
     if is_bucket:
-        hardware = load_hardware(document.hardware)
         name = f"{first.key} and {len(boxings) - 1} more"
         for sent in bucket_sent(document, boxings):
             seconds, num_bytes = sent.seconds(hardware) / times, sent.bytes / times

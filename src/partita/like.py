@@ -2,7 +2,8 @@
 
 Placements are carried over as pins. What the old plan makes again for the backward, and
 which ops it fuses, is asked for once the placements stand: only then is it known which
-ops there are. The stages of a pipeline choose their fused groups anew.
+ops there are. So are its buckets, last. The stages of a pipeline choose their fused
+groups anew.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 
+from partita.carried_buckets import with_buckets_like
 from partita.carried_fusion import with_fusion_like
 from partita.collection import collection_paused
 from partita.compiler.capture.capture import Captured, capture
@@ -24,6 +26,7 @@ from partita.compiler.plan.counterparts import called_as
 from partita.compiler.plan.document import Document, LossKind
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.reapplied import Reapplied, compare_reapplied
+from partita.compiler.plan.units import parse_bytes
 from partita.compiler.search.carried import carried_pins
 from partita.lowering import in_microbatches
 from partita.options import Options
@@ -54,7 +57,7 @@ def plan_like(
 
     Returns:
         The new plan, and what of the old one is matched, moved, new and gone:
-        parameters, calls, those made again for the backward, fused groups.
+        parameters, calls, those made again for the backward, fused groups, buckets.
 
     Raises:
         BadMesh, CaptureFailed, BadOptions, NoSolution: as ``plan`` does.
@@ -70,7 +73,7 @@ def plan_like(
     pins = carried_pins(like, program, own, options.pins)
     in_stages = PIPELINE in mesh.names
     fuse = options.fuse or bool(like.fusion)
-    asked = replace(options, pins=pins, fuse=fuse and in_stages)
+    asked = replace(options, pins=pins, fuse=fuse and in_stages, bucket=0)
     found = plan(model, *args, mesh=mesh, options=asked, **kwargs)
     again = tuple(_made_again(like, found))
     if again:
@@ -78,6 +81,8 @@ def plan_like(
         found = plan(model, *args, mesh=mesh, options=asked, **kwargs)
     if fuse and not in_stages:
         found = _fused(found, like, captured, options)
+    if options.bucket:
+        found = with_buckets_like(found, like, parse_bytes(options.bucket))
     kept = replace(found.options, pins=dict(options.pins))
     found = replace(found, options=kept)
     return found, replace(compare_reapplied(like, found), renamed=renamed)

@@ -6,12 +6,14 @@ they are not of.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, replace
 from math import isclose
 
 from partita.compiler.hardware.profile import load_hardware
-from partita.compiler.plan.buckets import sending, steps_alone
-from partita.compiler.plan.document import Document, Predicted
+from partita.compiler.plan.alternative import Alternative
+from partita.compiler.plan.buckets import collective_totals, sending, steps_alone
+from partita.compiler.plan.document import Document, Expanded, Node, Predicted
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.sent import sent_bytes
 from partita.compiler.plan.stages import stage_documents
@@ -46,11 +48,13 @@ class Recounted:
 def recount(plan: Plan, rules: RuleSet = default_rules) -> Recounted:
     """Return the plan with what its decisions take on the machine that it names.
 
-    ``rules`` are those that it was made with. What it tells of alternatives and of the
-    search stays.
+    ``rules`` are those that it was made with. What it tells of the search stays, and of
+    alternatives where nothing changes: elsewhere they were compared with what is gone,
+    and are left out.
     """
     priced = price_anew(plan, rules)
-    found = with_figures(priced.plan)
+    counted = replace(priced.plan, collectives=collective_totals(priced.plan))
+    found = with_figures(_without_old_alternatives(counted, _changed(plan, counted)))
     pairs = zip(
         whole_figures(plan).values(), whole_figures(found).values(), strict=True
     )
@@ -65,6 +69,41 @@ def with_figures(plan: Plan) -> Plan:
     if len(plan.stages) == 1:
         return replace(plan, predicted=_predicted(plan))
     return predicted(plan, [*map(StageHeld.of, stage_documents(plan))])
+
+
+def _changed(stated: Document, counted: Document) -> set[str]:
+    """Return the nodes that take another time than is stated, or touch what does."""
+    found = {
+        key
+        for key, node in counted.nodes.items()
+        if not isclose(stated.nodes[key].seconds, node.seconds, rel_tol=_SAME)
+    }
+    for before, after in zip(stated.boxings, counted.boxings, strict=True):
+        is_same = isclose(before.seconds, after.seconds, rel_tol=_SAME)
+        if not is_same or before.bytes != after.bytes:
+            found |= {after.producer, *after.consumers}
+    return found
+
+
+def _without_old_alternatives(plan: Plan, changed: Set[str]) -> Plan:
+    """Return the plan without what these nodes could have been, and the chosen ones."""
+    nodes = {
+        key: replace(node, alternatives=_others(node, key in changed))
+        for key, node in plan.nodes.items()
+    }
+    expanded = {
+        key: replace(
+            whole, alternatives=_others(whole, not changed.isdisjoint(whole.nodes))
+        )
+        for key, whole in plan.expanded.items()
+    }
+    return replace(plan, nodes=nodes, expanded=expanded)
+
+
+def _others(node: Node | Expanded, is_changed: bool) -> tuple[Alternative, ...]:
+    if is_changed:
+        return ()
+    return tuple(a for a in node.alternatives if a.signature != node.signature)
 
 
 def whole_figures(plan: Document) -> dict[str, float]:

@@ -65,6 +65,9 @@ def test_a_plan_as_it_was_made_stays_as_it_is(name: str) -> None:
     assert found.plan.predicted == plan.predicted
     assert found.plan.transfers == plan.transfers
     assert found.plan.boxings == plan.boxings
+    assert found.plan.collectives == plan.collectives
+    assert found.plan.nodes == plan.nodes
+    assert found.plan.expanded == plan.expanded
 
 
 @pytest.mark.parametrize("name", ASKED)
@@ -99,6 +102,31 @@ def test_an_edited_decision_takes_what_it_takes() -> None:
     found = recount(edited)
     assert found.is_edited
     assert whole_figures(found.plan) == pytest.approx(whole_figures(plan), rel=1e-9)
+
+
+def test_what_an_edit_touches_is_told_of_no_alternatives() -> None:
+    plan = planned("split")
+    boxing = next(b for b in plan.boxings if b.bytes)
+    step = replace(boxing.lowering[0], bytes=7, seconds=7.0)
+    lowering = (step, *boxing.lowering[1:])
+    boxings = tuple(
+        replace(b, lowering=lowering) if b is boxing else b for b in plan.boxings
+    )
+    touched = {boxing.producer, *boxing.consumers} & plan.nodes.keys()
+    assert any(plan.nodes[key].alternatives for key in touched)
+    found = recount(replace(plan, boxings=boxings)).plan
+    for key, node in plan.nodes.items():
+        wanted = () if key in touched else node.alternatives
+        assert found.nodes[key].alternatives == wanted
+
+
+def test_the_signature_that_was_taken_is_no_alternative() -> None:
+    plan = planned("split")
+    key = next(key for key, node in plan.nodes.items() if node.alternatives)
+    node = plan.nodes[key]
+    others = (replace(node.alternatives[0], signature=node.signature),)
+    nodes = {**plan.nodes, key: replace(node, alternatives=others)}
+    assert recount(replace(plan, nodes=nodes)).plan.nodes[key].alternatives == ()
 
 
 def test_what_has_no_rule_here_counts_as_it_is_stated() -> None:

@@ -10,7 +10,7 @@ from partita.compiler.cost.step import find_step
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
-from partita.compiler.plan.buckets import Sent, together
+from partita.compiler.plan.buckets import Sent
 
 MESH = Mesh(dp=2, tp=3)
 HARDWARE = machine(alpha_s=1e-3, bytes_per_s=1e9, launch_s=1e-6, memory_bytes_per_s=2e9)
@@ -25,7 +25,7 @@ def sent(changes: list[tuple[str, str, str]], axis: int, times: int = 1) -> Sent
         step = find_step(type_.shape, *ends, axis, MESH)
         assert step is not None
         parts.append((type_, step))
-    return together(tuple(parts), MESH, times)
+    return Sent(tuple(parts), MESH, times)
 
 
 SUMS = [("f32[8, 4]", "(P(sum), B)", "(B, B)"), ("f32[6]", "(P(sum), B)", "(B, B)")]

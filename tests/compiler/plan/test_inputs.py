@@ -10,7 +10,12 @@ from partita.compiler.capture.inputs import describe
 from partita.compiler.errors import BadPlan
 from partita.compiler.plan.codec import decode, encode
 from partita.compiler.plan.input_spec import InputLeaf, InputSpec
-from partita.compiler.plan.inputs import check_inputs, from_capture, to_capture
+from partita.compiler.plan.inputs import (
+    check_inputs,
+    check_microbatches,
+    from_capture,
+    to_capture,
+)
 
 LEAF: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
 
@@ -76,3 +81,11 @@ def test_tree_that_torch_must_not_read_is_refused(hostile: Any) -> None:
 def test_constant_that_is_none_is_refused(constant: Any) -> None:
     with pytest.raises(BadPlan, match=r"^inputs\.leaves\[0\]\.constant: found"):
         check_inputs(InputSpec((InputLeaf("x", constant=constant),), [1, LEAF]))
+
+
+def test_a_batch_is_not_cut_into_more_parts_than_it_has_rows() -> None:
+    spec = from_capture(describe(torch.nn.Identity(), (torch.ones(4, 8), 2), {}))
+    check_microbatches(4, spec)
+    with pytest.raises(BadPlan, match=r"microbatches: found 1000000, wanted at most 4"):
+        check_microbatches(10**6, spec)
+    check_microbatches(1, InputSpec((), None))
