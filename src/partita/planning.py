@@ -26,6 +26,7 @@ from partita.compiler.plan.search_result import Tried
 from partita.compiler.plan.units import format_bytes, format_seconds, parse_bytes
 from partita.compiler.search.arrange import Best
 from partita.compiler.search.parts import Clock
+from partita.light_messages import fastest_in_buckets
 from partita.lowering import in_microbatches
 from partita.options import Options
 from partita.pipeline_search import PipelineSearch
@@ -109,7 +110,13 @@ def plan(
         refused = Refused(captured, tried, options, attempt, recapture, clock)
         raise refused.explained(refusal)
     found, bucket = compared.result, options.bucket
-    return with_buckets(found, parse_bytes(bucket)) if bucket else found
+    if not bucket:
+        return found
+    if len(found.stages) > 1:
+        return with_buckets(found, parse_bytes(bucket))
+    planner = batch.planner(found.microbatches, found.mesh)
+    clock = Clock.of(max(compared.clock.left_s, _LEAST_S))
+    return fastest_in_buckets(planner, found, parse_bytes(bucket), clock)
 
 
 def _of_devices(

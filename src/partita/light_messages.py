@@ -1,0 +1,105 @@
+"""Plans whose small messages are sent together, and the search that reckons with it.
+
+The search adds up boxings one by one, each with the latency of its messages: which of
+them share a buffer is known only of a whole plan. Where latencies are much of the step
+they are not what it should compare by, so it is done once more with messages that have
+each their part of a buffer's latency. Of the two plans, in buckets, the faster is
+taken.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from partita.bucketed import with_buckets
+from partita.collection import collection_paused
+from partita.compiler.cost.collectives import CollectiveKind, axis_seconds
+from partita.compiler.hardware.links import CollectiveCost
+from partita.compiler.hardware.profile import Hardware, load_hardware
+from partita.compiler.plan.document import Document
+from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.search_result import SearchResult
+from partita.compiler.search.by_axes import steps_of
+from partita.compiler.search.decide import Found
+from partita.compiler.search.fold import Fold
+from partita.compiler.search.parts import Clock
+from partita.compiler.search.pose import priced_on
+from partita.compiler.search.solver import solve
+from partita.planner import ALIKE, Planner
+
+_MUCH = 0.01  # of a step's seconds
+
+
+@collection_paused()
+def fastest_in_buckets(
+    planner: Planner, plan: Plan, most_bytes: int, clock: Clock
+) -> Plan:
+    """Return the plan in buckets, or one that is faster so.
+
+    Args:
+        planner: of the plan's model and mesh.
+        plan: the fastest of one stage whose messages are sent one by one.
+        most_bytes: see ``with_buckets``.
+        clock: what a second search may take.
+    """
+    first = with_buckets(plan, most_bytes)
+    share = _share(plan, most_bytes)
+    is_by_axes = len(steps_of(plan.mesh)) > 1
+    if share is None or is_by_axes or plan.recompute:
+        return first
+    started = time.perf_counter()
+    posed = planner.posed
+    if any(pin.price_s is not None for pin in posed.pins.values()):
+        return first  # a price is no time, and would have to be compared too
+    light = with_latency(load_hardware(plan.hardware), share)
+    problem = priced_on(posed.problem, light)
+    fold = Fold.of(problem)
+    found = solve(problem, max(clock.left_s, 0.01), fold=fold)
+    result = SearchResult(
+        f"{found.solver}, messages together",
+        f"not shown to be optimal{f', {ALIKE}' if fold.has_classes else ''}",
+        None,
+        plan.search.seconds + time.perf_counter() - started,
+        plan.search.tried,
+        memory_price=plan.search.memory_price,
+    )
+    other = with_buckets(planner.decide(Found(found.choices, result)), most_bytes)
+    limit = plan.options.memory_bytes
+    if limit is not None and other.predicted.bytes > limit:
+        return first
+    return min(first, other, key=lambda found: found.predicted.seconds)
+
+
+def with_latency(hardware: Hardware, share: float) -> Hardware:
+    """Return a machine with a part of the latency of messages."""
+
+    def light(cost: CollectiveCost) -> CollectiveCost:
+        return replace(
+            cost,
+            alpha_s=share * cost.alpha_s,
+            base_s=share * cost.base_s,
+            others=tuple(map(light, cost.others)),
+        )
+
+    links = tuple(
+        replace(link, costs={kind: light(cost) for kind, cost in link.costs.items()})
+        for link in hardware.links
+    )
+    name = f"{hardware.name} with {share} of its latency"
+    return replace(hardware, name=name, links=links)
+
+
+def _share(document: Document, most_bytes: int) -> float | None:
+    """Return a gradient's part of the latency of a buffer, as far as one can know.
+
+    ``None`` where a message of its own for each gradient is not much of the step.
+    """
+    hardware, mesh = load_hardware(document.hardware), document.mesh
+    sizes = [parameter.type.num_bytes for parameter in document.parameters.values()]
+    kind = CollectiveKind.ALL_REDUCE
+    axes = [axis for axis, size in enumerate(mesh.sizes) if size > 1]
+    least_s = min((axis_seconds(kind, 0, mesh, a, hardware) for a in axes), default=0.0)
+    if len(sizes) * least_s < _MUCH * document.predicted.seconds:
+        return None
+    return min(1.0, (1 + sum(sizes) / most_bytes) / len(sizes))

@@ -1,0 +1,72 @@
+"""A search that knows that small messages are sent together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+import partita as pt
+from partita.compiler.cost.collectives import CollectiveKind, axis_seconds
+from partita.compiler.hardware.profile import Hardware, load_hardware
+from partita.light_messages import with_latency
+
+MESH = pt.Mesh(dp=2)
+
+
+class Stack(nn.Module):
+    """Layers one after another, and a loss."""
+
+    def __init__(self, layers: int, width: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Linear(width, width) for _ in range(layers)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x).square().mean()
+
+
+def far_away(times: float) -> Hardware:
+    """Return a machine whose messages take so much longer to begin."""
+    slow = with_latency(load_hardware("cpu-gloo"), times)
+    return replace(slow, name=f"cpu-gloo far away {times}")
+
+
+@pytest.mark.parametrize(
+    ("times", "layers", "width", "rows"),
+    [(5.0, 6, 64, 4096), (20.0, 8, 128, 2048), (20.0, 8, 256, 2048)],
+)
+def test_data_parallel_is_found_where_only_buckets_pay_for_its_messages(
+    times: float, layers: int, width: int, rows: int
+) -> None:
+    model, x = Stack(layers, width), torch.ones(rows, width)
+    options = pt.Options(hardware=far_away(times))
+    pins = {name: "B use=B" for name, _ in model.named_parameters()} | {"x": "S(0)"}
+    wanted = pt.plan(model, x, mesh=MESH, options=replace(options, pins=pins))
+    one_by_one = pt.plan(model, x, mesh=MESH, options=replace(options, bucket=0))
+    found = pt.plan(model, x, mesh=MESH, options=options)
+    assert found.predicted.seconds <= wanted.predicted.seconds * (1 + 1e-9)
+    assert found.predicted.seconds < one_by_one.predicted.seconds
+    (bucket,) = found.buckets
+    assert len(bucket) == 2 * layers
+    (total,) = found.collectives
+    assert (total.kind, total.count) == ("all_reduce", 2)  # that of the loss, too
+    assert found.search.gap is None
+    assert "not shown to be optimal" in found.search.status
+
+
+def test_what_takes_no_time_to_begin_is_not_searched_twice() -> None:
+    model, x = Stack(6, 64), torch.ones(4096, 64)
+    plan = pt.plan(model, x, mesh=MESH, options=pt.Options(hardware=far_away(1e-6)))
+    assert "messages together" not in plan.search.solver
+
+
+def test_all_latencies_are_less() -> None:
+    whole, half = (
+        load_hardware("h100-dgx"),
+        with_latency(load_hardware("h100-dgx"), 0.5),
+    )
+    for kind in CollectiveKind:
+        before, after = (axis_seconds(kind, 0, MESH, 0, each) for each in (whole, half))
+        assert after == pytest.approx(before / 2)
