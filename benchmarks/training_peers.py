@@ -19,10 +19,10 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from training_models import Batch, build, loss_of
+from turns import Step
 
 import partita as pt
 
-Step = Callable[[], torch.Tensor]
 Make = Callable[[str, dict[str, Any]], Step]
 
 _RATE = 1e-3
@@ -142,3 +142,8 @@ PEERS: dict[str, Peer] = {
     ),
     "partita ZeRO-3": Peer(_partita, is_ours=True, pins="ZeRO-3"),
 }
+
+
+def make_step(peer: str, name: str, plan: dict[str, Any]) -> Step:
+    """Return this rank's step of a peer."""
+    return PEERS[peer].make(name, plan)
