@@ -174,8 +174,6 @@ def test_the_cut_keeps_to_the_memory() -> None:
 
     words = torch.arange(256)
     free, within = planned(None), planned("7MiB")
-    for plan in (free, within):
-        assert plan.search.status == "optimal, of stages planned by themselves"
     assert free.parameters["second.weight"].homes == (0,)
     assert within.parameters["second.weight"].homes == (1,)
     assert within.predicted.bytes <= 7 << 20 < free.predicted.bytes
