@@ -14,16 +14,20 @@ from __future__ import annotations
 
 import argparse
 import random
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Any
 
 from language_models import STRATEGIES
 from this_machine import this_machine
-from training_models import MODELS, build
+from torch import nn
+from training_matrices import megatron
+from training_models import MODELS, Batch, build
 from training_peers import PEERS, make_step
 from turns import Group, Turn, Turns
 
 import partita as pt
+from partita.compiler.errors import RankFailed
 
 _WARM_UP = 2
 _AGREES = 1e-4  # of the loss, after all steps
@@ -34,23 +38,38 @@ def plan_of(
     name: str, peer: str, ranks: int, hardware: str | pt.Hardware
 ) -> dict[str, Any]:
     """Return the plan that a peer runs, as a document; nothing for those of torch."""
-    asked = PEERS[peer]
-    if not asked.is_ours:
+    asked = PEERS[peer].asked
+    if asked is None:
         return {}
     model, batch = build(name)
-    pins = {} if asked.pins is None else STRATEGIES[asked.pins].pins(model)
-    if asked.pins is not None:
-        names = [each for each in pins if each not in ("input_ids", "labels")]
-        pins = {each: pins[each] for each in names} | dict.fromkeys(batch, "S(0)")
-    options = pt.Options(
-        pins=pins, hardware=hardware, optimizer="fused-adamw", fuse=True
-    )
     named: dict[str, Any] = {**batch}
-    return pt.plan(model, mesh=pt.Mesh(dp=ranks), options=options, **named).to_dict()
+    options = pt.Options(hardware=hardware, optimizer="fused-adamw", fuse=True)
+    mesh = pt.Mesh(dp=ranks)
+    if asked.strategy is not None:
+        options = replace(options, pins=pins_of(asked.strategy, model, batch))
+    if asked.microbatches:
+        count = asked.microbatches
+        options = replace(options, microbatches=count, schedule="1f1b")
+        mesh = pt.Mesh(pp=ranks, dp=1)
+    return pt.plan(model, mesh=mesh, options=options, **named).to_dict()
 
 
-Measured = list[tuple[Group, list[Turn]]]
-"""Each way's processes with their turns, a turn a round."""
+def pins_of(strategy: str, model: nn.Module, batch: Batch) -> dict[str, str]:
+    """Return the pins that a strategy is."""
+    if strategy == "Megatron":
+        return megatron(model) | dict.fromkeys(batch, "B")
+    pins = STRATEGIES[strategy].pins(model)
+    known = {name for name, _ in model.named_parameters()}
+    own = {name: pin for name, pin in pins.items() if name in known}
+    return own | dict.fromkeys(batch, "S(0)")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Each way's processes with a turn a round, and why others have none."""
+
+    every: list[tuple[Group, list[Turn]]]
+    failed: dict[str, str]
 
 
 def measure(
@@ -58,10 +77,17 @@ def measure(
 ) -> Measured:
     """Return all peers, after as many rounds as asked for."""
     with Turns(len(plans)) as turns:
-        every: Measured = []
+        every: list[tuple[Group, list[Turn]]] = []
+        failed: dict[str, str] = {}
         for peer, plan in plans.items():
             num = 1 if PEERS[peer].alone else asked.ranks
-            every.append((turns.start(peer, num, make_step, peer, name, plan), []))
+            try:
+                group = turns.start(peer, num, make_step, peer, name, plan)
+            except RankFailed as error:
+                cause = error.__cause__ or error
+                failed[peer] = f"{type(cause).__name__}: {str(cause).strip()}"
+            else:
+                every.append((group, []))
         order = list(every)
         shuffle = random.Random(0).shuffle  # who comes after whom matters, so all do
         for number in range(-_WARM_UP, asked.rounds):
@@ -70,13 +96,14 @@ def measure(
                 turn = turns.take(group, asked.steps)
                 if number >= 0:
                     taken.append(turn)
-    return every
+    return Measured(every, failed)
 
 
-def table(name: str, every: Measured) -> str:
+def table(name: str, measured: Measured) -> str:
     """Return a line per peer."""
     heads = "ms", "ratio", "MB sent", "peak MB", "first s", "loss"
     rows = [f"{name:32}" + "".join(f"{head:>9}" for head in heads)]
+    every = measured.every
     base, base_turns = next(each for each in every if each[0].name == _BASE)
     wanted = base.ended.result()[0].loss
     for group, turns in every:
@@ -91,6 +118,10 @@ def table(name: str, every: Measured) -> str:
             f"{max(rank.peak_bytes for rank in ended) / 1e6:9.0f}"
             f"{max(rank.first_s for rank in ended):9.1f}{loss:9.5f}{wrong}"
         )
+    rows += [
+        f"{peer:32} does not run: {why.splitlines()[0]}"
+        for peer, why in measured.failed.items()
+    ]
     return "\n".join(rows)
 
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from pipeline_peer import MICROBATCHES, pipeline_step
+from tensor_parallel_peer import tensor_parallel_step
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -76,13 +78,15 @@ def _ddp_compiled(name: str, _: dict[str, Any]) -> Step:
     return _training(torch.compile(parallel), _share(batch), optimizer)
 
 
-def _fsdp2(name: str, _: dict[str, Any]) -> Step:
+def _fsdp2(name: str, _: dict[str, Any], is_compiled: bool = False) -> Step:
     model, batch = build(name)
     for layers in model.modules():
         if isinstance(layers, nn.ModuleList | nn.Sequential):
             for layer in layers:
                 if any(True for _ in layer.parameters()):
                     fully_shard(layer)
+                    if is_compiled:  # layer by layer, as its authors advise
+                        layer.compile()
     fully_shard(model)
     return _training(model, _share(batch), adamw(model.parameters()))
 
@@ -94,6 +98,14 @@ def _zero(name: str, _: dict[str, Any]) -> Step:
         model.parameters(), torch.optim.AdamW, lr=_RATE, fused=True
     )
     return _training(parallel, _share(batch), optimizer)
+
+
+def _tensor_parallel(name: str, _: dict[str, Any], is_compiled: bool = False) -> Step:
+    return tensor_parallel_step(name, adamw, is_compiled)
+
+
+def _pipeline(name: str, _: dict[str, Any]) -> Step:
+    return pipeline_step(name, adamw)
 
 
 def _partita(name: str, plan: dict[str, Any], compilation: str = "regions") -> Step:
@@ -115,16 +127,29 @@ _partita_compiled = partial(_partita, compilation="whole")
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What a plan of Partita's is asked for; nothing leaves it to its search.
+
+    Attributes:
+        strategy: whose pins are wanted: ``"data parallel"``, ``"ZeRO-3"`` or
+            ``"Megatron"``; ``None``: no pins.
+        microbatches: of a pipeline by 1F1B, on an axis ``pp``; 0: no pipeline.
+    """
+
+    strategy: str | None = None
+    microbatches: int = 0
+
+
+@dataclass(frozen=True)
 class Peer:
     """One way to train: how it is made, and whether it needs one process alone.
 
-    ``pins`` are what Partita's plan is asked for; ``None`` leaves it to its search.
+    ``asked`` is of Partita's ways.
     """
 
     make: Make
     alone: bool = False
-    is_ours: bool = False
-    pins: str | None = None
+    asked: Asked | None = None
 
 
 PEERS: dict[str, Peer] = {
@@ -133,15 +158,19 @@ PEERS: dict[str, Peer] = {
     "ddp": Peer(_ddp),
     "ddp compiled": Peer(_ddp_compiled),
     "fsdp2": Peer(_fsdp2),
+    "fsdp2 compiled": Peer(partial(_fsdp2, is_compiled=True)),
     "zero": Peer(_zero),
-    "partita": Peer(_partita, is_ours=True),
-    "partita compiled": Peer(_partita_compiled, is_ours=True),
-    "partita data parallel": Peer(_partita, is_ours=True, pins="data parallel"),
-    "partita data parallel compiled": Peer(
-        _partita_compiled, is_ours=True, pins="data parallel"
-    ),
-    "partita ZeRO-3": Peer(_partita, is_ours=True, pins="ZeRO-3"),
+    "tensor parallel": Peer(_tensor_parallel),
+    "tensor parallel compiled": Peer(partial(_tensor_parallel, is_compiled=True)),
+    "1f1b": Peer(_pipeline),
+    "partita": Peer(_partita, asked=Asked()),
+    "partita compiled": Peer(_partita_compiled, asked=Asked()),
 }
+for _strategy in ("data parallel", "ZeRO-3", "Megatron"):
+    _asked = Asked(_strategy)
+    PEERS[f"partita {_strategy}"] = Peer(_partita, asked=_asked)
+    PEERS[f"partita {_strategy} compiled"] = Peer(_partita_compiled, asked=_asked)
+PEERS["partita 1f1b"] = Peer(_partita, asked=Asked(microbatches=MICROBATCHES))
 
 
 def make_step(peer: str, name: str, plan: dict[str, Any]) -> Step:
