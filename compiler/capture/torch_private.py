@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import fx
@@ -357,11 +358,27 @@ def compile_graph(
     """
     # Here, since Inductor takes a second to import and most runs do without.
     from torch._inductor.compile_fx import compile_fx
+    from torch._inductor.scheduler import SchedulerNode
 
-    with torch.no_grad(), tracing(TracingContext(mode)):
+    with torch.no_grad(), tracing(TracingContext(mode)), _renames_kept(SchedulerNode):
         code = compile_fx(module, list(inputs), config_patches=dict(options))
     assert callable(code)
     return code
+
+
+def _renames_kept(kind: Any) -> AbstractContextManager[object]:
+    """Have Inductor remember who wrote last to what a node of its schedule reads.
+
+    Torch 2.13 forgets it where the loops of a node are computed anew that waits for
+    nothing else: what reads a sum over ranks may then run in front of the sum.
+    """
+    original = kind.recompute_size_and_body
+
+    def recompute(node: Any, *args: Any, **kwargs: Any) -> None:
+        original(node, *args, **kwargs)
+        node.set_read_writes(node.read_writes.rename(node.mutation_renames))
+
+    return patch.object(kind, "recompute_size_and_body", recompute)
 
 
 def tensor_slots(target: object) -> tuple[str, ...]:
