@@ -37,6 +37,7 @@ from partita.compiler.capture.quiet import quiet_failure
 from partita.compiler.capture.roles import read_roles
 from partita.compiler.capture.scored_model import LossFunction, OutputForm, ScoredModel
 from partita.compiler.capture.torch_private import (
+    any_name,
     export_joint,
     fake_copy,
     output_names,
@@ -100,6 +101,7 @@ def capture(
     return capture_spec(model, spec, loss=loss, train=train)
 
 
+@any_name()
 def capture_spec(
     model: torch.nn.Module,
     spec: InputSpec,

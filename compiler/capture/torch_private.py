@@ -10,6 +10,7 @@ import copy
 import json
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from keyword import iskeyword
 from typing import Any
 from unittest.mock import patch
 
@@ -34,6 +35,7 @@ from torch._functorch._aot_autograd.descriptors import (
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import graph as fx_graph
 from torch.fx._lazy_graph_module import (
     _LazyGraphModule,  # pyright: ignore[reportPrivateUsage]
     _use_lazy_graph_module,  # pyright: ignore[reportPrivateUsage]
@@ -105,6 +107,33 @@ def without_code() -> AbstractContextManager[None]:
     A trace makes many graphs that are read but never run.
     """
     return _use_lazy_graph_module(True)
+
+
+@contextmanager
+def any_name() -> Generator[None]:
+    """Within it the code of graphs names modules and tensors whatever they are called.
+
+    Torch writes Python's keywords behind a dot, and quotes other names as they are.
+    """
+    names: Any = fx_graph.__dict__
+    was = names["_format_target"]
+    names["_format_target"] = _attribute
+    try:
+        yield
+    finally:
+        names["_format_target"] = was
+
+
+def _attribute(base: str, target: str) -> str:
+    """Return the code of an attribute's attribute, and so on.
+
+    >>> _attribute("self", "towers.global.weight")
+    "getattr(self.towers, 'global').weight"
+    """
+    for name in target.split("."):
+        dotted = name.isidentifier() and not iskeyword(name)
+        base = f"{base}.{name}" if dotted else f"getattr({base}, {name!r})"
+    return base
 
 
 @contextmanager

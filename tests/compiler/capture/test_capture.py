@@ -29,6 +29,7 @@ MODELS: dict[str, zoo.Built] = {
         {"mask": torch.ones(4), "flip": True, "scale": 3.0},
     ),
     "chain": (small.Chain("a", "b"), (small.batch(),), {}),
+    "any name": (small.Chain("global", 'a"b', "c\\\n"), (small.batch(),), {}),
     "twice": (small.Twice(), (small.batch(),), {}),
     "attending": (small.Attending(), (torch.randn(2, 3, 8),), {}),
     "learned bias": (small.Attending(True), (torch.randn(2, 3, 8),), {}),
@@ -234,6 +235,13 @@ def test_a_backward_of_ones_own_is_kept_and_attention_stays_one_op() -> None:
     assert {"partita.attention.default", "partita.attention_backward.default"} <= ops
     _, wanted = small.run_eager(model, ids)
     assert wanted["gradient:table.weight"].abs().max() > 0.0
+
+
+def test_modules_of_any_name_have_their_calls() -> None:
+    program = capture(small.Chain("global", 'a"b'), (small.batch(),), {}).program
+    keys = {info(node).key for node in program.calls()}
+    assert {"blocks.global.1/addmm/0", 'blocks.a"b.1/addmm/0'} <= keys
+    assert {"blocks.global.1.weight", 'blocks.a"b.0.bias'} <= program.trained
 
 
 class Recurrent(nn.Module):
