@@ -23,7 +23,7 @@ import placed
 model, args, kwargs = load("model.pt")
 mesh = placed.make_mesh("cpu")
 model = placed.parallelize(model, mesh)
-with placed.implicit_replication():
+with placed.every_op():
     args, kwargs = placed.place_inputs(model, mesh, *args, **kwargs)
     output = model(*args, **kwargs)
     output = output if isinstance(output, torch.Tensor) else output.loss
@@ -39,16 +39,14 @@ save(found)
 
 
 def built(name: str) -> Built:
-    """Return a model and its inputs; DTensor has no rule for fused attention on CPU."""
+    """Return a model and its inputs."""
     if name == "mlp":
         torch.manual_seed(0)
         inputs = (torch.randn(8, 16),), {"batch": {"y": torch.randn(8, 8)}}
         return NestedMlp(), *inputs
     from tests.models.zoo import gpt2
 
-    model, args, kwargs = gpt2()
-    model.set_attn_implementation("eager")  # type: ignore[operator]
-    return model, args, kwargs
+    return gpt2()
 
 
 def compared(name: str, mesh: str, pins: dict[str, str], folder: Path) -> None:

@@ -1,0 +1,291 @@
+"""The Python around the tables that ``dtensor`` writes; it needs torch alone."""
+
+from __future__ import annotations
+
+HEAD = '''\
+"""Where a model's tensors live on a mesh of ranks, for PyTorch's DTensor.
+
+Start the ranks with torchrun; every rank makes the model and the whole batch:
+
+    mesh = make_mesh("cuda")                       # or "cpu"
+    model = parallelize(model, mesh)
+    with every_op():
+        args, kwargs = place_inputs(model, mesh, *args, **kwargs)
+        output = model(*args, **kwargs)
+        loss = output.full_tensor()                # of a loss that is the output
+        loss.backward()                            # gradients are DTensors too
+
+A placement is a list with an entry for each axis of the mesh. A line that ends in a
+comment is cut otherwise in the plan, in a way that DTensor has not. What a model writes
+into a slice of a dim that is cut, DTensor loses.
+"""
+
+import inspect
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import (
+    DTensor,
+    Partial,
+    Replicate,
+    Shard,
+    distribute_module,
+    distribute_tensor,
+)
+from torch.distributed.tensor.experimental import implicit_replication
+from torch.nn.utils.parametrize import register_parametrization
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+__all__ = ["every_op", "make_mesh", "parallelize", "place_inputs"]
+'''
+
+TAIL = '''\
+
+
+def make_mesh(device_type):
+    """Return the mesh of all ranks; it starts torch.distributed if nobody has."""
+    return init_device_mesh(device_type, SIZES, mesh_dim_names=AXES)
+
+
+class Redistribute(nn.Module):
+    """Brings a parameter from where it is held to where it is used."""
+
+    def __init__(self, placements):
+        super().__init__()
+        self.placements = placements
+
+    def forward(self, parameter):
+        return parameter.redistribute(placements=self.placements)
+
+
+def parallelize(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+    """Return the model with its parameters and buffers as DTensors."""
+    whole = [Replicate()] * mesh.ndim
+    made = {}  # so that tied parameters stay one
+
+    def place(path, module, mesh):
+        for name, tensor in list(module.named_parameters(recurse=False)):
+            if id(tensor) not in made:
+                held = HELD.get(f"{path}.{name}".lstrip("."), whole)
+                shards = distribute_tensor(tensor.detach(), mesh, held)
+                made[id(tensor)] = tensor, nn.Parameter(shards, tensor.requires_grad)
+            module.register_parameter(name, made[id(tensor)][1])
+        for name, tensor in list(module.named_buffers(recurse=False)):
+            held = BUFFERS.get(f"{path}.{name}".lstrip("."), whole)
+            setattr(module, name, distribute_tensor(tensor, mesh, held))
+
+    model = distribute_module(model, mesh, place)
+    for path, module in list(model.named_modules()):
+        for name, _ in list(module.named_parameters(recurse=False)):
+            used = USED.get(f"{path}.{name}".lstrip("."))
+            if used is not None:
+                register_parametrization(module, name, Redistribute(used), unsafe=True)
+    return model
+
+
+def place_inputs(model, mesh, *args, **kwargs):
+    """Return the arguments of a call, positional ones and keywords, as DTensors."""
+    known = inspect.signature(model.forward).parameters.values()
+    kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    names = [parameter.name for parameter in known if parameter.kind in kinds]
+    names += [f"args.{i}" for i in range(len(names), len(args))]
+    placed = [_placed(name, x, mesh) for name, x in zip(names, args, strict=False)]
+    return placed, {name: _placed(name, x, mesh) for name, x in kwargs.items()}
+
+
+def _placed(name, value, mesh):
+    if isinstance(value, dict):
+        return {key: _placed(f"{name}.{key}", x, mesh) for key, x in value.items()}
+    if isinstance(value, (list, tuple)):
+        parts = [_placed(f"{name}.{i}", x, mesh) for i, x in enumerate(value)]
+        return type(value)(parts)
+    if name not in INPUTS:
+        return value
+    return distribute_tensor(value, mesh, INPUTS[name], src_data_rank=None)
+
+
+@contextmanager
+def every_op():
+    """Within it every op runs, forward and backward: of plain tensors as of DTensors.
+
+    Tensors that the model makes are the same on every rank, so they count as
+    replicated.
+    """
+    with implicit_replication(), _EveryOp():
+        yield
+
+
+aten = torch.ops.aten
+# Some rules of DTensor hold on some meshes alone, so these ops go other ways.
+# What is computed on every rank by the batch that it has: by op which operands have the
+# batch, which results, and which argument counts it.
+BY_BATCH = {
+    aten.convolution.default: ([0], [0], None),
+    aten.convolution_backward.default: ([0, 1], [0], None),
+    aten.native_group_norm.default: ([0], [0, 1, 2], 3),
+    aten.native_group_norm_backward.default: ([0, 1, 2, 3], [0], 5),
+}
+# Losses: a mean of means is not the mean where ranks have uneven or weighted parts.
+AVERAGED = {
+    aten.binary_cross_entropy.default,
+    aten.binary_cross_entropy_backward.default,
+    aten.binary_cross_entropy_with_logits.default,
+    aten.huber_loss.default,
+    aten.huber_loss_backward.default,
+    aten.mse_loss.default,
+    aten.mse_loss_backward.default,
+    aten.nll_loss2d_backward.default,
+    aten.nll_loss2d_forward.default,
+    aten.nll_loss_backward.default,
+    aten.nll_loss_forward.default,
+    aten.smooth_l1_loss.default,
+    aten.smooth_l1_loss_backward.default,
+    aten.soft_margin_loss.default,
+    aten.soft_margin_loss_backward.default,
+}
+MEAN, SUM = 1, 2  # as these ops number their reductions
+BY_WHOLE_TENSORS = {
+    aten._scaled_dot_product_flash_attention_for_cpu.default,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward.default,
+}
+
+
+class _EveryOp(TorchDispatchMode):
+    """Computes from whole tensors what DTensor has no rule for."""
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        leaves, _ = tree_flatten((args, kwargs))
+        mesh = next((x.device_mesh for x in leaves if isinstance(x, DTensor)), None)
+        if mesh is None:
+            return op(*args, **kwargs)
+        if op in BY_BATCH:
+            return _by_batch(op, mesh, args)
+        if op in AVERAGED:
+            return _averaged(op, args, kwargs)
+        if op in BY_WHOLE_TENSORS:
+            return _by_whole_tensors(op, mesh, args, kwargs)
+        try:
+            return op(*args, **kwargs)
+        except NotImplementedError:
+            return _by_whole_tensors(op, mesh, args, kwargs)
+
+
+def _by_batch(op, mesh, args):
+    """Run an op on the part of the batch that a rank has of its first operand."""
+    operands, results, count = BY_BATCH[op]
+    held = args[0].placements if isinstance(args[0], DTensor) else ()
+    cut = [isinstance(p, Shard) and p.dim == 0 for p in held] or [False] * mesh.ndim
+    batch = [Shard(0) if here else Replicate() for here in cut]
+    summed = [Partial() if here else Replicate() for here in cut]
+    local = [
+        _as(x, mesh, batch if i in operands else [Replicate()] * mesh.ndim)
+        for i, x in enumerate(args)
+    ]
+    if count is not None:
+        local[count] = local[0].shape[0]
+    found, form = tree_flatten(op(*local))
+    for i, x in enumerate(found):
+        if isinstance(x, torch.Tensor):
+            size = args[0].shape[:1] if i in results else x.shape[:1]
+            whole = torch.empty((*size, *x.shape[1:]), device="meta")
+            found[i] = DTensor.from_local(
+                x,
+                mesh,
+                batch if i in results else summed,
+                run_check=False,
+                shape=whole.shape,
+                stride=whole.stride(),
+            )
+    return tree_unflatten(found, form)
+
+
+def _averaged(op, args, kwargs):
+    """Run a loss, or its backward, as a sum over all ranks that is divided once."""
+    given = {argument.name: argument.default_value for argument in op._schema.arguments}
+    given |= dict(zip(given, args)) | kwargs
+    if given["reduction"] != MEAN:
+        return op(*given.values())
+    given["reduction"] = SUM
+    if "grad_output" in given:
+        count = given.get("total_weight", given["self"].numel())
+        given["grad_output"] = given["grad_output"] / count
+        return op(*given.values())
+    found = op(*given.values())
+    if isinstance(found, torch.Tensor):
+        return found / given["self"].numel()
+    total, weight = found
+    return total / weight, weight
+
+
+def _by_whole_tensors(op, mesh, args, kwargs):
+    """Run an op on every rank, and write back to the operands that it changes."""
+    whole = [Replicate()] * mesh.ndim
+    given = tree_map(lambda x: _as(x, mesh, whole), args)
+    named = tree_map(lambda x: _as(x, mesh, whole), kwargs)
+    results = tree_map(lambda x: _placed_whole(x, mesh), op(*given, **named))
+    for argument, before, after in zip(op._schema.arguments, args, given):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            before.copy_(_placed_whole(after, mesh))
+            results = before
+    return results
+
+
+def _as(value, mesh, placements):
+    """Return the part of a tensor that a rank has where it is placed so."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    if not isinstance(value, DTensor):
+        value = _placed_whole(value, mesh)
+    return value.redistribute(placements=placements).to_local()
+
+
+def _placed_whole(value, mesh):
+    if not isinstance(value, torch.Tensor):
+        return value
+    return DTensor.from_local(value, mesh, [Replicate()] * mesh.ndim, run_check=False)
+'''
+
+STAGED_HEAD = '''\
+"""Where the tensors of every stage of a pipeline live, for PyTorch's DTensor.
+
+A placement is a list with an entry for each axis of the stage's mesh. A line that ends
+in a comment is cut otherwise in the plan, in a way that DTensor has not. Every rank
+makes all meshes, and places what is of its own stages:
+
+    meshes = make_meshes("cuda")                   # or "cpu"
+    distribute_tensor(tensor, meshes[0], STAGES[0]["held"]["layer.weight"])
+"""
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+__all__ = ["STAGES", "distribute_tensor", "make_meshes", "parallelize"]
+'''
+
+STAGED_TAIL = '''\
+
+
+def make_meshes(device_type):
+    """Return the mesh of every stage."""
+    return [
+        DeviceMesh(
+            device_type,
+            torch.tensor(stage["ranks"]).reshape(stage["sizes"]),
+            mesh_dim_names=stage["axes"],
+        )
+        for stage in STAGES
+    ]
+
+
+def parallelize(model, mesh):
+    """Refuse: no model runs on the meshes of several stages by DTensors alone."""
+    raise RuntimeError(
+        "the plan has stages, and DTensor runs a model on one mesh; what runs is what "
+        "partita export --to python or --to pt2 writes"
+    )
+'''
