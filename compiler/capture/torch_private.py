@@ -10,7 +10,6 @@ import copy
 import json
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from keyword import iskeyword
 from typing import Any
 from unittest.mock import patch
 
@@ -43,6 +42,8 @@ from torch.fx._lazy_graph_module import (
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from partita.compiler.capture.spelling import spell_attribute
 
 __all__ = [
     "BufferAOTInput",
@@ -117,23 +118,11 @@ def any_name() -> Generator[None]:
     """
     names: Any = fx_graph.__dict__
     was = names["_format_target"]
-    names["_format_target"] = _attribute
+    names["_format_target"] = spell_attribute
     try:
         yield
     finally:
         names["_format_target"] = was
-
-
-def _attribute(base: str, target: str) -> str:
-    """Return the code of an attribute's attribute, and so on.
-
-    >>> _attribute("self", "towers.global.weight")
-    "getattr(self.towers, 'global').weight"
-    """
-    for name in target.split("."):
-        dotted = name.isidentifier() and not iskeyword(name)
-        base = f"{base}.{name}" if dotted else f"getattr({base}, {name!r})"
-    return base
 
 
 @contextmanager
