@@ -1,10 +1,10 @@
 """What ranks run, through ``torch.export``: a zip of ``.pt2`` files and what they are.
 
-``manifest.json`` says for every rank which files it runs, for every file what enters
-and leaves, in order: kind, name, the type of the rank's shard, its placement. Weights
-are inputs. Collectives are ``_c10d_functional`` ops, whose last argument is the name of
-a group, ``stage0/tp``: put ``group.group_name`` of a real one in its place. Ops called
-``partita.*`` want Partita imported.
+``manifest.json`` says for every rank which files it runs, null where there is nothing to
+do, and for every file what enters and leaves, in order: kind, name, the type of the
+rank's shard, its placement. Weights are inputs. Collectives are ``_c10d_functional``
+ops, whose last argument is the name of a group, ``stage0/tp``: put ``group.group_name``
+of a real one in its place. Ops called ``partita.*`` want Partita imported.
 """
 
 from __future__ import annotations
@@ -49,8 +49,13 @@ class _Files:
         default_factory=dict[object, "tuple[str, LocalProgram]"]
     )
 
-    def add(self, wish: str, local: LocalProgram) -> str:
-        """Return the name of the file that holds ``local``."""
+    def add(self, wish: str, local: LocalProgram) -> str | None:
+        """Return the name of the file that holds ``local``; none if it makes nothing.
+
+        The first stage has nobody to hand a gradient to; torch saves no empty program.
+        """
+        if not local.outputs:
+            return None
         asks = any(role.kind is InputKind.COORDINATE for role in local.inputs)
         key = id(local.graph_module), local.coordinates if asks else None
         if key not in self.known:
@@ -100,7 +105,7 @@ def _of_rank(
 ) -> dict[str, Any]:
     """Return which files the rank at ``here`` runs of a stage."""
 
-    def added(word: str, programs: Sequence[LocalProgram]) -> list[str]:
+    def added(word: str, programs: Sequence[LocalProgram]) -> list[str | None]:
         own = [replace(program, coordinates=here) for program in programs]
         return [files.add(f"stage{stage}.{word}", program) for program in own]
 
