@@ -16,16 +16,7 @@ from partita.compiler.capture.keys import (
     module_path,
     source_line,
 )
-from partita.compiler.capture.torch_private import (
-    BufferAOTInput,
-    GradAOTOutput,
-    InputMutationAOTOutput,
-    ParamAOTInput,
-    PlainAOTInput,
-    PlainAOTOutput,
-    TangentAOTInput,
-    uncompiled,
-)
+from partita.compiler.capture.torch_private import descriptors, uncompiled
 from partita.compiler.errors import CaptureFailed
 from partita.compiler.ir.program import (
     InputKind,
@@ -182,24 +173,24 @@ class _RoleReader:
         self.copies[node] = self.by_role[role] = copy
 
     def _input_role(self, desc: Any) -> InputRole:
-        if isinstance(desc, ParamAOTInput | BufferAOTInput):
+        if isinstance(desc, descriptors.ParamAOTInput | descriptors.BufferAOTInput):
             kind = (
                 InputKind.PARAMETER
-                if isinstance(desc, ParamAOTInput)
+                if isinstance(desc, descriptors.ParamAOTInput)
                 else InputKind.BUFFER
             )
             name = desc.target.removeprefix(f"{_PREFIX}.")
             first, others = self.aliases.get(name, (name, ()))
             return InputRole(kind, first, others)
-        if isinstance(desc, PlainAOTInput):
+        if isinstance(desc, descriptors.PlainAOTInput):
             return InputRole(InputKind.INPUT, self.tensors[desc.idx])
-        assert isinstance(desc, TangentAOTInput), desc
+        assert isinstance(desc, descriptors.TangentAOTInput), desc
         return InputRole(InputKind.LOSS_SCALE, "loss_scale")
 
     def _output_role(self, desc: Any) -> OutputRole | None:
-        if isinstance(desc, PlainAOTOutput):
+        if isinstance(desc, descriptors.PlainAOTOutput):
             return self.plain[desc.idx]
-        if isinstance(desc, InputMutationAOTOutput):
+        if isinstance(desc, descriptors.InputMutationAOTOutput):
             role = self._input_role(desc.mutated_input)
             if role.kind is InputKind.PARAMETER:
                 raise CaptureFailed(
@@ -209,7 +200,9 @@ class _RoleReader:
             if role.kind is InputKind.BUFFER:
                 return OutputRole(OutputKind.MUTATED_BUFFER, role.name)
             return None  # what was written to an input stays in the step
-        if isinstance(desc, GradAOTOutput) and isinstance(desc.grad_of, ParamAOTInput):
+        if isinstance(desc, descriptors.GradAOTOutput) and isinstance(
+            desc.grad_of, descriptors.ParamAOTInput
+        ):
             role = self._input_role(desc.grad_of)
             return OutputRole(OutputKind.GRADIENT, role.name)
         return None

@@ -22,15 +22,7 @@ from torch._C import (
 )
 from torch._C._distributed_c10d import HashStore, Store, TCPStore
 from torch._decomp import get_decompositions
-from torch._functorch._aot_autograd.descriptors import (
-    BufferAOTInput,
-    GradAOTOutput,
-    InputMutationAOTOutput,
-    ParamAOTInput,
-    PlainAOTInput,
-    PlainAOTOutput,
-    TangentAOTInput,
-)
+from torch._functorch._aot_autograd import descriptors
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -45,17 +37,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from partita.compiler.capture.spelling import spell_attribute
 
-__all__ = [
-    "BufferAOTInput",
-    "GradAOTOutput",
-    "InputMutationAOTOutput",
-    "ParamAOTInput",
-    "PlainAOTInput",
-    "PlainAOTOutput",
-    "TangentAOTInput",
-    "export_joint",
-    "pytree",
-]
+__all__ = ["descriptors", "export_joint", "pytree"]
 
 
 @contextmanager
@@ -64,13 +46,9 @@ def _seen_as_export() -> Generator[None]:
 
     They then leave out what depends on values, such as a warning about padding.
     """
-    flags: Any = torch.compiler.__dict__
-    were = {name: flags[name] for name in ("_is_compiling_flag", "_is_exporting_flag")}
-    flags.update(dict.fromkeys(were, True))
-    try:
+    flags = dict.fromkeys(("_is_compiling_flag", "_is_exporting_flag"), True)
+    with patch.multiple(torch.compiler, **flags):
         yield
-    finally:
-        flags.update(were)
 
 
 def export_joint(
@@ -116,13 +94,8 @@ def any_name() -> Generator[None]:
 
     Torch writes Python's keywords behind a dot, and quotes other names as they are.
     """
-    names: Any = fx_graph.__dict__
-    was = names["_format_target"]
-    names["_format_target"] = spell_attribute
-    try:
+    with patch.object(fx_graph, "_format_target", spell_attribute):
         yield
-    finally:
-        names["_format_target"] = was
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """What ranks run, through ``torch.export``: a zip of ``.pt2`` files and what they are.
 
-``manifest.json`` says for every rank which files it runs, null where there is nothing to
-do, and for every file what enters and leaves, in order: kind, name, the type of the
+``manifest.json`` says for every rank which files it runs, null where there is nothing
+to do, and for every file what enters and leaves, in order: kind, name, the type of the
 rank's shard, its placement. Weights are inputs. Collectives are ``_c10d_functional``
 ops, whose last argument is the name of a group, ``stage0/tp``: put ``group.group_name``
 of a real one in its place. Ops called ``partita.*`` want Partita imported.
