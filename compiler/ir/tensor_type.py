@@ -28,6 +28,12 @@ _SHORT: dict[torch.dtype, str] = {
 }
 _DTYPES = {short: dtype for dtype, short in _SHORT.items()}
 
+_MOST_BYTES = 2**63 - 1
+"""What torch counts in an int64."""
+
+_DIGITS = len(str(_MOST_BYTES))
+"""Python reads no number of thousands of digits."""
+
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
@@ -61,13 +67,17 @@ class TensorType:
         """Read ``f32[8, 4]``, the form that ``str`` prints.
 
         Raises:
-            BadPlan: when the text has another form.
+            BadPlan: when the text has another form, or no memory could hold it.
         """
         match = re.fullmatch(r"(\w+)\[((?:\d+(?:, *\d+)*)?)\]", text)
         if match is None or match[1] not in _DTYPES:
             raise BadPlan(f"tensor type {text!r} is not of the form f32[8, 4]")
-        shape = tuple(int(size) for size in match[2].split(",") if size)
-        return cls(shape, _DTYPES[match[1]])
+        sizes = [size.strip() for size in match[2].split(",") if size]
+        if max(map(len, sizes), default=0) <= _DIGITS:
+            found = cls(tuple(map(int, sizes)), _DTYPES[match[1]])
+            if found.num_bytes <= _MOST_BYTES:
+                return found
+        raise BadPlan(f"no memory holds more than 2^63 - 1 bytes: tensor type {text!r}")
 
     @property
     def ndim(self) -> int:
