@@ -58,6 +58,8 @@ class Hardware:
         devices_per_node: how many devices share a node and its network; ``None``
             where nobody said.
         nodes: how many nodes there are; ``None`` for any number.
+        overlap: seconds of computing that a rank gets done in a second of a message
+            that it does not wait for; 0 where messages take its time as any op does.
         sources: where the single figures come from, by their path in the document
             (``device.flops_per_s.bf16``) or the beginning of it.
         errors: how far a fitted figure is from what it was fitted to, as a median of
@@ -71,6 +73,7 @@ class Hardware:
     axes: Mapping[str, str] = field(default_factory=dict[str, str])
     devices_per_node: int | None = None
     nodes: int | None = None
+    overlap: float = 0.0
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
     errors: Mapping[str, float] = field(default_factory=dict[str, float])
 
@@ -124,11 +127,12 @@ class Hardware:
             "devices_per_node": self.devices_per_node,
             "device": device_to_dict(self.device),
             "links": [link_to_dict(link) for link in self.links],
+            "overlap": self.overlap,
             "axes": dict(self.axes),
             "sources": dict(self.sources),
             "errors": dict(self.errors),
         }
-        optional = ("nodes", "devices_per_node", "sources", "errors")
+        optional = ("nodes", "devices_per_node", "overlap", "sources", "errors")
         return {k: v for k, v in entries.items() if v or k not in optional}
 
     @classmethod
@@ -147,6 +151,7 @@ class Hardware:
             axes=entries.get("axes", {}),
             devices_per_node=entries.get("devices_per_node"),
             nodes=entries.get("nodes"),
+            overlap=entries.get("overlap", 0.0),
             sources=entries.get("sources", {}),
             errors=entries.get("errors", {}),
         )

@@ -125,7 +125,7 @@ def replaced(path: str, value: object) -> dict[str, Any]:
             "speed",
             1,
             "it has an unknown key 'speed'; want one of name, source, nodes, "
-            "devices_per_node, device, links, axes, sources, errors",
+            "devices_per_node, device, links, overlap, axes, sources, errors",
         ),
     ],
 )

@@ -31,6 +31,7 @@ def machine(
     alpha_s: float = 1e-6,
     bytes_per_s: float = 1e8,
     fast: dict[str, float] | None = None,
+    overlap: float = 0.0,
 ) -> Hardware:
     """Return a machine; axes named in ``fast`` run over links of that bandwidth."""
 
@@ -45,7 +46,8 @@ def machine(
     figures = flops_per_s, memory_bytes_per_s, launch_s, alpha_s, bytes_per_s, fast
     return Hardware(
         name="by hand",
-        source=str(figures),  # machines are told apart by it
+        source=f"{figures}, {overlap}",  # machines are told apart by it
+        overlap=overlap,
         device=Device(
             "cpu", {"f32": flops_per_s}, memory_bytes_per_s, 1 << 30, launch_s
         ),
