@@ -3,10 +3,10 @@
 Before   %1 = all_reduce(%g);  %2 = wait(%1);  %3 = mm(...);  return %2
 After    %1 = all_reduce(%g);  %3 = mm(...);  %2 = wait(%1);  return %2
 
-The wait for a sum moves to the first call that needs it, and so do the views of a sum
-that several tensors share. Other collectives hold what
-they are given until somebody waited for them, so that a later wait would keep more at
-once than the plan says; theirs stay where they are.
+The wait for a sum moves to the first call that needs it, and so do views of it: parts
+of a sum that several tensors share, a gradient in its parameter's shape. Other
+collectives hold what they are given until somebody waited for them, so that a later
+wait would keep more at once than the plan says; theirs stay where they are.
 
 Requires  a LocalProgram
 Ensures   collectives begin in the order in which they did
@@ -28,7 +28,7 @@ from partita.compiler.ir.local_program import LocalProgram
 
 c10d = torch.ops._c10d_functional
 
-_VIEWS = (torch.ops.aten.slice.Tensor, torch.ops.aten.reshape.default)
+_RESHAPE = torch.ops.aten.reshape.default  # of what is contiguous, a view too
 
 
 def sink_waits(local: LocalProgram) -> LocalProgram:
@@ -67,7 +67,8 @@ def _missing(node: fx.Node, copies: Mapping[fx.Node, fx.Node]) -> list[fx.Node]:
 
 def _is_part(node: fx.Node, late: Set[fx.Node]) -> bool:
     """Whether a call is a view of a sum that is waited for late."""
-    return node.target in _VIEWS and late >= set(node.all_input_nodes)
+    is_view = getattr(node.target, "is_view", False) or node.target is _RESHAPE
+    return is_view and late >= set(node.all_input_nodes)
 
 
 def _is_for_sum(node: fx.Node) -> bool:
