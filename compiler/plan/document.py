@@ -304,12 +304,17 @@ class CollectiveTotal:
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """Time and peak memory of one step; the parts by name, e.g. ``compute``."""
+    """Time and peak memory of one step; the parts by name, e.g. ``compute``.
+
+    ``hidden_by_part`` are the seconds of messages that pass while ranks compute; they
+    are not among the others.
+    """
 
     seconds: float
     bytes: int
     seconds_by_part: Mapping[str, float] = field(default_factory=dict[str, float])
     bytes_by_part: Mapping[str, int] = field(default_factory=dict[str, int])
+    hidden_by_part: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.alternative import Alternative
+from partita.compiler.plan.beside import sums_beside
 from partita.compiler.plan.buckets import bucket_seconds
 from partita.compiler.plan.document import Boxing, Document, Ref
 from partita.compiler.plan.explain_costs import short, signed
@@ -31,6 +33,12 @@ def explain_boxing(document: Document, boxing: Boxing) -> Iterator[str]:
         sent_s, alone_s = map(format_seconds, bucket_seconds(document)[bucket])
         others = f"{len(bucket) - 1} other{'s' * (len(bucket) > 2)}"
         yield f"  bucket     with {others}: {sent_s} together, {alone_s} one by one"
+    overlap = load_hardware(document.hardware).overlap
+    if overlap and document.microbatches == 1 and boxing.key in sums_beside(document):
+        yield (
+            "  beside     nothing waits for it: in a second of it ranks compute for "
+            f"{overlap:g} s of others, while there are any"
+        )
     if boxing.enters:
         name = made.role.name if made.role else boxing.producer
         yield f"  why        {name} is updated in one placement, stored in another"

@@ -128,6 +128,9 @@ def facts(document: Document) -> Iterator[tuple[str, str]]:
         "search",
         f"{search.solver}: {search.status}, {gap}, {format_seconds(search.seconds)}",
     )
+    for part, hidden_s in largest(document.predicted.hidden_by_part):
+        beside = f"{format_seconds(hidden_s)} more of {part} pass while ranks compute"
+        yield "beside", beside
     if search.memory_price:
         yield "room", say_memory_price(search.memory_price)
     if search.tried:

@@ -49,6 +49,7 @@ from partita.compiler.search.held import Held
 from partita.compiler.search.pins import Pin
 from partita.compiler.search.pose import Posed, adding_seconds, update_seconds
 from partita.compiler.search.reported import derived_rows, find_reported
+from partita.compiler.simulate.hidden import with_hidden
 
 
 @dataclass(frozen=True)
@@ -318,9 +319,8 @@ class _Decider:
         memory = timeline(plan)
         parts = memory.by_category(memory.peak)
         total = sum(seconds.values())
-        return Predicted(
-            total, memory.peak_bytes, seconds, {str(k): v for k, v in parts.items()}
-        )
+        sizes = {str(category): size for category, size in parts.items()}
+        return with_hidden(Predicted(total, memory.peak_bytes, seconds, sizes), plan)
 
     def _adding_seconds(self) -> float:
         """Return the time of adding up what the microbatches make."""

@@ -12,24 +12,18 @@ the kernel take less time than the ops one by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from partita.compiler.cost.compute import memory_s
 from partita.compiler.cost.memory import timeline
-from partita.compiler.hardware.profile import load_hardware
-from partita.compiler.ir.layout import largest_shard_numel
 from partita.compiler.ir.program import Phase, Program, info
-from partita.compiler.ir.sbp import Placement
-from partita.compiler.plan.document import Document, Predicted, Ref
+from partita.compiler.plan.document import Document, Predicted
 from partita.compiler.plan.plan import Plan
-from partita.compiler.plan.uses import Use, find_uses, mesh_of, produced, type_of
+from partita.compiler.plan.uses import Use, produced
 from partita.compiler.rules.calls import call_of, rule_and_factors
 from partita.compiler.rules.rule import Call, Rule, RuleSet
-
-# What a call of a compiled region costs, in launches of one op: 18 us of guards and
-# wrappers against 2.5 us of an eager op (torch 2.13 on the CPU of cpu-gloo.json).
-CALL_LAUNCHES = 7.0
+from partita.compiler.search.group_seconds import GroupSeconds
+from partita.compiler.simulate.hidden import one_by_one, with_hidden
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +57,18 @@ def with_groups(plan: Plan, groups: Sequence[Group]) -> Plan:
     """Return ``plan`` with these groups, the time and memory they save."""
     fused = replace(plan, fusion=tuple(group.keys for group in groups))
     saved_s = sum(group.saved_s for group in groups)
-    seconds = dict(plan.predicted.seconds_by_part)
+    apart = one_by_one(plan.predicted)
+    seconds = dict(apart.seconds_by_part)
     seconds["compute"] -= saved_s
     memory = timeline(fused)
     held = memory.by_category(memory.peak)
     predicted = Predicted(
-        plan.predicted.seconds - saved_s,
+        apart.seconds - saved_s,
         memory.peak_bytes,
         seconds,
         {str(category): num_bytes for category, num_bytes in held.items()},
     )
-    return replace(fused, predicted=predicted)
+    return replace(fused, predicted=with_hidden(predicted, fused))
 
 
 def choose_groups(
@@ -168,48 +163,3 @@ class _Chooser:
         """Return the group with what it saves, which may be less than nothing."""
         apart_s = sum(self.plan.nodes[key].seconds for key in keys)
         return Group(tuple(keys), apart_s - self.fused_seconds(keys))
-
-
-class GroupSeconds:
-    """How long fused groups of a plan's nodes take in a step; a function of keys."""
-
-    def __init__(self, plan: Document) -> None:
-        self.plan = plan
-        self.device = load_hardware(plan.hardware).device
-        self.used_by: dict[str, list[Use]] = {key: [] for key in plan.order}
-        for use in find_uses(plan):
-            self.used_by[use.ref.key].append(use)
-
-    def __call__(self, keys: Sequence[str]) -> float:
-        """Return the seconds of a group: what enters read, what leaves written."""
-        inside = set(keys)
-        entering = {
-            (ref, wanted)
-            for key in keys
-            for ref, wanted in zip(
-                self.plan.nodes[key].operands,
-                self.plan.nodes[key].signature.operands,
-                strict=True,
-            )
-            if ref.key not in inside
-        }
-        leaving = {
-            (use.ref, produced(self.plan, use.ref))
-            for key in keys
-            for use in self.used_by[key]
-            if use.consumer not in inside
-        }
-        touched = self._num_bytes(entering) + self._num_bytes(leaving)
-        fused_s = memory_s(touched, self.device) + CALL_LAUNCHES * self.device.launch_s
-        return self.plan.microbatches * fused_s
-
-    def _num_bytes(self, tensors: Iterable[tuple[Ref, Placement]]) -> int:
-        """Return the bytes of the largest shards of some tensors."""
-        found = 0
-        for ref, placement in tensors:
-            type_ = type_of(self.plan, ref)
-            numel = largest_shard_numel(
-                type_.shape, placement, mesh_of(self.plan, ref.key)
-            )
-            found += numel * type_.dtype.itemsize
-        return found

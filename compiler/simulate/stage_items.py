@@ -8,12 +8,13 @@ Their sum is what a plan of one stage predicts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from partita.compiler.hardware.profile import Hardware, load_hardware
 from partita.compiler.ir.program import Phase
+from partita.compiler.plan.beside import sums_beside
 from partita.compiler.plan.buckets import bucket_sent, is_shared
 from partita.compiler.plan.document import Boxing, Document
 from partita.compiler.plan.emitted import (
@@ -24,8 +25,9 @@ from partita.compiler.plan.emitted import (
 )
 from partita.compiler.plan.uses import produced, times_in_step, type_of
 from partita.compiler.schedules.schedule import Work
-from partita.compiler.search.fusion import GroupSeconds
+from partita.compiler.search.group_seconds import GroupSeconds
 from partita.compiler.search.pose import adding_seconds
+from partita.compiler.simulate.beside import Played, play
 
 _PHASES = {
     Work.FORWARD: (Phase.FORWARD,),
@@ -46,6 +48,7 @@ class Item:
         seconds: each time.
         axis: of the mesh, that it communicates on; ``None`` where it computes.
         bytes: that a rank puts on the wire, each time.
+        is_beside: whether the rank goes on with the next while the message passes.
     """
 
     key: str
@@ -54,15 +57,22 @@ class Item:
     seconds: float
     axis: str | None = None
     bytes: float = 0
+    is_beside: bool = False
 
 
 @dataclass(frozen=True)
 class StageItems:
-    """What a stage does once before the microbatches, in each of them, and behind."""
+    """What a stage does once before the microbatches, in each of them, and behind.
+
+    ``overlap`` is that of the machine, ``link_of`` tells by mesh axis which link its
+    messages pass on (simulate/beside.py).
+    """
 
     before: tuple[Item, ...]
     microbatch: tuple[Item, ...]
     after: tuple[Item, ...]
+    overlap: float = 0.0
+    link_of: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @cached_property
     def by_work(self) -> dict[Work, tuple[Item, ...]]:
@@ -73,12 +83,32 @@ class StageItems:
         }
 
     @cached_property
+    def played(self) -> dict[Work, Played]:
+        """When the items of an action begin and end, by its work."""
+        return {
+            work: play(own, self.overlap, self.link_of)
+            for work, own in self.by_work.items()
+        }
+
+    @cached_property
     def seconds(self) -> dict[Work, float]:
         """What an action takes, by its work."""
-        return {
-            work: sum(item.seconds for item in items)
-            for work, items in self.by_work.items()
-        }
+        return {work: played.end_s for work, played in self.played.items()}
+
+    @cached_property
+    def hidden_s(self) -> dict[str, float]:
+        """By axis, what a microbatch takes less than its items do one by one."""
+        found: dict[str, float] = {}
+        for work in (Work.FORWARD, Work.BACKWARD):
+            items = self.by_work[work]
+            beside = [item for item in items if item.is_beside]
+            sent_s = sum(item.seconds for item in beside)
+            saved_s = sum(item.seconds for item in items) - self.seconds[work]
+            for item in beside if sent_s else ():
+                assert item.axis is not None
+                part_s = saved_s * item.seconds / sent_s
+                found[item.axis] = found.get(item.axis, 0.0) + part_s
+        return found
 
 
 def stage_items(document: Document) -> StageItems:
@@ -90,21 +120,34 @@ def stage_items(document: Document) -> StageItems:
         return (item for u in units for item in _boxings(document, u, hardware))
 
     units = emitted_units(document)
-    work = (item for u in units for item in _unit(document, u, price, hardware))
+    late = sums_beside(document) if hardware.overlap else frozenset[str]()
+    work = (item for u in units for item in _unit(document, u, price, hardware, late))
     return StageItems(
         before=(*boxed(entering_units(document)), *zeros),
         microbatch=(*work, *adding),
         after=(*boxed(completing_units(document)), *_updates(document)),
+        overlap=hardware.overlap,
+        link_of={
+            name: hardware.link(document.mesh, axis).name
+            for axis, name in enumerate(document.mesh.names)
+        },
     )
 
 
 def _unit(
-    document: Document, unit: Unit, price: GroupSeconds, hardware: Hardware
+    document: Document,
+    unit: Unit,
+    price: GroupSeconds,
+    hardware: Hardware,
+    late: Set[str],
 ) -> Iterator[Item]:
     keys = [item for item in unit if isinstance(item, str)]
     if not keys:
         boxings = [item for item in unit if isinstance(item, Boxing)]
-        yield from _boxings(document, boxings, hardware)
+        items = list(_boxings(document, boxings, hardware))
+        if all(boxing.key in late for boxing in boxings):
+            items[-1] = replace(items[-1], is_beside=items[-1].axis is not None)
+        yield from items
         return
     count = document.microbatches
     phases = [document.nodes[key].phase for key in keys]

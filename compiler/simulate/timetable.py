@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf
 
 from partita.compiler.plan.document import Document
 from partita.compiler.plan.stages import stage_documents
@@ -24,13 +23,16 @@ from partita.compiler.simulate.stage_items import Item
 COMPUTE = "compute"
 """The track of what a row computes."""
 
+TO_ROW = "to row "
+"""What the tracks of sends begin with, before the row that they are for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
     """Something from when to when, on a track of a row.
 
     ``is_whole`` is an action, which the items stand in that it is made of;
-    ``is_beside`` a send, while which the row does other things.
+    ``is_beside`` a send or a message, while which the row does other things.
     """
 
     row: int
@@ -46,6 +48,11 @@ class Span:
     def seconds(self) -> float:
         """How long it takes."""
         return self.end_s - self.start_s
+
+    @property
+    def is_send(self) -> bool:
+        """Whether it goes to another row."""
+        return self.is_beside and self.track.startswith(TO_ROW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +147,7 @@ def _sent(step: SimulatedStep, event: Event) -> Span:
     way = event.action.stage, event.action.work is Work.FORWARD
     return Span(
         event.rank,
-        f"to row {event.to}",
+        f"{TO_ROW}{event.to}",
         f"send {event.action}",
         event.start_s,
         event.end_s,
@@ -199,10 +206,13 @@ class _Row:
         is_new = action.work is Work.FORWARD
         others = memory.saved * (self.live[stage] - (not is_new))
         elsewhere = self._resting() - self._resting_of(stage)
-        now = event.start_s
-        for item in self.step.stages[stage].by_work[action.work]:
-            self._sample(now, elsewhere + others + memory.of(item))
-            now = self._item(item, now, event.end_s)
+        items = self.step.stages[stage]
+        times = items.played[action.work].times
+        for item, (start, end) in zip(items.by_work[action.work], times, strict=True):
+            start, end = (min(event.start_s + at, event.end_s) for at in (start, end))
+            if not item.is_beside:  # it holds nothing that the next does not
+                self._sample(start, elsewhere + others + memory.of(item))
+            self._item(item, start, end)
         self.live[stage] += is_new - action.work.frees
         if action.work.frees:
             self.left[stage] = memory.left
@@ -214,24 +224,21 @@ class _Row:
             if once.sender is None:
                 elsewhere = self._resting() - self._resting_of(stage)
                 self._sample(now, elsewhere + self.memories[stage].of(item))
-                now = self._item(item, now)
+                now = self._item(item, now, now + item.seconds)
             else:
                 row = self.step.schedule.rank_of[once.sender]
-                now = self._item(item, now, track=f"from row {row}")
+                end = now + item.seconds
+                now = self._item(item, now, end, track=f"from row {row}")
         return now
 
     def _item(
-        self,
-        item: Item,
-        now: float,
-        latest: float = inf,
-        track: str | None = None,
+        self, item: Item, start: float, end: float, track: str | None = None
     ) -> float:
         """Note an item that takes time; return when it ends."""
-        end = min(now + item.seconds, latest)
         if item.seconds:
             track = track or (f"axis {item.axis}" if item.axis else COMPUTE)
-            self.spans.append(Span(self.row, track, item.name, now, end, item.bytes))
+            where = self.row, track, item.name, start, end, item.bytes
+            self.spans.append(Span(*where, is_beside=item.is_beside))
         return end
 
     def _resting_of(self, stage: int) -> int:

@@ -19,8 +19,9 @@ from partita.compiler.plan.sent import sent_bytes
 from partita.compiler.plan.stages import stage_documents
 from partita.compiler.rules.rule import RuleSet
 from partita.compiler.rules.table import default_rules
-from partita.compiler.search.fusion import GroupSeconds
+from partita.compiler.search.group_seconds import GroupSeconds
 from partita.compiler.search.stage_cost import StageHeld
+from partita.compiler.simulate.hidden import with_hidden
 from partita.compiler.simulate.plan import simulate_step
 from partita.compiler.simulate.reprice import price_anew
 from partita.staged import predicted
@@ -131,8 +132,10 @@ def _predicted(plan: Plan) -> Predicted:
     for sent in sending(plan):
         part = f"communication {sent.axis}"
         seconds[part] = seconds.get(part, 0.0) + sent.seconds(hardware)
-    total = simulate_step(plan).seconds
     if plan.microbatches > 1:
+        step = simulate_step(plan)
+        total = step.seconds + plan.microbatches * sum(step.stages[0].hidden_s.values())
         seconds["accumulation"] = total - sum(seconds.values())
     held = StageHeld.of(plan)
-    return Predicted(total, held.peak_bytes, seconds, held.at_peak)
+    apart = Predicted(sum(seconds.values()), held.peak_bytes, seconds, held.at_peak)
+    return with_hidden(apart, plan)

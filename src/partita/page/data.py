@@ -42,19 +42,19 @@ def step_data(document: Document) -> Json:
     """Return the simulated step of a plan.
 
     ``items`` are ``[key, name, seconds, axis, bytes]``; ``works`` names those of an
-    action of a stage, in order; ``actions`` are ``[row, stage, work, microbatch,
-    start]``, ``once`` ``[row, item, start]``, ``sends`` ``[row, to, name, start,
-    seconds, bytes]``.
+    action of a stage, in order, ``times`` their ``[start, end]`` in it; ``actions`` are
+    ``[row, stage, work, microbatch, start]``, ``once`` ``[row, item, start]``,
+    ``sends`` ``[row, to, name, start, seconds, bytes]``.
     """
     timetable = make_timetable(document)
     step = timetable.step
     items = _Numbered()
-    works = {
-        f"{stage}{work}": [items.number(item) for item in of_stage.by_work[work]]
+    ways = [
+        (f"{stage}{work}", of_stage.by_work[work], of_stage.played[work].times)
         for stage, of_stage in enumerate(step.stages)
         for work in sorted({a.work for _, a in step.schedule.actions()})
         if work in of_stage.by_work
-    }
+    ]
     once = [
         [row, items.number(item.item), start]
         for row in range(len(step.ends))
@@ -68,7 +68,8 @@ def step_data(document: Document) -> Json:
         "seconds": step.seconds,
         "bubble": step.bubble,
         "rows": row_figures(document, timetable),
-        "works": works,
+        "works": {name: [*map(items.number, own)] for name, own, _ in ways},
+        "times": {name: times for name, _, times in ways},
         "actions": [
             [e.rank, e.action.stage, e.action.work, e.action.microbatch, e.start_s]
             for row in step.run.compute
@@ -78,7 +79,7 @@ def step_data(document: Document) -> Json:
         "sends": [
             [s.row, s.track, s.name, s.start_s, s.seconds, round(s.bytes)]
             for s in timetable.spans
-            if s.is_beside
+            if s.is_send
         ],
         "links": [
             [link.row, link.track, link.times, link.seconds, round(link.bytes)]

@@ -153,10 +153,11 @@ class _Curve:
         stage, is_new = self.stages[number], work is Work.FORWARD
         around = self._resting() - self._resting_of(number)
         around = around + stage.saved * (self.live[number] - (not is_new))
-        now = event.start_s
-        for item in self.step.stages[number].by_work[work]:
-            self._note(now, around + stage.of(item))
-            now += item.seconds
+        items = self.step.stages[number]
+        times = items.played[work].times
+        for item, (start, _) in zip(items.by_work[work], times, strict=True):
+            if not item.is_beside:
+                self._note(event.start_s + start, around + stage.of(item))
         self.live[number] += is_new - work.frees
         if work.frees:
             self.left[number] = stage.left

@@ -60,12 +60,11 @@ def test_actions_and_what_is_done_once_fill_the_step(any_plan: Plan) -> None:
     step = make_timetable(any_plan).step
     items = data["items"]
 
-    def seconds(numbers: list[int]) -> float:
-        return sum(items[number][2] for number in numbers)
-
     ends = [start + items[number][2] for _, number, start in data["once"]]
     for row, stage, work, _, start in data["actions"]:
-        length = seconds(data["works"][f"{stage}{work}"])
+        name = f"{stage}{work}"
+        length = max((end for _, end in data["times"][name]), default=0.0)
+        assert len(data["times"][name]) == len(data["works"][name])
         assert length == pytest.approx(step.stages[stage].seconds[work])
         assert step.schedule.rank_of[stage] == row
         ends.append(start + length)

@@ -33,8 +33,10 @@ function numbered(figures) {
 function stepPanel(model) {
   const { predicted, collectives, options } = model.plan;
   const limit = options.memory_bytes;
+  const hidden = Object.entries(predicted.hidden_by_part ?? {});
   return [
     stackedBar(`Predicted step: ${seconds(predicted.seconds)}`, numbered(predicted.seconds_by_part), predicted.seconds, seconds),
+    ...hidden.map(([part, s]) => el("p", { className: "quiet" }, `${seconds(s)} more of ${part} pass while ranks compute.`)),
     stackedBar(`Memory of a rank at its peak: ${bytes(predicted.bytes)}${limit ? ` of ${bytes(limit)}` : ""}`,
       numbered(predicted.bytes_by_part), limit ?? predicted.bytes, bytes),
     collectives.length

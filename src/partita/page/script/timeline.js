@@ -54,12 +54,8 @@ class Timeline {
     const { step } = this;
     const works = {};
     for (const [name, numbers] of Object.entries(step.works)) {
-      let at = 0;
-      const starts = numbers.map((number) => {
-        at += step.items[number][2];
-        return at - step.items[number][2];
-      });
-      works[name] = { numbers, starts, seconds: at };
+      const times = step.times[name];
+      works[name] = { numbers, times, seconds: Math.max(0, ...times.map(([, end]) => end)) };
     }
     this.works = works;
     const tracks = [];
@@ -166,11 +162,11 @@ class Timeline {
         text: `${work}${microbatch ?? ""} of stage ${stage}: from ${seconds(start)}, ${seconds(of.seconds)}`,
       });
     }
-    for (const { item, start } of track.once) this.drawItem(pen, track, item, start, "work-once");
+    for (const { item, start } of track.once) this.drawItem(pen, track, item, start, item[2], "work-once");
   }
 
-  drawItem(pen, track, item, start, color) {
-    const [key, name, duration, axis, size] = item;
+  drawItem(pen, track, item, start, duration, color) {
+    const [key, name, , axis, size] = item;
     const sent = size ? `, ${bytes(size)} sent on ${axis ?? "the way"}` : "";
     this.block(pen, track, start, duration, color, name,
       { key, text: `${name}: from ${seconds(start)}, ${seconds(duration)}${sent}` });
@@ -183,13 +179,13 @@ class Timeline {
       if (start > to || start + of.seconds < from) continue;
       of.numbers.forEach((number, i) => {
         const item = this.step.items[number];
-        const begins = start + of.starts[i];
-        if (item[3] !== track.axis || begins > to || begins + item[2] < from) return;
-        this.drawItem(pen, track, item, begins, track.axis ? color : `work-${work}`);
+        const [begins, ends] = of.times[i].map((at) => start + at);
+        if (item[3] !== track.axis || begins > to || ends < from) return;
+        this.drawItem(pen, track, item, begins, ends - begins, track.axis ? color : `work-${work}`);
       });
     }
     for (const { item, start } of track.once) {
-      if (item[3] === track.axis) this.drawItem(pen, track, item, start, track.axis ? color : "work-once");
+      if (item[3] === track.axis) this.drawItem(pen, track, item, start, item[2], track.axis ? color : "work-once");
     }
   }
 

@@ -1,0 +1,39 @@
+"""What of a step's messages passes while its ranks compute, and so takes no time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from partita.compiler.hardware.profile import load_hardware
+from partita.compiler.plan.document import Document, Predicted
+from partita.compiler.simulate.stage_items import stage_items
+
+
+def with_hidden(plain: Predicted, document: Document) -> Predicted:
+    """Return the figures of a step without what passes beside computing.
+
+    Args:
+        plain: those of everything that a rank does, one after another.
+        document: the plan of one stage that they are of.
+    """
+    if not load_hardware(document.hardware).overlap:
+        return plain
+    count = document.microbatches
+    hidden_s = stage_items(document).hidden_s.items()
+    hidden = {f"communication {axis}": count * s for axis, s in hidden_s if s > 0}
+    return replace(_less(plain, hidden, 1), hidden_by_part=hidden)
+
+
+def one_by_one(found: Predicted) -> Predicted:
+    """Return the figures that ``with_hidden`` was given."""
+    return replace(_less(found, found.hidden_by_part, -1), hidden_by_part={})
+
+
+def _less(found: Predicted, hidden: Mapping[str, float], sign: int) -> Predicted:
+    parts = {
+        part: seconds - sign * hidden.get(part, 0.0)
+        for part, seconds in found.seconds_by_part.items()
+    }
+    seconds = found.seconds - sign * sum(hidden.values())
+    return replace(found, seconds=seconds, seconds_by_part=parts)
