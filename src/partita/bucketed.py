@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from partita.collection import collection_paused
+from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.plan.buckets import collective_totals
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.stages import stage_documents
@@ -20,14 +21,25 @@ def with_buckets(plan: Plan, most_bytes: int) -> Plan:
     """Return the plan with buckets that pay, and what its step takes then.
 
     They hold up to ``most_bytes`` and a tensor, less where the plan's memory limit asks
-    for it; where not even small ones fit there are none.
+    for it; where not even small ones fit there are none. On a machine that computes
+    while messages pass, large buckets are ready late: the size is taken, or none, that
+    makes the fastest step.
     """
     limit = plan.options.memory_bytes
+    has_overlap = load_hardware(plan.hardware).overlap > 0
+    fastest: Plan | None = None
     for part in _PARTS:
         found = _with(plan, most_bytes // part)
-        if found is plan or limit is None or found.predicted.bytes <= limit:
-            return found
-    return plan
+        if found is plan:
+            break
+        if limit is None or found.predicted.bytes <= limit:
+            if not has_overlap:
+                return found
+            if fastest is None or found.predicted.seconds < fastest.predicted.seconds:
+                fastest = found
+    if fastest is None or plan.predicted.seconds < fastest.predicted.seconds:
+        return plan
+    return fastest
 
 
 def _with(plan: Plan, most_bytes: int) -> Plan:

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import torch
 
+from partita.beside_search import BesideSearch
 from partita.bucketed import with_buckets
 from partita.collection import collection_paused
 from partita.compiler.capture.capture import Captured, capture, capture_spec
@@ -276,14 +277,16 @@ def _fastest(batch: _Batch, mesh: Mesh, clock: Clock, known_s: float = inf) -> P
         left_s = max(clock.left_s, _LEAST_S)
         best_s = min([known_s, *(plan.predicted.seconds for plan in plans)])
         share = Clock.of(left_s if is_last else left_s / 2)
-        search = Search(planner, share, known_s=best_s)
+        beside = BesideSearch(planner, share)
+        hidden_s = beside.most_hidden_s if best_s < inf else 0.0
+        search = Search(planner, share, known_s=best_s + hidden_s)
         # More microbatches hold less and take longer.
-        if best_s < inf and search.least_s() >= best_s:
+        if best_s < inf and min(search.least_s(), beside.least_s) >= best_s:
             if not (plans or refusals or slower):
                 raise NotFaster(search.free_s)
             break
         try:
-            plans.append(search.run())
+            plans.append(beside.fastest(search.run()))
         except NotFaster as found:
             slower.append(found)
         except NoSolution as refusal:

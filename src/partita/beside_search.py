@@ -1,0 +1,118 @@
+"""The search that reckons with sums that pass while ranks compute.
+
+The search adds up what calls and boxings take one by one. On a machine that computes
+while a message passes, sums of gradients take less, and by how much is known only of a
+whole plan. So the search is done once more with such sums at the least that they can
+take, which also bounds what any plan takes. Of the two plans the faster is taken, as
+their steps are simulated.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf
+
+from partita.collection import collection_paused
+from partita.compiler.hardware.profile import load_hardware
+from partita.compiler.plan.plan import Plan
+from partita.compiler.search.beside import with_sums_beside
+from partita.compiler.search.by_axes import steps_of
+from partita.compiler.search.decide import Found
+from partita.compiler.search.fold import Fold
+from partita.compiler.search.limited import LimitedSearch
+from partita.compiler.search.parts import OPTIMAL_GAP, Clock
+from partita.compiler.search.problem import cost_of
+from partita.compiler.search.solver import Solution, solve
+from partita.planner import ALIKE, WITHIN, Planner
+
+ONE_BY_ONE = "messages one by one"
+"""Says in a plan that others were compared as if no message passed beside computing."""
+
+BESIDE = "messages beside computing"
+"""Says in a plan that the search that found it reckoned with what passes beside."""
+
+
+@dataclass(frozen=True)
+class BesideSearch:
+    """The second search of one model on one mesh.
+
+    Attributes:
+        planner: of both.
+        clock: when to end.
+    """
+
+    planner: Planner
+    clock: Clock
+
+    @cached_property
+    def fold(self) -> Fold | None:
+        """The problem; ``None`` where nothing passes beside computing."""
+        planner = self.planner
+        hardware = load_hardware(planner.options.hardware)
+        is_whole = len(steps_of(planner.mesh)) == 1 and not planner.options.recompute
+        is_whole &= planner.captured.program.in_time.count == 1
+        if not (hardware.overlap and is_whole and planner.mesh.size > 1):
+            return None
+        if any(pin.price_s is not None for pin in planner.posed.pins.values()):
+            return None  # a price is no time, and would have to be compared too
+        return with_sums_beside(planner.posed.problem, hardware)
+
+    @cached_property
+    def free(self) -> Solution | None:
+        """What it finds without a memory limit."""
+        if self.fold is None:
+            return None
+        left_s = max(self.clock.left_s, 0.01)
+        return solve(self.fold.problem, left_s, fold=self.fold)
+
+    @property
+    def least_s(self) -> float:
+        """Seconds that no plan is faster than, if messages may pass beside."""
+        return inf if self.free is None else self.free.bound_s
+
+    @property
+    def most_hidden_s(self) -> float:
+        """How much less than one by one the fastest plan may take, about."""
+        if self.free is None:
+            return 0.0
+        plain_s = cost_of(self.planner.posed.problem, self.free.choices)
+        return plain_s - self.free.seconds
+
+    @collection_paused()
+    def fastest(self, plan: Plan) -> Plan:
+        """Return ``plan``, or one that is faster because sums pass beside computing."""
+        started, limit = time.perf_counter(), self.planner.limit
+        if self.fold is None or self.free is None:
+            return plan
+        if plan.predicted.seconds <= self.free.bound_s * (1 + OPTIMAL_GAP):
+            return plan
+        choices, again = self.free.choices, frozenset[str]()
+        bound_s, ways = self.free.bound_s, [self.free.solver, BESIDE]
+        if limit is not None and self.clock.left_s > 0:
+            light = replace(self.planner.posed, problem=self.fold.problem)
+            optimizer = self.planner.options.optimizer
+            search = LimitedSearch(light, self.free, optimizer, self.clock)
+            search.fold = self.fold
+            found = search.run(limit)
+            choices, again = found.choices, found.keeping.again
+            bound_s = max(bound_s, found.bound_s)
+            ways.append(WITHIN)
+        if self.fold.has_classes:
+            ways.append(ALIKE)
+        result = replace(
+            plan.search,
+            solver=", ".join(ways),
+            status="not shown to be optimal",
+            gap=None,
+            seconds=plan.search.seconds + time.perf_counter() - started,
+        )
+        other = self.planner.decide(Found(choices, result, again))
+        seconds = other.predicted.seconds
+        is_allowed = limit is None or other.predicted.bytes <= limit
+        if not is_allowed or seconds >= plan.predicted.seconds:
+            status = f"{plan.search.status}, {ONE_BY_ONE}"
+            return replace(plan, search=replace(plan.search, status=status))
+        gap = max(0.0, (seconds - bound_s) / seconds)
+        return replace(other, search=replace(result, gap=gap))
