@@ -25,6 +25,7 @@ from partita.compiler.plan.stage_records import Transfer
 from partita.compiler.plan.stages import stage_documents
 from partita.compiler.plan.uses import times_in_step, type_of
 from partita.compiler.plan.wires import Wire, wires_of
+from partita.compiler.simulate.hidden import one_by_one, with_hidden
 from partita.compiler.simulate.plan import seconds_by_part, simulate_step
 from partita.plots.batch_dims import BatchDims
 
@@ -35,6 +36,14 @@ def pipeline_parts(
     """Return the parts of a pipeline's step with a batch ``times`` as large."""
     other = _Resized(document, found, times).document()
     return seconds_by_part(other, simulate_step(other))
+
+
+def hidden_parts(
+    document: Document, found: BatchDims, times: float
+) -> Mapping[str, float]:
+    """Return what passes beside computing with a batch ``times`` as large, by part."""
+    other = _Resized(document, found, times).document()
+    return with_hidden(one_by_one(document.predicted), other).hidden_by_part
 
 
 def boxing_step_s(

@@ -29,6 +29,7 @@ from partita.plots.resized import (
     boxing_step_s,
     bucket_step_s,
     grown,
+    hidden_parts,
     pipeline_parts,
 )
 
@@ -99,6 +100,11 @@ def scale(
     else:
         terms = list(_terms(document, way))
         at = {n: _parts(document, way, terms, n) for n in every}
+        if isinstance(way, _Batch) and document.predicted.hidden_by_part:
+            for n, parts in at.items():
+                hidden = hidden_parts(document, way.found, n / way.own)
+                for part, hidden_s in hidden.items():
+                    parts[part] -= hidden_s
     step_s = document.predicted.seconds
     rest = step_s - sum(at[way.own].values())
     rest = rest if abs(rest) > _ROUNDING * step_s else 0.0
