@@ -23,12 +23,14 @@ import torch
 import transformers
 from torch import nn
 
+from partita.beside_search import BesideSearch
 from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.errors import PartitaError
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.units import format_bytes
+from partita.compiler.search.parts import Clock
 from partita.options import Options
 from partita.planner import Planner
 
@@ -264,7 +266,9 @@ def _plan(
     """Return a plan, or why there is none, and the CPU seconds that took."""
     started = time.process_time()
     try:
-        plan, why = Planner(captured, "", mesh, options).search(), ""
+        planner = Planner(captured, "", mesh, options)
+        beside = BesideSearch(planner, Clock.of(options.time_limit))
+        plan, why = beside.fastest(planner.search()), ""
     except PartitaError as error:
         plan, why = None, str(error).splitlines()[0]
     return plan, why, time.process_time() - started

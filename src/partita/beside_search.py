@@ -33,6 +33,9 @@ ONE_BY_ONE = "messages one by one"
 BESIDE = "messages beside computing"
 """Says in a plan that the search that found it reckoned with what passes beside."""
 
+_TIMES = 4
+"""Under a memory limit it takes as long as the first, if so many times that is left."""
+
 
 @dataclass(frozen=True)
 class BesideSearch:
@@ -90,10 +93,14 @@ class BesideSearch:
             return plan
         choices, again = self.free.choices, frozenset[str]()
         bound_s, ways = self.free.bound_s, [self.free.solver, BESIDE]
-        if limit is not None and self.clock.left_s > 0:
+        if limit is not None:
+            first_s = plan.search.seconds
+            if self.clock.left_s < _TIMES * first_s:
+                return _one_by_one(plan)
             light = replace(self.planner.posed, problem=self.fold.problem)
             optimizer = self.planner.options.optimizer
-            search = LimitedSearch(light, self.free, optimizer, self.clock)
+            clock = Clock.of(first_s)
+            search = LimitedSearch(light, self.free, optimizer, clock)
             search.fold = self.fold
             found = search.run(limit)
             choices, again = found.choices, found.keeping.again
@@ -112,7 +119,12 @@ class BesideSearch:
         seconds = other.predicted.seconds
         is_allowed = limit is None or other.predicted.bytes <= limit
         if not is_allowed or seconds >= plan.predicted.seconds:
-            status = f"{plan.search.status}, {ONE_BY_ONE}"
-            return replace(plan, search=replace(plan.search, status=status))
+            return _one_by_one(plan)
         gap = max(0.0, (seconds - bound_s) / seconds)
         return replace(other, search=replace(result, gap=gap))
+
+
+def _one_by_one(plan: Plan) -> Plan:
+    """Return the plan, which says that others were compared so."""
+    status = f"{plan.search.status}, {ONE_BY_ONE}"
+    return replace(plan, search=replace(plan.search, status=status))

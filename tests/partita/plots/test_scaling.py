@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.compiler.search.hand_made import machine
 from tests.models import zoo
 from torch import nn
 
@@ -71,6 +72,19 @@ def plan() -> Plan:
 def test_another_batch_takes_what_its_own_plan_predicts(plan: Plan, batch: int) -> None:
     other = made_like(plan, batch, plan.mesh)
     (found,) = scale(plan, sizes=[batch]).seconds
+    assert found == pytest.approx(other.predicted.seconds, rel=1e-6)
+
+
+def test_another_batch_hides_as_much_as_in_its_own_plan() -> None:
+    model, x = model_and_batch(8)
+    pins = {"x": "S(0)", "*.weight": "B use=B", "*.bias": "B use=B"}
+    options = pt.Options(pins=pins, hardware=machine(overlap=0.9), bucket=0)
+    plan = pt.plan(model, x, mesh="dp=2", options=options)
+    other = made_like(plan, 16, plan.mesh)
+    (hidden_s,) = plan.predicted.hidden_by_part.values()
+    (more_s,) = other.predicted.hidden_by_part.values()
+    assert 0 < hidden_s < more_s
+    (found,) = scale(plan, sizes=[16]).seconds
     assert found == pytest.approx(other.predicted.seconds, rel=1e-6)
 
 
