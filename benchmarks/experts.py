@@ -152,7 +152,7 @@ EXPERTS: dict[str, Expert] = {
         48,
         column=("*.c_attn.weight", "*.c_fc.weight"),
         row=("*.c_proj.weight",),
-        biases=("*.c_attn.bias", "*.c_fc.bias"),
+        biases=("*.c_attn.bias", "*.mlp.c_fc.bias"),
         residual=("transformer.h.[0-9]/add*", "transformer.h.[0-9][0-9]/add*"),
         is_transposed=True,
         segments={"*.c_attn.*": "1600|1600|1600"},

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 
@@ -44,14 +45,16 @@ class Played:
 
 
 def play(
-    items: Iterable[Timed], overlap: float, link_of: Mapping[str, str] | None = None
+    items: Iterable[Timed],
+    overlap: float,
+    link_of: Mapping[str, str] = MappingProxyType({}),
 ) -> Played:
     """Return when a rank does what, each item as soon as the one before lets it.
 
     Args:
         items: in order; behind a message that ``is_beside`` the next one begins.
         overlap: seconds of computing that get done in a second of such a message.
-        link_of: by axis, the link that its messages share; unless given, its own.
+        link_of: by axis, the link that its messages share with those of others.
 
     >>> from collections import namedtuple
     >>> Item = namedtuple("Item", "seconds axis is_beside")
@@ -68,7 +71,7 @@ def play(
             start, now = now, _computed(now, item.seconds, last, overlap)
             times.append((start, now))
             continue
-        link = item.axis if link_of is None else link_of[item.axis]
+        link = link_of.get(item.axis, item.axis)
         # Without overlap a rank does one thing at a time.
         free = passed.get(link, 0.0) if overlap else max(passed.values(), default=0.0)
         start = max(now, free)

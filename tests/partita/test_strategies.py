@@ -255,7 +255,7 @@ def test_many_samples_of_a_small_model_are_data_parallel() -> None:
 def test_what_does_not_fit_is_stored_in_pieces_and_gathered() -> None:
     with torch.device("meta"):
         model, x = Block(1024), torch.zeros(64, 512, 1024)
-    plan = planned(model, x, mesh=Mesh(dp=8), memory="300MiB")
+    plan = planned(model, x, mesh=Mesh(dp=8), memory="285MiB")
     assert set(weights(plan).values()) == {("(S(0),)", "(B,)")}
     assert plan.nodes["input:x"].signature.results == (at("S(0)"),)
     found = collectives(plan)
