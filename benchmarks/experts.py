@@ -54,6 +54,8 @@ class Expert:
         is_transposed: whether weights are stored [in, out].
         segments: of fused projections, by pattern.
         others: how weights that are no matrices are split, by pattern.
+        added: patterns of biases that the op of a product adds by itself; how one that
+            is held whole goes into a sum is left open.
     """
 
     build: Callable[[int], tuple[nn.Module, dict[str, Any]]]
@@ -66,6 +68,7 @@ class Expert:
     is_transposed: bool = False
     segments: Mapping[str, str] = field(default_factory=dict[str, str])
     others: Mapping[str, str] = field(default_factory=dict[str, str])
+    added: tuple[str, ...] = ()
 
 
 def _tokens(batch: int, sequence: int) -> dict[str, Any]:
@@ -156,6 +159,7 @@ EXPERTS: dict[str, Expert] = {
         residual=("transformer.h.[0-9]/add*", "transformer.h.[0-9][0-9]/add*"),
         is_transposed=True,
         segments={"*.c_attn.*": "1600|1600|1600"},
+        added=("*.c_proj.bias",),
     ),
     "llama-7b": _LLAMA,
     "llama-70b": replace(_LLAMA, build=_llama_70b, layers=80),
@@ -246,6 +250,8 @@ def strategies(expert: Expert, mesh: Mesh) -> dict[str, Strategy]:
     for pattern, sharding in expert.others.items():
         split = _innermost(sharding, mesh)
         tensor[pattern] = _held(split, split)
+    for pattern in expert.added:
+        tensor[pattern] = f"storage={whole}; gradient={whole}; optimizer={whole}"
     found = {
         "data parallel": Strategy({**split_batch, "parameter:*": _held(whole, whole)}),
         "ZeRO-3": Strategy(
