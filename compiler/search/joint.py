@@ -22,7 +22,7 @@ from partita.compiler.search.fold import Fold
 from partita.compiler.search.highs import make_highs, run_highs
 from partita.compiler.search.holdings import find_holdings
 from partita.compiler.search.keeping import Keeping, choose_keeping, keep
-from partita.compiler.search.linear import value_of
+from partita.compiler.search.linear import Linear, value_of
 from partita.compiler.search.memory_rows import MemoryRows
 from partita.compiler.search.model import Bools
 from partita.compiler.search.parts import OPTIMAL_GAP, Clock
@@ -43,6 +43,11 @@ class Joint(NamedTuple):
     choices: tuple[int, ...]
     keeping: Keeping
     seconds: float
+
+    def cost(self, limit: int, over_s: float) -> float:
+        """Return the seconds, and the price of what it holds more than a limit."""
+        over = self.keeping.peak_bytes - limit
+        return self.seconds if over <= 0 else self.seconds + over_s * (over / limit)
 
 
 class JointOutcome(NamedTuple):
@@ -67,6 +72,7 @@ class JointSearch:
         limit: the bytes that a rank may hold.
         allowed: which choices each class may take.
         threads: for HiGHS.
+        over_s: the price of holding twice the limit; a part of it for a part of that.
     """
 
     posed: Posed
@@ -75,11 +81,15 @@ class JointSearch:
     limit: int
     allowed: Sequence[Bools]
     threads: int = 1
+    over_s: float = inf
 
     def __post_init__(self) -> None:
         self.placed = PlacementProgram(self.fold, self.allowed)
         self.rows = MemoryRows(self.posed, self.placed, self.optimizer)
         self.program = self.placed.program
+        self.over = Linear()
+        if self.over_s < inf:
+            self.over = self.program.column(self.over_s, above=inf)
 
     def run(
         self, moments: Collection[int], known: Joint | None, clock: Clock
@@ -102,10 +112,11 @@ class JointSearch:
             if solved.found is None:
                 break
             found = solved.found
-            fitting = self._fit(found, clock)
-            if fitting.keeping.peak_bytes <= self.limit:
-                best = min((best or fitting, fitting), key=lambda one: one.seconds)
-            if best and bound >= best.seconds * (1 - OPTIMAL_GAP):
+            offered = [one for one in (best, self._fit(found, clock), found) if one]
+            cheapest = min(offered, key=self._cost)
+            if self._cost(cheapest) < inf:
+                best = cheapest
+            if best and bound >= self._cost(best) * (1 - OPTIMAL_GAP):
                 break
             over = _peaks(found.keeping.live, self.limit)
             new = [moment for moment in over if moment not in there]
@@ -113,12 +124,23 @@ class JointSearch:
                 break
             for moment in new[:_MOST_MOMENTS]:
                 self._add(moment, there)
-        return JointOutcome(best, min(bound, best.seconds if best else inf))
+        return JointOutcome(best, min(bound, self._cost(best) if best else inf))
+
+    def keep(self, known: Joint, classes: Collection[int]) -> None:
+        """Let what is made again be as it is known, but for that of some classes."""
+        for maker, again in self.rows.again.items():
+            node = maker if isinstance(maker, int) else maker[0]
+            if self.fold.class_of[node] not in classes:
+                taken = float(self._key(maker) in known.keeping.again)
+                self.program.require(again, taken, taken)
+
+    def _cost(self, joint: Joint) -> float:
+        return joint.cost(self.limit, self.over_s)
 
     def _add(self, moment: int, there: set[int]) -> None:
         there.add(moment)
         held = self.rows.held_at(moment) * (1.0 / self.limit)
-        self.program.require(held, most=1.0)
+        self.program.require(held - self.over, most=1.0)
 
     def _solve(self, known: Joint | None, clock: Clock) -> JointOutcome:
         usual = known.seconds if known else sum(self.program.costs)

@@ -9,7 +9,8 @@ and what is made again together (joint.py).
 
 All of that has equal blocks placed alike. Where memory is short, the fastest is often
 that some of them take less memory and the others less time: in the end each may take
-any of the choices met on the way, by an integer program over all blocks.
+any of the choices met on the way, by an integer program over all blocks; and what was
+found is made better window by window (windows.py).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import cost_of, made_placement
 from partita.compiler.search.solver import HIGHS, THREADS, Solution, solve
 from partita.compiler.search.state import States
+from partita.compiler.search.windows import WindowSearch
 from partita.compiler.search.worthwhile import everything, worthwhile
 
 _FIRST = 0.1  # of the seconds and bytes that the plan without a limit takes
@@ -46,6 +48,9 @@ _PRICES_SHARE = 0.5  # of the time that is left, for prices between two others
 _JOINT_SHARE = 0.25  # of the time that is left, for the integer program
 _MOST_ENTRIES = 300_000  # pairs of choices that an integer program is written for
 _MOST_APART = 20_000  # of them where each block is by itself
+_WINDOWS_SHARE = 0.5  # of the time that is left, for windows from one start
+_NEARLY = 1.25  # of the limit, what windows may begin with
+_MOST_NODES = 1000  # of a problem that is improved by windows
 
 
 @dataclass(frozen=True)
@@ -152,6 +157,10 @@ class LimitedSearch:
         bound_s = best.bound_s  # by prices; that of the program is of blocks alike
         if not best.is_optimal:
             best = self._jointly(limit, best)
+        if not best.is_optimal:
+            found = self._by_windows(limit, best)
+            if found is not best:
+                best = self._jointly(limit, found)
         return self._apart(limit, best, bound_s)
 
     def _by_prices(self, limit: int, best: Limited) -> Limited:
@@ -232,6 +241,23 @@ class LimitedSearch:
             return best
         bound = min(bound_s, found.seconds)
         return Limited(*found, True, bound, HIGHS, best.price)
+
+    def _by_windows(self, limit: int, best: Limited) -> Limited:
+        """Improve what is placed as without a limit, if that is near, or the best."""
+        if len(self.posed.problem.nodes) > _MOST_NODES:
+            return best
+        windows = WindowSearch(self.posed, self.optimizer, limit, tuple(self.moments))
+        for start in (self._keep(self.free.choices, limit, -inf), best):
+            if start.keeping.peak_bytes > _NEARLY * limit:
+                continue
+            clock = Clock.of(_WINDOWS_SHARE * self.clock.left_s)
+            known = Joint(start.choices, start.keeping, start.seconds)
+            found = windows.improved(known, clock)
+            fits = found.keeping.peak_bytes <= limit
+            if fits and (not best.fits or found.seconds < best.seconds):
+                bound = min(best.bound_s, found.seconds)
+                return Limited(*found, True, bound, HIGHS, best.price)
+        return best
 
     @cached_property
     def _unit(self) -> float:
