@@ -32,7 +32,7 @@ from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.units import format_bytes
 from partita.compiler.search.parts import Clock
 from partita.options import Options
-from partita.planner import Planner
+from partita.planner import Planner, Search
 
 _ROUNDING = 1e-9  # of sums in another order
 TARGETS = (
@@ -273,8 +273,9 @@ def _plan(
     started = time.process_time()
     try:
         planner = Planner(captured, "", mesh, options)
-        beside = BesideSearch(planner, Clock.of(options.time_limit))
-        plan, why = beside.fastest(planner.search()), ""
+        clock = Clock.of(options.time_limit)
+        search = Search(planner, clock)
+        plan, why = BesideSearch(planner, clock).fastest(search), ""
     except PartitaError as error:
         plan, why = None, str(error).splitlines()[0]
     return plan, why, time.process_time() - started

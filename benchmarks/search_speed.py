@@ -27,16 +27,13 @@ from torch import nn
 from partita.beside_search import BesideSearch
 from partita.collection import collection_paused
 from partita.compiler.ir.mesh import Mesh
-from partita.compiler.plan.search_result import SearchResult
-from partita.compiler.search.decide import Found
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.parts import Clock
-from partita.compiler.search.solver import solve
 from partita.options import Options
-from partita.planner import Planner
+from partita.planner import Planner, Search
 
 Built = tuple[nn.Module, dict[str, Any]]
-_PARTS = ("pose", "fold", "solve", "decide", "beside")
+_PARTS = ("pose", "fold", "solve", "beside", "decide")
 _Made = TypeVar("_Made")
 
 
@@ -117,22 +114,17 @@ class Timed:
         return cls(name, planner, time.process_time() - started)
 
     def run(self) -> None:
-        """Plan once, as ``Planner.search`` does without a memory limit."""
+        """Plan once, as ``pt.plan`` does without a memory limit."""
         clear_caches()
         planner = replace(self.planner, known={})  # nothing posed or priced yet
         with collection_paused():
             posed = self._part("pose", lambda: planner.posed)
-            fold = self._part("fold", lambda: _folded(Fold.of(posed.problem)))
-            limit_s = planner.options.time_limit
-            found = self._part(
-                "solve", lambda: solve(posed.problem, limit_s, fold=fold)
-            )
-            result = SearchResult(found.solver, found.status, found.gap, 0.0)
-            plan = self._part(
-                "decide", lambda: planner.decide(Found(found.choices, result), posed)
-            )
-            beside = BesideSearch(planner, Clock.of(limit_s))
-            plan = self._part("beside", lambda: beside.fastest(plan))
+            fold = self._part("fold", lambda: _folded(posed.fold))
+            search = Search(planner, Clock.of(planner.options.time_limit))
+            assert self._part("solve", lambda: search.choices)
+            beside = BesideSearch(planner, search.clock)
+            self._part("beside", lambda: beside.free)
+            plan = self._part("decide", lambda: beside.fastest(search))
         self.outcome = (
             f"{len(posed.problem.nodes)} nodes in {len(fold.members)} classes, "
             f"{plan.predicted.seconds * 1e3:.6g} ms, {plan.search.status}"

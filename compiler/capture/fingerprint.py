@@ -38,6 +38,8 @@ def print_constants(node: fx.Node) -> tuple[str, ...]:
 
 def _text(value: object) -> str | None:
     """Return an argument printed, ``None`` where there is a node in it."""
+    if type(value) is int:
+        return str(value)
     if isinstance(value, _SEQUENCES):
         items: list[str] = []
         for item in cast("list[object]", value):

@@ -7,11 +7,8 @@ the message passes, as far as the machine can do both (``Hardware.overlap``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from partita.compiler.cost.step import StepKind
 from partita.compiler.plan.document import Document, Node
-from partita.compiler.plan.uses import boxings_by_use, find_uses
 
 
 def sums_beside(document: Document) -> frozenset[str]:
@@ -19,33 +16,31 @@ def sums_beside(document: Document) -> frozenset[str]:
 
     ``document`` is a plan of one stage.
     """
-    last = _views_that_leave(document)
-
-    def leaves(users: Iterable[str]) -> bool:
-        return all(user not in document.nodes or user in last for user in users)
-
+    sums = [
+        boxing
+        for boxing in document.boxings
+        if boxing.lowering and boxing.lowering[-1].kind == StepKind.ALL_REDUCE
+    ]
+    last = _views_that_leave(document) if sums else frozenset[str]()
     return frozenset(
         boxing.key
-        for boxing in document.boxings
-        if boxing.lowering
-        and boxing.lowering[-1].kind == StepKind.ALL_REDUCE
-        and leaves(boxing.consumers)
+        for boxing in sums
+        if all(user not in document.nodes or user in last for user in boxing.consumers)
     )
 
 
 def _views_that_leave(document: Document) -> frozenset[str]:
     """Return the views of one tensor that leave as they are, or views of them do."""
-    boxed = boxings_by_use(document)
-    users: dict[str, list[str | None]] = {}
-    for use in find_uses(document):
-        is_boxed = use.asks in boxed
-        users.setdefault(use.ref.key, []).append(None if is_boxed else use.consumer)
+    boxed = {boxing.producer for boxing in document.boxings}
+    views = {key for key, node in document.nodes.items() if _is_view(node)} - boxed
+    users: dict[str, list[str]] = {key: [] for key in views}
+    for key, node in document.nodes.items():
+        for ref in node.operands:
+            if ref.key in views:
+                users[ref.key].append(key)
     found: set[str] = set()
     for key in reversed(document.order):
-        if _is_view(document.nodes[key]) and all(
-            user is not None and (user not in document.nodes or user in found)
-            for user in users.get(key, ())
-        ):
+        if key in views and all(user in found for user in users[key]):
             found.add(key)
     return frozenset(found)
 

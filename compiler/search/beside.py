@@ -26,41 +26,42 @@ class Leaving(TensorType):
     __slots__ = ()
 
 
-def with_sums_beside(problem: Problem, hardware: Hardware) -> Fold | None:
+def with_sums_beside(fold: Fold, hardware: Hardware) -> Fold | None:
     """Return the problem with such sums at their least; ``None`` if it is the same.
 
-    Equal nodes are folded as those of ``problem``.
+    Its nodes are folded as those of ``fold`` are.
     """
-    fold = Fold.of(problem)
-    used = _used_inside(problem)
-    made = {
-        (source, result) for node in problem.nodes for source, result in node.operands
-    }
-    of_class = {(fold.class_of[node], result) for node, result in made - used}
-    of_class -= {(fold.class_of[node], result) for node, result in used}
-    if not (hardware.overlap and of_class):
-        return None
+    problem = fold.problem
     results: dict[int, list[int]] = {}
-    for own, result in of_class:
+    for own, result in _leave(fold) if hardware.overlap else ():
         results.setdefault(own, []).append(result)
+    if not results:
+        return None
     nodes = tuple(
         _leaving(node, results.get(own, ()))
         for node, own in zip(problem.nodes, fold.class_of, strict=True)
     )
     prices = _BesidePrices(problem, hardware)
-    return Fold(replace(problem, nodes=nodes, box_seconds=prices), fold.class_of)
+    return replace(fold, problem=replace(problem, nodes=nodes, box_seconds=prices))
 
 
-def _used_inside(problem: Problem) -> set[tuple[int, int]]:
-    """Return the tensors that more than the outputs want, and views that they want."""
-    used: set[tuple[int, int]] = set()
-    for index in reversed(range(len(problem.nodes))):
-        node = problem.nodes[index]
-        is_view = len(node.operands) == 1 and not any(c.seconds for c in node.choices)
-        is_inside = any((index, r) in used for r in range(len(node.result_types)))
-        if is_inside or not is_view:
-            used |= set(node.operands)
-    return used
+def _leave(fold: Fold) -> set[tuple[int, int]]:
+    """Return classes and results that nothing but outputs and views of them want."""
+    users: dict[tuple[int, int], set[int]] = {}
+    for tensor in fold.shared:
+        wanting = users.setdefault((tensor.source, tensor.result), set())
+        wanting |= {user for user, _ in tensor.users}
+    nodes = [fold.problem.nodes[first] for first, *_ in fold.members]
+    views = {own for own, node in enumerate(nodes) if _is_view(node)}
+    inside = views
+    while inside:
+        inside = views & {own for (own, _), each in users.items() if not each <= views}
+        views -= inside
+    return {tensor for tensor, wanting in users.items() if wanting <= views}
+
+
+def _is_view(node: SearchNode) -> bool:
+    return len(node.operands) == 1 and not any(c.seconds for c in node.choices)
 
 
 def _leaving(node: SearchNode, results: Sequence[int]) -> SearchNode:

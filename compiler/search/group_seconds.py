@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 from partita.compiler.cost.compute import memory_s
 from partita.compiler.hardware.profile import load_hardware
@@ -22,9 +23,14 @@ class GroupSeconds:
     def __init__(self, plan: Document) -> None:
         self.plan = plan
         self.device = load_hardware(plan.hardware).device
-        self.used_by: dict[str, list[Use]] = {key: [] for key in plan.order}
-        for use in find_uses(plan):
-            self.used_by[use.ref.key].append(use)
+
+    @cached_property
+    def used_by(self) -> dict[str, list[Use]]:
+        """Who uses what a node makes, by its key."""
+        found: dict[str, list[Use]] = {key: [] for key in self.plan.order}
+        for use in find_uses(self.plan):
+            found[use.ref.key].append(use)
+        return found
 
     def __call__(self, keys: Sequence[str]) -> float:
         """Return the seconds of a group: what enters read, what leaves written."""

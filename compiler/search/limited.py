@@ -124,7 +124,7 @@ class LimitedSearch:
     @cached_property
     def fold(self) -> Fold:
         """The problem's repeated blocks."""
-        return Fold.of(self.posed.problem)
+        return self.posed.fold
 
     @cached_property
     def state_bytes(self) -> int:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from torch import fx
 
@@ -39,6 +40,7 @@ from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.signature import Signature
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.candidates import Candidates
+from partita.compiler.search.fold import Fold
 from partita.compiler.search.held import Held
 from partita.compiler.search.pinned import Pinned
 from partita.compiler.search.pins import Pin
@@ -64,6 +66,11 @@ class Posed:
     items: tuple[Item, ...]
     candidates: Candidates
     pins: Mapping[str, Pin] = field(default_factory=dict[str, Pin])
+
+    @cached_property
+    def fold(self) -> Fold:
+        """The problem's repeated blocks."""
+        return Fold.of(self.problem)
 
     def held(self, name: str, storage: Placement) -> Held:
         """Return how the trained parameter ``name`` is held if it is stored so."""

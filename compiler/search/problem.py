@@ -146,7 +146,8 @@ def cost_of(problem: Problem, choices: Sequence[int]) -> float:
     for node, choice in zip(problem.nodes, chosen, strict=True):
         for value, want in zip(node.operands, choice.signature.operands, strict=True):
             source, result = value
-            if chosen[source].signature.results[result] != want:
+            made = chosen[source].signature.results[result]
+            if made is not want and made != want:
                 wanted.setdefault((source, result, node.times), set()).add(want)
     total = sum(choice.seconds for choice in chosen)
     for key, wants in sorted(wanted.items(), key=lambda item: item[0]):

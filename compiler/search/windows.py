@@ -110,7 +110,7 @@ class WindowSearch:
 
     @cached_property
     def _alike(self) -> tuple[int, ...]:
-        return Fold.of(self.posed.problem).class_of
+        return self.posed.fold.class_of
 
     def _fold(self, best: Joint, is_apart: bool) -> Fold:
         """Return which nodes choose alike: equal ones that do so already, or none."""

@@ -17,6 +17,7 @@ from math import inf
 from partita.collection import collection_paused
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.search_result import SearchResult
 from partita.compiler.search.beside import with_sums_beside
 from partita.compiler.search.by_axes import steps_of
 from partita.compiler.search.decide import Found
@@ -25,7 +26,7 @@ from partita.compiler.search.limited import LimitedSearch
 from partita.compiler.search.parts import OPTIMAL_GAP, Clock
 from partita.compiler.search.problem import cost_of
 from partita.compiler.search.solver import Solution, solve
-from partita.planner import ALIKE, WITHIN, Planner
+from partita.planner import ALIKE, WITHIN, Planner, Search
 
 ONE_BY_ONE = "messages one by one"
 """Says in a plan that others were compared as if no message passed beside computing."""
@@ -60,7 +61,7 @@ class BesideSearch:
             return None
         if any(pin.price_s is not None for pin in planner.posed.pins.values()):
             return None  # a price is no time, and would have to be compared too
-        return with_sums_beside(planner.posed.problem, hardware)
+        return with_sums_beside(planner.posed.fold, hardware)
 
     @cached_property
     def free(self) -> Solution | None:
@@ -84,44 +85,64 @@ class BesideSearch:
         return plain_s - self.free.seconds
 
     @collection_paused()
-    def fastest(self, plan: Plan) -> Plan:
-        """Return ``plan``, or one that is faster because sums pass beside computing."""
-        started, limit = time.perf_counter(), self.planner.limit
+    def fastest(self, search: Search) -> Plan:
+        """Return the plan of ``search``, or one faster as sums pass beside computing.
+
+        Raises:
+            NoSolution, NotFaster: as ``search`` does.
+        """
         if self.fold is None or self.free is None:
-            return plan
+            return search.run()
+        if self.planner.limit is not None:
+            return self._within(search.run(), self.planner.limit, self.free, self.fold)
+        least_s = cost_of(self.fold.problem, search.choices)
+        other = None
+        if least_s > self.free.bound_s * (1 + OPTIMAL_GAP):
+            result = self._result(self.free.solver, search.seconds, self.fold)
+            found = Found(self.free.choices, result)
+            other = self._with_gap(self.planner.decide(found), self.free.bound_s)
+            is_bound = (
+                not self.planner.options.fuse
+            )  # a group takes less than its calls
+            if is_bound and other.predicted.seconds <= least_s:
+                return other
+        plan = search.run()
         if plan.predicted.seconds <= self.free.bound_s * (1 + OPTIMAL_GAP):
             return plan
-        choices, again = self.free.choices, frozenset[str]()
-        bound_s, ways = self.free.bound_s, [self.free.solver, BESIDE]
-        if limit is not None:
-            first_s = plan.search.seconds
-            if self.clock.left_s < _TIMES * first_s:
-                return _one_by_one(plan)
-            light = replace(self.planner.posed, problem=self.fold.problem)
-            optimizer = self.planner.options.optimizer
-            clock = Clock.of(first_s)
-            search = LimitedSearch(light, self.free, optimizer, clock)
-            search.fold = self.fold
-            found = search.run(limit)
-            choices, again = found.choices, found.keeping.again
-            bound_s = max(bound_s, found.bound_s)
-            ways.append(WITHIN)
-        if self.fold.has_classes:
-            ways.append(ALIKE)
-        result = replace(
-            plan.search,
-            solver=", ".join(ways),
-            status="not shown to be optimal",
-            gap=None,
-            seconds=plan.search.seconds + time.perf_counter() - started,
-        )
-        other = self.planner.decide(Found(choices, result, again))
-        seconds = other.predicted.seconds
-        is_allowed = limit is None or other.predicted.bytes <= limit
-        if not is_allowed or seconds >= plan.predicted.seconds:
+        is_faster = other and other.predicted.seconds < plan.predicted.seconds
+        return other if other and is_faster else _one_by_one(plan)
+
+    def _within(self, plan: Plan, limit: int, free: Solution, fold: Fold) -> Plan:
+        """Return ``plan``, or a faster one that keeps to the memory limit too."""
+        if plan.predicted.seconds <= free.bound_s * (1 + OPTIMAL_GAP):
+            return plan
+        first_s = plan.search.seconds
+        if self.clock.left_s < _TIMES * first_s:
             return _one_by_one(plan)
-        gap = max(0.0, (seconds - bound_s) / seconds)
-        return replace(other, search=replace(result, gap=gap))
+        started = time.perf_counter()
+        light = replace(self.planner.posed, problem=fold.problem)
+        optimizer = self.planner.options.optimizer
+        limited = LimitedSearch(light, free, optimizer, Clock.of(first_s))
+        limited.fold = fold
+        found = limited.run(limit)
+        spent_s = first_s + time.perf_counter() - started
+        result = self._result(free.solver, spent_s, fold, WITHIN)
+        other = self.planner.decide(Found(found.choices, result, found.keeping.again))
+        seconds = other.predicted.seconds
+        if other.predicted.bytes > limit or seconds >= plan.predicted.seconds:
+            return _one_by_one(plan)
+        return self._with_gap(other, max(free.bound_s, found.bound_s))
+
+    def _result(
+        self, solver: str, seconds: float, fold: Fold, *ways: str
+    ) -> SearchResult:
+        ways = (solver, BESIDE, *ways, *([ALIKE] if fold.has_classes else []))
+        return SearchResult(", ".join(ways), "not shown to be optimal", None, seconds)
+
+    def _with_gap(self, plan: Plan, bound_s: float) -> Plan:
+        """Return the plan with how far it is from what no plan is faster than."""
+        gap = max(0.0, 1 - bound_s / plan.predicted.seconds)
+        return replace(plan, search=replace(plan.search, gap=gap))
 
 
 def _one_by_one(plan: Plan) -> Plan:

@@ -22,7 +22,6 @@ from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.search_result import SearchResult
 from partita.compiler.search.by_axes import steps_of
 from partita.compiler.search.decide import Found
-from partita.compiler.search.fold import Fold
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.pose import priced_on
 from partita.compiler.search.solver import solve
@@ -54,7 +53,7 @@ def fastest_in_buckets(
         return first  # a price is no time, and would have to be compared too
     light = with_latency(load_hardware(plan.hardware), share)
     problem = priced_on(posed.problem, light)
-    fold = Fold.of(problem)
+    fold = replace(posed.fold, problem=problem)
     found = solve(problem, max(clock.left_s, 0.01), fold=fold)
     result = SearchResult(
         f"{found.solver}, messages together",

@@ -26,7 +26,6 @@ from partita.compiler.search.candidates import Candidates
 from partita.compiler.search.chosen import read_choices
 from partita.compiler.search.decide import Found, decide
 from partita.compiler.search.draw import draw_again, draw_choices, draw_held
-from partita.compiler.search.fold import Fold
 from partita.compiler.search.fusion import add_fusion
 from partita.compiler.search.holdings import find_holdings
 from partita.compiler.search.keeping import keep
@@ -281,6 +280,16 @@ class Search:
         return None if is_asked else self._fastest[1].seconds
 
     @property
+    def choices(self) -> tuple[int, ...]:
+        """Those of the fastest plan without a limit, of several axes of the last."""
+        return self._fastest[1].choices
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken so far."""
+        return time.perf_counter() - self.started
+
+    @property
     def is_hopeless(self) -> bool:
         """Whether what stays from step to step takes more than the limit by itself."""
         limit, limited = self.planner.limit, self.limited
@@ -324,7 +333,7 @@ class Search:
             ", ".join([last.solver, *self.ways]),
             status if is_compared else "not compared with all",
             last.gap if is_compared else None,
-            time.perf_counter() - self.started,
+            self.seconds,
             memory_price=self.memory_price,
         )
         found = Found(
@@ -353,9 +362,9 @@ class Search:
     def _free(self, posed: Posed, steps: int) -> Solution:
         """Return the fastest assignment; with a limit, half of the time is for that."""
         share = steps if self.planner.limit is None else 2 * steps
-        fold = Fold.of(posed.problem)
-        self.is_folded |= fold.has_classes
-        found = solve(posed.problem, max(self.clock.left_s, 0.01) / share, fold=fold)
+        self.is_folded |= posed.fold.has_classes
+        left_s = max(self.clock.left_s, 0.01) / share
+        found = solve(posed.problem, left_s, fold=posed.fold)
         self.steps.append(tuple(found.choices))
         return found
 

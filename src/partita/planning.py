@@ -286,7 +286,7 @@ def _fastest(batch: _Batch, mesh: Mesh, clock: Clock, known_s: float = inf) -> P
                 raise NotFaster(search.free_s)
             break
         try:
-            plans.append(beside.fastest(search.run()))
+            plans.append(beside.fastest(search))
         except NotFaster as found:
             slower.append(found)
         except NoSolution as refusal:

@@ -13,7 +13,7 @@ from tests.models.captured import captured
 import partita as pt
 from partita.beside_search import BESIDE, ONE_BY_ONE, BesideSearch
 from partita.compiler.search.parts import Clock
-from partita.planner import Planner
+from partita.planner import Planner, Search
 
 MACHINE = partial(machine, launch_s=1e-7, bytes_per_s=3e7)
 
@@ -27,7 +27,11 @@ def planner(name: str, overlap: float, mesh: str = "dp=2") -> Planner:
 
 
 def found(made: Planner) -> pt.Plan:
-    return BesideSearch(made, Clock.of(60.0)).fastest(made.search())
+    return fastest(BesideSearch(made, Clock.of(60.0)))
+
+
+def fastest(beside: BesideSearch) -> pt.Plan:
+    return beside.fastest(Search(beside.planner, beside.clock))
 
 
 @pytest.mark.parametrize("name", ["mlp", "gpt2", "vit"])
@@ -53,7 +57,7 @@ def test_no_pins_of_experts_are_faster() -> None:
 def test_what_it_finds_is_told_with_the_gap_to_its_bound() -> None:
     made = planner("vit", 0.9)
     search = BesideSearch(made, Clock.of(60.0))
-    alone, plan = made.search(), search.fastest(made.search())
+    alone, plan = made.search(), fastest(search)
     assert search.least_s <= plan.predicted.seconds < 0.98 * alone.predicted.seconds
     assert plan.predicted.hidden_by_part["communication dp"] > 0.0
     assert BESIDE in plan.search.solver
@@ -68,7 +72,7 @@ def test_what_it_finds_is_told_with_the_gap_to_its_bound() -> None:
 def test_where_nothing_is_hidden_the_plan_says_what_it_was_compared_with() -> None:
     made = planner("mlp", 0.9)
     alone = made.search()
-    plan = BesideSearch(made, Clock.of(60.0)).fastest(alone)
+    plan = found(made)
     assert not plan.predicted.hidden_by_part
     assert plan.search.status == f"{alone.search.status}, {ONE_BY_ONE}"
     assert plan.nodes == alone.nodes
@@ -80,16 +84,15 @@ def test_a_memory_limit_is_kept() -> None:
     options = replace(made.options, memory=limit, time_limit=5.0)
     within = replace(made, options=options)
     alone = within.search()
-    plan = BesideSearch(within, Clock.of(5.0)).fastest(alone)
+    plan = fastest(BesideSearch(within, Clock.of(5.0)))
     assert plan.predicted.bytes <= limit
     assert plan.predicted.seconds <= alone.predicted.seconds
 
 
 def test_without_overlap_it_leaves_a_plan_alone() -> None:
     made = planner("mlp", 0.0)
-    plan = made.search()
     search = BesideSearch(made, Clock.of(60.0))
-    assert search.fastest(plan) is plan
+    assert fastest(search).nodes == made.search().nodes
     assert search.fold is None
     assert search.most_hidden_s == 0.0
 

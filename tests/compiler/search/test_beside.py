@@ -32,7 +32,7 @@ def planner(name: str, mesh: str) -> Planner:
     [("mlp", "dp=2"), ("gpt2", "dp=2"), ("gpt2", "dp=2,tp=2"), ("resnet", "dp=2,tp=2")],
 )
 def test_no_plan_takes_less(name: str, mesh: str) -> None:
-    fold = with_sums_beside(planner(name, mesh).posed.problem, MACHINE)
+    fold = with_sums_beside(planner(name, mesh).posed.fold, MACHINE)
     assert fold is not None
     bound_s = solve(fold.problem, 60.0, fold=fold).bound_s
     plans = [planner(name, mesh).search()]
@@ -46,7 +46,7 @@ def test_no_plan_takes_less(name: str, mesh: str) -> None:
 def test_an_assignment_takes_its_price_at_least_and_at_most_the_sum(seed: int) -> None:
     made = planner("gpt2", "dp=2,tp=2")
     problem = made.posed.problem
-    fold = with_sums_beside(problem, MACHINE)
+    fold = with_sums_beside(made.posed.fold, MACHINE)
     assert fold is not None
     choices = draw_choices(random.Random(seed), made.posed)
     found = Found(choices, SearchResult("drawn", "drawn", None, 0.0))
@@ -56,8 +56,8 @@ def test_an_assignment_takes_its_price_at_least_and_at_most_the_sum(seed: int) -
 
 
 def test_what_the_program_uses_keeps_its_price() -> None:
-    problem = planner("gpt2", "dp=2").posed.problem
-    fold = with_sums_beside(problem, MACHINE)
+    posed = planner("gpt2", "dp=2").posed
+    problem, fold = posed.problem, with_sums_beside(posed.fold, MACHINE)
     assert fold is not None
     leaving = {
         (index, result)
@@ -76,5 +76,4 @@ def test_what_the_program_uses_keeps_its_price() -> None:
 
 
 def test_without_overlap_there_is_no_other_problem() -> None:
-    problem = planner("mlp", "dp=2").posed.problem
-    assert with_sums_beside(problem, machine()) is None
+    assert with_sums_beside(planner("mlp", "dp=2").posed.fold, machine()) is None
