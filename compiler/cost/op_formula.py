@@ -14,7 +14,7 @@ from partita.compiler.cost.products import product_of
 from partita.compiler.cost.symbolic import dim_symbol, numel_expr
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.mesh import Mesh
-from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.sbp import Placement, Split
 from partita.compiler.ir.signature import Signature
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.rules.factors import Factors, Part
@@ -96,8 +96,11 @@ def _bytes(
     for dim, size in enumerate(type_.shape):
         own = [part for part in parts or () if part.dim == dim]
         is_product = prod(part.size for part in own) == size
+        product: sympy.Expr = sympy.Integer(size)
         if own and is_product and not any(part.pieces for part in own):
-            whole[dim_symbol(dim)] = sympy.Mul(*(sizes[part.factor] for part in own))
-        else:
-            whole[dim_symbol(dim)] = sympy.Integer(size)
+            product = sympy.Mul(*(sizes[part.factor] for part in own))
+        whole[dim_symbol(dim)] = product
+        splits = [placement.shardings[axis] for axis in placement.axes_splitting(dim)]
+        if size and any(isinstance(s, Split) and s.segments for s in splits):
+            expr *= product / size  # segments are numbers, which grow with their dim
     return type_.dtype.itemsize * expr.subs(list(whole.items()), simultaneous=True)
