@@ -51,13 +51,9 @@ def mixtral(**asked: Any) -> Plan:
     return language_model(transformers.MixtralForCausalLM, config, **asked)
 
 
-def take(folder: Path) -> list[Path]:
-    """Take all pictures; return their files."""
-    with started_browser() as browser:
-        return [*_pictures(browser, folder)]
+def take(browser: Browser, folder: Path) -> Iterator[Path]:
+    """Take all pictures; yield their files."""
 
-
-def _pictures(browser: Browser, folder: Path) -> Iterator[Path]:
     def shot(page: Page, name: str) -> Path:
         page.wait_for_timeout(300)  # until the last frame is drawn
         path = folder / f"page-{name}.png"
@@ -96,5 +92,6 @@ def _pictures(browser: Browser, folder: Path) -> Iterator[Path]:
 
 
 if __name__ == "__main__":
-    for path in take(Path(sys.argv[1])):
-        print(path)
+    with started_browser() as started:
+        for path in take(started, Path(sys.argv[1])):
+            print(path)

@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser
+from tests.partita.page.screenshots import take
 
 DOCS = Path(__file__).parents[3] / "docs"
 MOST_BYTES = 300 * 1024
@@ -22,9 +24,7 @@ def test_docs_have_the_pictures_that_they_show_and_no_others() -> None:
 
 
 @pytest.mark.slow
-def test_pictures_are_taken(tmp_path: Path) -> None:
-    from tests.partita.page.screenshots import take
-
-    taken = take(tmp_path)
+def test_pictures_are_taken(browser: Browser, tmp_path: Path) -> None:
+    taken = [*take(browser, tmp_path)]
     assert sorted(path.name for path in taken) == sorted(shown())
     assert all(path.stat().st_size <= MOST_BYTES for path in taken)
