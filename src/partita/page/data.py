@@ -10,9 +10,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from partita.compiler.cost.timeline import Category
+from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.plan.asked import find_asked
+from partita.compiler.plan.buckets import sending, steps_alone
 from partita.compiler.plan.document import Document
 from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.stages import stage_documents
+from partita.compiler.plan.uses import times_in_step
 from partita.compiler.simulate.plan import Once
 from partita.compiler.simulate.row_figures import row_figures
 from partita.compiler.simulate.stage_items import Item
@@ -44,7 +48,8 @@ def step_data(document: Document) -> Json:
     ``items`` are ``[key, name, seconds, axis, bytes]``; ``works`` names those of an
     action of a stage, in order, ``times`` their ``[start, end]`` in it; ``actions`` are
     ``[row, stage, work, microbatch, start]``, ``once`` ``[row, item, start]``,
-    ``sends`` ``[row, to, name, start, seconds, bytes]``.
+    ``sends`` ``[row, to, name, start, seconds, bytes]``; ``sent`` has what passes on
+    the axes in a step, ``[axis, kind, times, bytes, seconds]``.
     """
     timetable = make_timetable(document)
     step = timetable.step
@@ -85,10 +90,31 @@ def step_data(document: Document) -> Json:
             [link.row, link.track, link.times, link.seconds, round(link.bytes)]
             for link in timetable.links
         ],
+        "sent": _sent(document),
         "categories": [category.value for category in Category],
         "memory": memory_curves(document, step),
         "items": items.rows,
     }
+
+
+def _sent(document: Document) -> list[list[Any]]:
+    found: dict[tuple[str, str], list[float]] = {}
+
+    def add(axis: str, kind: str, *figures: float) -> None:
+        known = found.get((axis, kind), [0, 0, 0.0])
+        pairs = zip(known, figures, strict=True)
+        found[axis, kind] = [old + new for old, new in pairs]
+
+    hardware = load_hardware(document.hardware)
+    for part in stage_documents(document):
+        for boxing, step in steps_alone(part):
+            if step.bytes:
+                times = times_in_step(boxing, part.microbatches)
+                add(step.axis, step.kind, times, step.bytes, step.seconds)
+        for sent in sending(part):
+            seconds = sent.seconds(hardware)
+            add(sent.axis, sent.kind, sent.times, sent.bytes, seconds)
+    return [[*names, *figures] for names, figures in found.items()]
 
 
 class _Numbered:

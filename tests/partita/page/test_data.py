@@ -10,6 +10,7 @@ import pytest
 import partita.page.memory as memory
 from partita.compiler.cost.timeline import Category
 from partita.compiler.plan.plan import Plan
+from partita.compiler.simulate.hidden import one_by_one
 from partita.compiler.simulate.timetable import make_timetable
 from partita.page.data import page_data, step_data
 
@@ -69,6 +70,19 @@ def test_actions_and_what_is_done_once_fill_the_step(any_plan: Plan) -> None:
         assert step.schedule.rank_of[stage] == row
         ends.append(start + length)
     assert max(ends) == pytest.approx(data["seconds"]) == pytest.approx(step.seconds)
+
+
+def test_what_is_sent_on_axes_is_what_the_plan_counts(any_plan: Plan) -> None:
+    sent = step_data(any_plan)["sent"]
+    counts = {(axis, kind): times for axis, kind, times, *_ in sent}
+    assert counts == {(c.axis, c.kind): c.count for c in any_plan.collectives}
+
+
+def test_what_is_sent_takes_what_the_plan_says(gpt2_plan: Plan) -> None:
+    parts = one_by_one(gpt2_plan.predicted).seconds_by_part
+    for axis in ("dp", "tp"):
+        taken = [s for name, *_, s in step_data(gpt2_plan)["sent"] if name == axis]
+        assert sum(taken) == pytest.approx(parts[f"communication {axis}"])
 
 
 def test_what_is_sent_to_other_stages_has_its_track(staged_plan: Plan) -> None:

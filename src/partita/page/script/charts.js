@@ -58,11 +58,7 @@ function communication(model) {
       count: known.count + count, bytes: known.bytes + size, seconds: known.seconds + time,
     });
   };
-  for (const boxing of model.plan.boxings) {
-    for (const step of boxing.lowering) {
-      if (step.bytes) add(step.axis, step.kind, 1, step.bytes, step.seconds);
-    }
-  }
+  model.step.sent.forEach((row) => add(...row));
   for (const transfer of model.plan.transfers) {
     const isOften = transfer.kind === "forward" || transfer.kind === "backward";
     const times = isOften ? model.plan.microbatches : 1;
