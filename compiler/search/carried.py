@@ -3,13 +3,14 @@
 Things are found again by name or stable key; ``counterparts.py`` gave them those that
 the program has. A pin is soft where it can be, so that what no longer fits, or not next
 to what is new, is searched again. On a mesh with axes that the old one lacks, only
-along which axes a thing was split is asked for.
+along which axes a thing was split is asked for. Of what was added, the old plan's own
+pins are asked for: a pattern over all layers names new ones too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from partita.compiler.errors import BadOptions
@@ -25,14 +26,22 @@ from partita.compiler.ir.program import (
 from partita.compiler.ir.sbp import Placement, Split
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.document import Document, Parameter
-from partita.compiler.search.pin_names import find_pins
+from partita.compiler.search.pin_names import find_pins, naming_any
 from partita.compiler.search.pinned import named_things
 from partita.compiler.search.pins import check_pin, parse_pin
 
 
+@dataclass(frozen=True)
+class Carried:
+    """What to ask for: ``pins`` of single things, which of the old ones among them."""
+
+    pins: Mapping[str, str]
+    own: Mapping[str, str]
+
+
 def carried_pins(
     old: Document, program: Program, mesh: Mesh, given: Mapping[str, str]
-) -> dict[str, str]:
+) -> Carried:
     """Return pins that ask for what ``old`` decided, and those that are ``given``.
 
     What a given pin names is left to it.
@@ -50,6 +59,9 @@ def carried_pins(
     taken = find_pins(given, things) if given else {}
     roles = dict(program.placeholders())
     carrier = _Carrier(old, mesh)
+    own = naming_any(carrier.own_pins, things)
+    asked = find_pins(own, things) if own else {}
+    used: dict[str, str] = {}
     pins: dict[str, str] = {}
     for position, (thing, node) in enumerate(zip(things, program.nodes(), strict=True)):
         kind = info(node).types[0]
@@ -57,10 +69,13 @@ def carried_pins(
             continue
         role = roles.get(node)
         text = carrier.of_call(thing.key) if role is None else carrier.of(role)
-        stored = role is not None and role.kind.is_state
-        if text is not None and _is_legal(text, type_of(Value(node, 0)), mesh, stored):
+        stored, type_ = role is not None and role.kind.is_state, type_of(Value(node, 0))
+        name = asked[position].name if position in asked else None
+        if text is not None and _is_legal(text, type_, mesh, stored):
             pins[thing.title] = text
-    return pins | dict(given)
+        elif text is None and name and _is_legal(own[name], type_, mesh, stored):
+            pins[thing.title] = used[name] = own[name]
+    return Carried(pins | dict(given), used | dict(given))
 
 
 def _is_legal(text: str, type_: TensorType, mesh: Mesh, stored: bool) -> bool:
@@ -77,6 +92,19 @@ class _Carrier:
 
     old: Document
     mesh: Mesh
+
+    @property
+    def own_pins(self) -> dict[str, str]:
+        """The old plan's pins, soft where they can be; none on a mesh of other axes."""
+        if any(stage.mesh.names != self.mesh.names for stage in self.old.stages):
+            return {}
+        return {
+            name: str(replace(pin, price_s=pin.price_s or self._price_s))
+            if pin.gradient is pin.optimizer is None
+            else text
+            for name, text in self.old.options.pins.items()
+            for pin in (parse_pin(name, text),)
+        }
 
     def of(self, role: InputRole) -> str | None:
         """Return the pin of something that enters."""
@@ -153,8 +181,11 @@ class _Carrier:
     def _soft(self, placement: Placement, stage: int) -> str | None:
         mapped = self._mapped(placement, stage)
         text = self._scope(placement, stage) if mapped is None else str(mapped)
-        price_s = max(self.old.predicted.seconds, 1e-6)
-        return None if text is None else f"{text} ~ {price_s!r}s"
+        return None if text is None else f"{text} ~ {self._price_s!r}s"
+
+    @property
+    def _price_s(self) -> float:
+        return max(self.old.predicted.seconds, 1e-6)
 
     def _mapped(self, placement: Placement, stage: int) -> Placement | None:
         """Return a placement by the names of axes, ``None`` where some are new."""

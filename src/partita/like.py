@@ -70,10 +70,10 @@ def plan_like(
     program = in_microbatches(captured, count, options.rules).program
     own = stage_mesh(mesh) if PIPELINE in mesh.names else mesh
     like, renamed = called_as(like, program)
-    pins = carried_pins(like, program, own, options.pins)
+    carried = carried_pins(like, program, own, options.pins)
     in_stages = PIPELINE in mesh.names
     fuse = options.fuse or bool(like.fusion)
-    asked = replace(options, pins=pins, fuse=fuse and in_stages, bucket=0)
+    asked = replace(options, pins=carried.pins, fuse=fuse and in_stages, bucket=0)
     found = plan(model, *args, mesh=mesh, options=asked, **kwargs)
     again = tuple(_made_again(like, found))
     if again:
@@ -83,7 +83,7 @@ def plan_like(
         found = _fused(found, like, captured, options)
     if options.bucket:
         found = with_buckets_like(found, like, parse_bytes(options.bucket))
-    kept = replace(found.options, pins=dict(options.pins))
+    kept = replace(found.options, pins=dict(carried.own))
     found = replace(found, options=kept)
     return found, replace(compare_reapplied(like, found), renamed=renamed)
 
@@ -110,7 +110,8 @@ def _fused(found: Plan, like: Plan, captured: Captured, options: Options) -> Pla
 def options_of(like: Plan, mesh: Mesh) -> Options:
     """Return the options that ``like`` was made with, as far as they fit ``mesh``.
 
-    Pins are not among them: what they asked for was decided so, or could not be.
+    Pins are not among them: what they asked for was decided so, or could not be. What
+    was added since is asked for what they say of it (carried.py).
     """
     own, rows = like.options, len(like.schedule.rows)
     has_stages = len(like.stages) > 1 and PIPELINE in mesh.names

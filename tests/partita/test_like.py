@@ -67,6 +67,22 @@ def test_what_an_edit_adds_is_searched_and_the_rest_is_kept() -> None:
     assert pt.verify(edited, X, plan=new).ok
 
 
+def test_what_an_edit_adds_is_pinned_as_the_old_patterns_say() -> None:
+    pins = {"*.weight": "on tp", "x": "(S(0), B)"}
+    old = pt.plan(Mlp(), X, mesh="dp=2,tp=2", options=pt.Options(pins=pins))
+    edited = Mlp(between=nn.Sequential(nn.Linear(32, 32), nn.ReLU()))
+    new, kept = plan_like(edited, X, like=old)
+    assert "between.0.weight" in kept.new
+    assert isinstance(
+        new.parameters["between.0.weight"].placements.storage.shardings[1], pt.Split
+    )
+    assert list(new.options.pins) == ["*.weight"]
+    told = new.explain("between.0.weight")
+    assert "pinned to on tp by '*.weight', softly, and followed" in told
+    other, _ = plan_like(edited, X, like=old, mesh="tp=4")
+    assert other.options.pins == {}
+
+
 def test_what_an_edit_drops_is_gone() -> None:
     old = pt.plan(Mlp(between=nn.GELU()), X, mesh="dp=2,tp=2")
     new, kept = plan_like(Mlp(between=nn.ReLU()), X, like=old)
