@@ -6,7 +6,8 @@ placement is legal for its tensor, and every tensor arrives as it is wanted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Generator, Iterable
+from contextlib import contextmanager
 
 from partita.compiler.errors import BadOptions, BadPlacement, BadPlan
 from partita.compiler.hardware.profile import Hardware
@@ -33,7 +34,16 @@ def check(document: Document, where: str) -> None:
     Raises:
         BadPlan: ``where: key: found, wanted`` for the first thing that does not hold.
     """
-    try:
+    check_nodes(document, where)
+    with _telling(where):
+        for part in stage_documents(document):
+            _check_boxings(part)
+        check_stages(document)
+
+
+def check_nodes(document: Document, where: str) -> None:
+    """Check all that does not depend on boxings; see ``check``."""
+    with _telling(where):
         Hardware.from_dict(dict(document.hardware), "hardware")
         check_inputs(document.inputs)
         check_microbatches(document.microbatches, document.inputs)
@@ -42,21 +52,26 @@ def check(document: Document, where: str) -> None:
         _check_makers(document)
         check_bucket_keys(document)
         for part in stage_documents(document):
-            _check_stage(part)
-        check_stages(document)
+            _check_order(part)
+            for key, node in part.nodes.items():
+                _check_node(part, key, node)
+            _check_values(part)
+            _check_outputs(part)
+
+
+@contextmanager
+def _telling(where: str) -> Generator[None]:
+    """Return a block whose errors say where they are."""
+    try:
+        yield
     except (BadPlan, BadPlacement, BadOptions) as error:
         raise BadPlan(f"{where}: {error}") from None
     except RecursionError:
         raise BadPlan(f"{where}: found too many nested brackets") from None
 
 
-def _check_stage(document: Document) -> None:
-    """Check what a plan says of one stage."""
-    _check_order(document)
-    for key, node in document.nodes.items():
-        _check_node(document, key, node)
-    _check_values(document)
-    _check_outputs(document)
+def _check_boxings(document: Document) -> None:
+    """Check how tensors of a stage get to where they are wanted, and held."""
     for position, boxing in enumerate(document.boxings):
         _check_boxing(document, f"boxings[{position}]", boxing)
     check_again(document)

@@ -155,14 +155,18 @@ class _Boxings:
         for start, stop in pairwise(stops):
             way = cheapest_steps(type_, start, stop, self.mesh, self.hardware)
             for step in way.steps:
-                yield self._lower(type_, step, times)
+                yield lowered_step(type_, step, times, self.mesh, self.hardware)
 
-    def _lower(self, type_: TensorType, step: Step, times: int) -> LoweringStep:
-        return LoweringStep(
-            kind=str(step.kind),
-            axis=self.mesh.names[step.axis],
-            after=step.after,
-            payload=payload_bytes(type_, step, self.mesh),
-            bytes=times * step_wire_bytes(type_, step, self.mesh),
-            seconds=times * step_seconds(type_, step, self.mesh, self.hardware),
-        )
+
+def lowered_step(
+    type_: TensorType, step: Step, times: int, mesh: Mesh, hardware: Hardware
+) -> LoweringStep:
+    """Return a step as plans tell it, done ``times`` times in a step of training."""
+    return LoweringStep(
+        kind=str(step.kind),
+        axis=mesh.names[step.axis],
+        after=step.after,
+        payload=payload_bytes(type_, step, mesh),
+        bytes=times * step_wire_bytes(type_, step, mesh),
+        seconds=times * step_seconds(type_, step, mesh, hardware),
+    )

@@ -33,6 +33,7 @@ from partita.compiler.plan.units import (
     printable,
 )
 from partita.compiler.rules.rule import RuleSet
+from partita.edited import load_edited
 from partita.recount import recount, whole_figures
 
 
@@ -69,7 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="counted.json",
-        help="save the plan with what its decisions take, say after they were edited",
+        help="save the plan with what its decisions take, say after they were edited; "
+        "with the boxings that edited placements want",
     )
     add_json(parser)
 
@@ -84,7 +86,8 @@ def run(options: argparse.Namespace) -> int:
         )
     rules = load_rules(options.rules)
     paths = [options.plan, *([] if options.against is None else [options.against])]
-    loaded = [Plan.load(path) for path in paths]
+    loaded = [Plan.load(path) for path in paths[1:]]
+    loaded.insert(0, _loaded(options.plan, options.output is not None))
     plan, *others = (
         _counted(path, one, rules) for path, one in zip(paths, loaded, strict=True)
     )
@@ -105,6 +108,16 @@ def run(options: argparse.Namespace) -> int:
     elif checks:
         print(_table(checks))
     return OK if is_ok else FAILED
+
+
+def _loaded(path: str, is_kept: bool) -> Plan:
+    """Return a plan; one that is saved again with the boxings that it wants."""
+    if not is_kept:
+        return Plan.load(path)
+    plan, mended = load_edited(path)
+    if mended.added or mended.dropped:
+        tell(f"partita: {path}: its placements want others: {printable(str(mended))}")
+    return plan
 
 
 def _counted(path: str, plan: Plan, rules: RuleSet) -> Plan:

@@ -160,6 +160,27 @@ def test_an_edited_plan_is_held_to_what_its_decisions_take(
     assert path.read_text() == kept.read_text()
 
 
+def test_a_placement_that_was_edited_gets_the_boxings_that_it_wants(
+    capsys: Captured, kept: Path, tmp_path: Path
+) -> None:
+    data = json.loads(kept.read_text())
+    signature = data["nodes"]["0/addmm/0"]["signature"]
+    assert signature["results"] == ["(S(0),)"]
+    signature["operands"] = ["(B,)", "(B,)", "(B,)"]
+    signature["results"] = ["(B,)"]
+    path, counted = tmp_path / "moved.json", tmp_path / "counted.json"
+    path.write_text(json.dumps(data))
+    assert main(["check", str(path), "--max-memory", "1GiB"]) == 2
+    line = capsys.readouterr().err
+    assert line.startswith(f"partita: {path}: boxings: found none of ")
+    assert main(["check", str(path), "-o", str(counted)]) == 0
+    line = capsys.readouterr().err.splitlines()[0]
+    assert line.startswith(f"partita: {path}: its placements want others: ")
+    found = Plan.load(counted)
+    assert {b.producer for b in found.boxings} >= {"0/addmm/0", "input:input"}
+    assert found.predicted.seconds > Plan.load(kept).predicted.seconds
+
+
 def test_calls_that_no_rule_prices_are_named(capsys: Captured, saved: Path) -> None:
     assert main(["check", str(saved), "--max-memory", "1GiB"]) == 0
     last = capsys.readouterr().err.splitlines()[-1]

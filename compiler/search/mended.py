@@ -1,0 +1,141 @@
+"""A plan whose placements were edited, with the boxings that they want now.
+
+Who edits a placement by hand leaves boxings as they were: one that is wanted now is
+missing, another is wanted by nobody. What still serves stays as it is, with its steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TypeVar
+
+from partita.compiler.cost.boxing import cheapest_steps
+from partita.compiler.hardware.profile import load_hardware
+from partita.compiler.ir.again import again_key
+from partita.compiler.ir.program import OutputKind, Phase
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.plan.document import Boxing, Document, Ref, boxing_key
+from partita.compiler.plan.uses import (
+    find_uses,
+    mesh_of,
+    produced,
+    storage_key,
+    times_in_step,
+    type_of,
+)
+from partita.compiler.search.boxings import lowered_step
+
+D = TypeVar("D", bound=Document)
+
+_Way = tuple[Ref, Placement, bool]
+"""A tensor, how it is wanted, and whether by a backward that makes it again."""
+
+
+@dataclass(frozen=True)
+class Mended:
+    """Keys of the boxings that were ``added`` and ``dropped``."""
+
+    added: tuple[str, ...]
+    dropped: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return both numbers, with the first keys.
+
+        >>> str(Mended(("up/mm/0#0 -> (B,)",), ()))
+        '1 boxing added (up/mm/0#0 -> (B,)), 0 dropped'
+        """
+        added, dropped = (_told(keys) for keys in (self.added, self.dropped))
+        noun = "boxing" if len(self.added) == 1 else "boxings"
+        return f"{len(self.added)} {noun} added{added}, {len(self.dropped)} dropped" + (
+            dropped
+        )
+
+
+def with_wanted_boxings(document: D) -> tuple[D, Mended]:
+    """Return the plan with a boxing for whatever is wanted otherwise than made.
+
+    What is not a boxing has to hold already. Buckets lose what is dropped, and so does
+    what is made again for the backward.
+    """
+    known = {boxing.key: boxing for boxing in document.boxings}
+    wanted = {boxing.key: boxing for boxing in _wanted(document, known)}
+    added = tuple(key for key in wanted if key not in known)
+    dropped = tuple(key for key in known if key not in wanted)
+    order = [*(key for key in known if key in wanted), *added]
+    buckets = ([key for key in keys if key in wanted] for keys in document.buckets)
+    changed = replace(
+        document,
+        boxings=tuple(wanted[key] for key in order),
+        buckets=tuple(tuple(keys) for keys in buckets if len(keys) > 1),
+        recompute=tuple(key for key in document.recompute if key not in dropped),
+    )
+    return changed, Mended(added, dropped)
+
+
+def _wanted(document: Document, known: Mapping[str, Boxing]) -> Iterator[Boxing]:
+    """Yield all boxings, as they were where they still serve."""
+    for name, parameter in document.parameters.items():
+        storage, optimizer = (
+            parameter.placements.storage,
+            parameter.placements.optimizer,
+        )
+        if optimizer is not None and optimizer != storage:
+            producer = f"parameter:{name}"
+            key, why = storage_key(producer, storage), "updated as {}, stored as {}"
+            ends = optimizer, storage
+            made = Boxing(key, producer, *ends, (), (producer,), why=why.format(*ends))
+            yield _kept(document, known, made)
+    again = set(document.recompute)
+    users: dict[_Way, list[str]] = {}
+    for use in find_uses(document):
+        if produced(document, use.ref) != use.wanted:
+            key = boxing_key(use.ref.key, use.ref.index, use.wanted)
+            is_late = use.phase is not Phase.FORWARD and key in again
+            users.setdefault((use.ref, use.wanted, is_late), []).append(use.consumer)
+    for (ref, target, is_late), consumers in users.items():
+        unique = tuple(dict.fromkeys(consumers))
+        source, key = produced(document, ref), boxing_key(ref.key, ref.index, target)
+        others = len(unique) - 1
+        more = f" and {others} more" if others else ""
+        why = f"made as {source}, wanted as {target} by {unique[0]}{more}"
+        key = again_key(key) if is_late else key
+        made = Boxing(key, ref.key, source, target, (), unique, ref.index, why)
+        yield _kept(document, known, made)
+
+
+def _kept(document: Document, known: Mapping[str, Boxing], made: Boxing) -> Boxing:
+    """Return the boxing as it was, if it still leads there, else with new steps."""
+    old = known.get(made.key)
+    is_same = old is not None and (old.source, old.target) == (made.source, made.target)
+    if old is not None and is_same and set(old.consumers) == set(made.consumers):
+        return old
+    if old is not None and is_same:
+        return replace(made, lowering=old.lowering)
+    type_, mesh = type_of(document, made.ref), mesh_of(document, made.producer)
+    hardware = load_hardware(document.hardware)
+    times = times_in_step(made, document.microbatches)
+    steps = (
+        step
+        for start, stop in pairwise(_stops(document, made))
+        for step in cheapest_steps(type_, start, stop, mesh, hardware).steps
+    )
+    lowering = (lowered_step(type_, step, times, mesh, hardware) for step in steps)
+    return replace(made, lowering=tuple(lowering))
+
+
+def _stops(document: Document, boxing: Boxing) -> tuple[Placement, ...]:
+    """Return where a tensor is brought; a gradient where it is to be complete."""
+    for user in boxing.consumers:
+        kind, _, name = user.partition(":")
+        parameter = document.parameters.get(name)
+        if kind == OutputKind.GRADIENT and parameter is not None:
+            complete = parameter.placements.gradient or boxing.target
+            return boxing.source, complete, boxing.target
+    return boxing.source, boxing.target
+
+
+def _told(keys: Sequence[str]) -> str:
+    more = ", ..." if len(keys) > 2 else ""
+    return f" ({', '.join(keys[:2])}{more})" if keys else ""
