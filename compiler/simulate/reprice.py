@@ -7,7 +7,6 @@ search on that machine might take others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import isclose
 from typing import Generic, TypeVar
@@ -23,7 +22,7 @@ from partita.compiler.errors import BadRule
 from partita.compiler.hardware.profile import Hardware, load_hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import InputKind
-from partita.compiler.ir.sbp import Reduction
+from partita.compiler.plan.check_rules import derived_by_node
 from partita.compiler.plan.document import Boxing, Document, LoweringStep, Node
 from partita.compiler.plan.explain_formula import printed_call
 from partita.compiler.plan.stage_records import Transfer
@@ -98,16 +97,7 @@ class _Pricing:
         self.estimated: list[str] = []
         self.known: dict[object, tuple[float, float]] = {}
         self.anew_s: dict[object, float | None] = {}
-        self.derived: Mapping[str, Rule] = {
-            key: Rule(
-                row.op,
-                row.dims,
-                row.linear,
-                None if row.reduce is None else Reduction(row.reduce),
-            )
-            for row in document.derived_rules
-            for key in row.nodes
-        }
+        self.derived = derived_by_node(document)
 
     def node(self, key: str) -> Node:
         """Return a node with its seconds on the other machine."""

@@ -22,6 +22,7 @@ from partita.cli.command import (
 )
 from partita.cli.rules import add_rules, load_rules
 from partita.compiler.errors import BadOptions
+from partita.compiler.plan.check_rules import check_rules
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.store import format_json
 from partita.compiler.plan.table import format_table
@@ -122,6 +123,7 @@ def _loaded(path: str, is_kept: bool) -> Plan:
 
 def _counted(path: str, plan: Plan, rules: RuleSet) -> Plan:
     """Return a plan with what its decisions take; tell where it states otherwise."""
+    check_rules(plan, rules, path)
     counted = recount(plan, rules)
     if counted.is_edited:
         stated, found = whole_figures(plan), whole_figures(counted.plan)

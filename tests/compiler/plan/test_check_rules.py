@@ -1,0 +1,41 @@
+"""What no rule allows is told of plans that were edited, and of no others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from tests.models.captured import captured
+
+import partita as pt
+from partita.compiler.errors import BadPlan
+from partita.compiler.plan.check_rules import check_rules, derived_by_node
+from partita.compiler.rules.table import default_rules
+from partita.planner import Planner
+
+
+@cache
+def planner(name: str) -> Planner:
+    _, known = captured(name)
+    return Planner(known, name, pt.Mesh(dp=2, tp=2), pt.Options())
+
+
+@pytest.mark.parametrize("name", ["mlp", "gpt2", "resnet"])
+def test_drawn_plans_keep_to_the_rules(name: str) -> None:
+    for seed in range(3):
+        check_rules(planner(name).random(seed), default_rules, "plan")
+
+
+def test_an_op_that_is_not_linear_takes_no_parts_of_a_sum() -> None:
+    plan = planner("mlp").random(0)
+    key = next(key for key, node in plan.nodes.items() if "gelu.default" in node.op)
+    node = plan.nodes[key]
+    assert not derived_by_node(plan)
+    part = pt.Placement.parse("(B, P(sum))")
+    signature = replace(node.signature, operands=(part,), results=(part,))
+    edited = replace(node, signature=signature)
+    wrong = replace(plan, nodes={**plan.nodes, key: edited})
+    said = rf"^file: nodes\.{key}\.signature: no rule of {node.op} allows \(B, P\(sum\)"
+    with pytest.raises(BadPlan, match=said):
+        check_rules(wrong, default_rules, "file")
