@@ -1,10 +1,11 @@
-"""Time the planner part by part: capture, pose, fold, solve, decide.
+"""Time the planner part by part: capture, pose, fold, solve, solve again, decide.
 
     python benchmarks/search_speed.py --problems 'llama-7b:32@dp=8,tp=8 gpt2:12@tp=8'
 
 A problem is MODEL:LAYERS@MESH. Every model is captured once, on the meta device; then
 all problems are planned in turn, ``--runs`` times over, each from empty caches, as
-``Planner.search`` does it. Printed are medians of CPU seconds, what is added up beside
+``pt.plan`` does it; ``beside`` is the search that reckons with messages which pass
+while ranks compute. Printed are medians of CPU seconds, what is added up beside
 the search's own parts, and the most memory that the process had so far.
 """
 

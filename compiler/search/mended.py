@@ -14,7 +14,7 @@ from typing import TypeVar
 from partita.compiler.cost.boxing import cheapest_steps
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.again import again_key
-from partita.compiler.ir.program import OutputKind, Phase
+from partita.compiler.ir.program import InputKind, OutputKind, Phase
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.document import Boxing, Document, Ref, boxing_key
 from partita.compiler.plan.uses import (
@@ -76,15 +76,14 @@ def with_wanted_boxings(document: D) -> tuple[D, Mended]:
 
 def _wanted(document: Document, known: Mapping[str, Boxing]) -> Iterator[Boxing]:
     """Yield all boxings, as they were where they still serve."""
-    for name, parameter in document.parameters.items():
-        storage, optimizer = (
-            parameter.placements.storage,
-            parameter.placements.optimizer,
-        )
-        if optimizer is not None and optimizer != storage:
-            producer = f"parameter:{name}"
+    for producer, node in document.nodes.items():
+        if node.role is None or node.role.kind is not InputKind.PARAMETER:
+            continue
+        storage = produced(document, Ref(producer))
+        updated = document.parameters[node.role.name].placements.optimizer
+        if updated not in (None, storage):
             key, why = storage_key(producer, storage), "updated as {}, stored as {}"
-            ends = optimizer, storage
+            ends = updated, storage
             made = Boxing(key, producer, *ends, (), (producer,), why=why.format(*ends))
             yield _kept(document, known, made)
     again = set(document.recompute)

@@ -101,10 +101,9 @@ class BesideSearch:
             result = self._result(self.free.solver, search.seconds, self.fold)
             found = Found(self.free.choices, result)
             other = self._with_gap(self.planner.decide(found), self.free.bound_s)
-            is_bound = (
-                not self.planner.options.fuse
-            )  # a group takes less than its calls
-            if is_bound and other.predicted.seconds <= least_s:
+            if self.planner.options.fuse:
+                least_s = 0.0  # a group may take less than its calls
+            if other.predicted.seconds <= least_s:
                 return other
         plan = search.run()
         if plan.predicted.seconds <= self.free.bound_s * (1 + OPTIMAL_GAP):

@@ -6,7 +6,9 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+import torch
 from tests.models.captured import captured
+from tests.models.pipelines import BATCH, WIDTH, Chain
 
 import partita as pt
 from partita.compiler.ir.signature import Signature
@@ -55,6 +57,18 @@ def test_a_plan_that_nobody_edited_stays() -> None:
     found, mended = with_wanted_boxings(plan)
     assert found == plan
     assert mended.added == mended.dropped == ()
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_pipelines_stay_and_get_back_what_they_lost(optimizer: str) -> None:
+    batch = torch.randn(BATCH, WIDTH), torch.randn(BATCH, WIDTH)
+    pins = {"*.weight": "storage=(B); gradient=(S(0)); optimizer=(S(0))"}
+    options = pt.Options(microbatches=2, pins=pins, optimizer=optimizer)
+    plan = pt.plan(Chain(), *batch, mesh="pp=2,dp=2", options=options)
+    assert any(boxing.enters for boxing in plan.boxings)
+    assert with_wanted_boxings(plan)[0] == plan
+    found, _ = with_wanted_boxings(replace(plan, boxings=()))
+    assert by_key(found.boxings) == by_key(plan.boxings)
 
 
 def edited(plan: pt.Plan, boxing: Boxing) -> pt.Plan:
