@@ -1,4 +1,8 @@
-"""The Python around the tables that ``dtensor`` writes; it needs torch alone."""
+"""The Python around the tables that ``dtensor`` writes; it needs torch alone.
+
+It is text here: what it imports of torch is for the file that is written, which has to
+run where Partita is not, so it cannot go through torch_private.py.
+"""
 
 from __future__ import annotations
 

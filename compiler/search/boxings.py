@@ -108,8 +108,7 @@ class _Boxings:
                 name = info(node).key
                 key = storage_key(name, storage)
                 made = self._boxing(key, value, held.optimizer, storage, (name,))
-                why = f"updated as {held.optimizer}, stored as {storage}"
-                yield replace(made, why=why)
+                yield replace(made, why=why_entering(held.optimizer, storage))
 
     def _boxing(
         self,
@@ -119,8 +118,6 @@ class _Boxings:
         target: Placement,
         users: tuple[str, ...],
     ) -> Boxing:
-        others = len(users) - 1
-        more = f" and {others} more" if others else ""
         made = Boxing(
             key=key,
             producer=info(value.node).key,
@@ -129,13 +126,15 @@ class _Boxings:
             target=target,
             lowering=(),
             consumers=users,
-            why=f"made as {source}, wanted as {target} by {users[0]}{more}",
+            why=why_wanted(source, target, users),
         )
         times = times_in_step(made, self.chosen.program.in_time.count)
         way = type_of(value), times, self._stops(source, target, users)
         lowering = self.known.get(way)
         if lowering is None:
-            lowering = self.known[way] = tuple(self._lowering(*way))
+            type_, _, stops = way
+            steps = lowered(type_, stops, times, self.mesh, self.hardware)
+            lowering = self.known[way] = steps
         return replace(made, lowering=lowering)
 
     def _stops(
@@ -149,19 +148,45 @@ class _Boxings:
                 stops = source, self.held[name].gradient, target
         return stops
 
-    def _lowering(
-        self, type_: TensorType, times: int, stops: tuple[Placement, ...]
-    ) -> Iterator[LoweringStep]:
-        for start, stop in pairwise(stops):
-            way = cheapest_steps(type_, start, stop, self.mesh, self.hardware)
-            for step in way.steps:
-                yield lowered_step(type_, step, times, self.mesh, self.hardware)
+
+def why_wanted(source: Placement, target: Placement, users: Sequence[str]) -> str:
+    """Return why there is a boxing; ``users`` are all who want it, one at least."""
+    others = len(users) - 1
+    more = f" and {others} more" if others else ""
+    return f"made as {source}, wanted as {target} by {users[0]}{more}"
 
 
-def lowered_step(
+def why_entering(optimizer: Placement, storage: Placement) -> str:
+    """Return why a parameter is brought from its optimizer to storage."""
+    return f"updated as {optimizer}, stored as {storage}"
+
+
+def lowered(
+    type_: TensorType,
+    stops: Sequence[Placement],
+    times: int,
+    mesh: Mesh,
+    hardware: Hardware,
+) -> tuple[LoweringStep, ...]:
+    """Return the cheapest steps from stop to stop, as plans tell them.
+
+    Args:
+        type_: of the whole tensor.
+        stops: where it is made, and to where it is brought, one after another.
+        times: how often a step of training does it.
+        mesh: the ranks.
+        hardware: what steps are chosen and priced by.
+    """
+    return tuple(
+        _lowered_step(type_, step, times, mesh, hardware)
+        for start, stop in pairwise(stops)
+        for step in cheapest_steps(type_, start, stop, mesh, hardware).steps
+    )
+
+
+def _lowered_step(
     type_: TensorType, step: Step, times: int, mesh: Mesh, hardware: Hardware
 ) -> LoweringStep:
-    """Return a step as plans tell it, done ``times`` times in a step of training."""
     return LoweringStep(
         kind=str(step.kind),
         axis=mesh.names[step.axis],

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import TypeVar
 
-from partita.compiler.cost.boxing import cheapest_steps
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.again import again_key
 from partita.compiler.ir.program import InputKind, OutputKind, Phase
@@ -25,7 +23,7 @@ from partita.compiler.plan.uses import (
     times_in_step,
     type_of,
 )
-from partita.compiler.search.boxings import lowered_step
+from partita.compiler.search.boxings import lowered, why_entering, why_wanted
 
 D = TypeVar("D", bound=Document)
 
@@ -48,9 +46,8 @@ class Mended:
         """
         added, dropped = (_told(keys) for keys in (self.added, self.dropped))
         noun = "boxing" if len(self.added) == 1 else "boxings"
-        return f"{len(self.added)} {noun} added{added}, {len(self.dropped)} dropped" + (
-            dropped
-        )
+        told = f"{len(self.added)} {noun} added{added}"
+        return f"{told}, {len(self.dropped)} dropped{dropped}"
 
 
 def with_wanted_boxings(document: D) -> tuple[D, Mended]:
@@ -82,9 +79,8 @@ def _wanted(document: Document, known: Mapping[str, Boxing]) -> Iterator[Boxing]
         storage = produced(document, Ref(producer))
         updated = document.parameters[node.role.name].placements.optimizer
         if updated not in (None, storage):
-            key, why = storage_key(producer, storage), "updated as {}, stored as {}"
-            ends = updated, storage
-            made = Boxing(key, producer, *ends, (), (producer,), why=why.format(*ends))
+            key, why = storage_key(producer, storage), why_entering(updated, storage)
+            made = Boxing(key, producer, updated, storage, (), (producer,), why=why)
             yield _kept(document, known, made)
     again = set(document.recompute)
     users: dict[_Way, list[str]] = {}
@@ -96,9 +92,7 @@ def _wanted(document: Document, known: Mapping[str, Boxing]) -> Iterator[Boxing]
     for (ref, target, is_late), consumers in users.items():
         unique = tuple(dict.fromkeys(consumers))
         source, key = produced(document, ref), boxing_key(ref.key, ref.index, target)
-        others = len(unique) - 1
-        more = f" and {others} more" if others else ""
-        why = f"made as {source}, wanted as {target} by {unique[0]}{more}"
+        why = why_wanted(source, target, unique)
         key = again_key(key) if is_late else key
         made = Boxing(key, ref.key, source, target, (), unique, ref.index, why)
         yield _kept(document, known, made)
@@ -113,15 +107,10 @@ def _kept(document: Document, known: Mapping[str, Boxing], made: Boxing) -> Boxi
     if old is not None and is_same:
         return replace(made, lowering=old.lowering)
     type_, mesh = type_of(document, made.ref), mesh_of(document, made.producer)
-    hardware = load_hardware(document.hardware)
     times = times_in_step(made, document.microbatches)
-    steps = (
-        step
-        for start, stop in pairwise(_stops(document, made))
-        for step in cheapest_steps(type_, start, stop, mesh, hardware).steps
-    )
-    lowering = (lowered_step(type_, step, times, mesh, hardware) for step in steps)
-    return replace(made, lowering=tuple(lowering))
+    hardware = load_hardware(document.hardware)
+    steps = lowered(type_, _stops(document, made), times, mesh, hardware)
+    return replace(made, lowering=steps)
 
 
 def _stops(document: Document, boxing: Boxing) -> tuple[Placement, ...]:
