@@ -20,8 +20,7 @@ Start the ranks with torchrun; every rank makes the model and the whole batch:
         loss.backward()                            # gradients are DTensors too
 
 A placement is a list with an entry for each axis of the mesh. A line that ends in a
-comment is cut otherwise in the plan, in a way that DTensor has not. What a model writes
-into a slice of a dim that is cut, DTensor loses.
+comment is cut otherwise in the plan, in a way that DTensor has not.
 """
 
 import inspect
@@ -173,9 +172,46 @@ class _EveryOp(TorchDispatchMode):
         if op in BY_WHOLE_TENSORS:
             return _by_whole_tensors(op, mesh, args, kwargs)
         try:
-            return op(*args, **kwargs)
+            result = op(*args, **kwargs)
         except NotImplementedError:
-            return _by_whole_tensors(op, mesh, args, kwargs)
+            result = _by_whole_tensors(op, mesh, args, kwargs)
+        _keep_views(op, args, kwargs, result)
+        return result
+
+
+def _keep_views(op, args, kwargs, result):
+    """Write what was written into a view, where it is, to what it is a view of.
+
+    A slice of a dim that is cut is gathered, so it is a copy of what it should be.
+    """
+    values = *args, *kwargs.values()
+    for argument, value in zip(op._schema.arguments, values):
+        if argument.alias_info is None or not isinstance(value, DTensor):
+            continue
+        if argument.alias_info.is_write:
+            _write_through(value)
+            continue
+        for i, made in enumerate(tree_flatten(result)[0]):
+            if made is not value:
+                made.view_of = value, op, args, kwargs, i
+
+
+@torch.no_grad()
+def _write_through(written):
+    while hasattr(written, "view_of"):
+        base, op, (_, *args), kwargs, i = written.view_of
+        if not _share_memory(base, written):
+            whole = [Replicate()] * base.device_mesh.ndim
+            changed = base.redistribute(placements=whole)
+            view = tree_flatten(op(changed, *args, **kwargs))[0][i]
+            view.copy_(written.redistribute(placements=whole))
+            base.copy_(changed)
+        written = base
+
+
+def _share_memory(*tensors):
+    pointers = {x.to_local().untyped_storage().data_ptr() for x in tensors}
+    return len(pointers) == 1
 
 
 def _by_batch(op, mesh, args):

@@ -30,6 +30,15 @@ def written(x):
     return made.square().sum()
 
 
+def written_part(x):
+    made = x * 2.0
+    made[1:4, 1:3][:, :, 0] *= 3.0
+    made[0] = made[4]
+    with torch.no_grad():
+        made.chunk(2)[1].mul_(2.0)
+    return (made * x).square().sum()
+
+
 def by_class(x):
     return F.cross_entropy(classes(x), labels, torch.arange(4.0).double())
 
@@ -61,6 +70,7 @@ CALLS = {
     "batch norm": lambda x, y, w: (batch_norm(x) * y).sum(),
     "attention": lambda x, y, w: attend(x),
     "written": lambda x, y, w: written(x),
+    "written part": lambda x, y, w: written_part(x),
 }
 
 
