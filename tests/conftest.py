@@ -1,12 +1,16 @@
-"""Hang timer, GPU skip and hypothesis profile, for every test."""
+"""Hang timer, GPU skip, hypothesis profile and a browser, for every test."""
 
 import faulthandler
 import os
 import sys
 from collections.abc import Generator
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 # How long an example takes says more of the machine's other work than of the code.
 # The gate tries the same examples each time; ``make test-all`` looks for new ones.
@@ -53,3 +57,12 @@ def _no_process_group_is_left() -> Generator[None]:
     torch = sys.modules.get("torch")
     if torch is not None and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Generator["Browser"]:
+    """Yield one browser for all tests: Playwright starts once in a process."""
+    from tests.browser import started_browser  # here: few tests need it
+
+    with started_browser() as browser:
+        yield browser

@@ -17,7 +17,7 @@ browser_works() {
 import sys
 
 sys.path.insert(0, ".")
-from tests.partita.page.browser import started_browser
+from tests.browser import started_browser
 
 with started_browser() as browser:
     browser.new_page().set_content("<p>it works</p>")

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+from playwright.sync_api import Browser
 
 from partita.compiler.export.model_explorer import write_model_explorer
 from partita.compiler.plan.plan import Plan
@@ -16,6 +22,17 @@ NODE = {"id", "label"}, {
 }  # fmt: skip
 EDGE = {"sourceNodeId"}, {"sourceNodeOutputId", "targetNodeInputId"}
 OVERLAY = {"name", "edgeColor"}, {"edges", "edgeWidth"}
+
+# Without notebooks and readers of other formats.
+NEEDED = (
+    "ai-edge-model-explorer-adapter dacite flask packaging portpicker requests "
+    "termcolor typing-extensions watchdog"
+)
+EXPLORER = "ai-edge-model-explorer==0.1.34"
+
+BARE = "--no_open_in_browser", "--skip_health_check"
+
+OPENS_IN_MS = 60_000.0  # its server starts meanwhile
 
 
 def fits(record: dict[str, Any], fields: tuple[set[str], set[str]]) -> bool:
@@ -61,3 +78,63 @@ def test_overlays_are_the_plans_collectives(small: Plan) -> None:
     (mean,) = [n for n in graph["nodes"] if n["id"] == "mean/0"]
     (result,) = mean["outputsMetadata"]
     assert {"key": "placement", "value": "(P(sum), B)"} in result["attrs"]
+
+
+@pytest.fixture(scope="module")
+def explorer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the program of the explorer, in an environment that is thrown away."""
+    folder = tmp_path_factory.mktemp("explorer")
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    for wanted in (NEEDED.split(), ["--no-deps", EXPLORER]):
+        done = subprocess.run(
+            [str(folder / "bin" / "pip"), "install", "-q", *wanted],
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, f"no explorer: {done.stderr.strip()[-200:]}"
+    return folder / "bin" / "model-explorer"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["small", "hostile", "staged"])
+def test_the_explorer_shows_nodes_and_collectives(
+    name: str,
+    request: pytest.FixtureRequest,
+    explorer: Path,
+    browser: Browser,
+    tmp_path: Path,
+) -> None:
+    made = write_model_explorer(request.getfixturevalue(name))
+    (graph,) = json.loads(made)["graphs"]
+    (data,) = graph["tasksData"]["edgeOverlaysDataListLeftPane"]
+    path = tmp_path / "plan.json"
+    path.write_text(made)
+    with socket.create_server(("localhost", 0)) as free:
+        port = str(free.getsockname()[1])
+    server = subprocess.Popen(
+        [str(explorer), str(path), "--port", port, *BARE],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    page = browser.new_page(viewport={"width": 1500, "height": 1000})
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    try:
+        assert server.stdout is not None
+        next(line for line in server.stdout if "to stop" in line)
+        models = quote(json.dumps({"models": [{"url": str(path)}]}))
+        page.goto(f"http://localhost:{port}/?data={models}")
+        page.wait_for_selector("edge-overlays-dropdown", timeout=OPENS_IN_MS)
+        told = page.inner_text("body")
+        assert f"{len(graph['nodes'])} nodes" in told
+        assert " ".join(graph["id"].split()) in " ".join(told.split())
+        page.locator("edge-overlays-dropdown").click()
+        page.wait_for_selector("text=collectives")
+        listed = page.locator(".cdk-overlay-container").inner_text().split("\n")
+        wanted = [overlay["name"] for overlay in data["overlays"]]
+        assert [line for line in listed if line in wanted] == wanted
+        assert errors == []
+    finally:
+        page.close()
+        server.kill()
+        server.communicate()

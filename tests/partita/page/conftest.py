@@ -1,4 +1,4 @@
-"""Plans to look at, and a browser to look at them in."""
+"""Plans to look at, and what opens their pages."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 from playwright.sync_api import Browser, Page
+from tests.browser import Watched, open_html
 from tests.models.zoo import gpt2
-from tests.partita.page.browser import Watched, open_html, started_browser
 
 import partita as pt
 from partita.compiler.capture.capture import capture
@@ -20,13 +20,6 @@ from partita.lowering import in_microbatches
 from partita.pipeline_search import PipelineSearch
 from partita.pipeline_space import PipelineSpace
 from partita.planner import Planner
-
-
-@pytest.fixture(scope="session")
-def browser() -> Generator[Browser]:
-    """Yield one browser for all tests."""
-    with started_browser() as browser:
-        yield browser
 
 
 @pytest.fixture

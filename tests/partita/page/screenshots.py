@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import transformers
 from playwright.sync_api import Browser, Page
-from tests.partita.page.browser import open_html, started_browser
+from tests.browser import open_html, started_browser
 
 import partita as pt
 from partita.compiler.plan.plan import Plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.partita.page.browser import find_chromium
+from tests.browser import find_chromium
 
 
 def test_no_chromium_fails_with_a_line(
