@@ -124,12 +124,14 @@ class _Recorder:
         if self.document.microbatches > 1:
             self._add_up()
         for unit in emitted_units(self.document):
-            boxings = [item for item in unit if isinstance(item, Boxing)]
-            if boxings:
-                self._boxings(boxings)
+            boxings: list[Boxing] = []
             for item in unit:
                 if isinstance(item, str):
                     self._call(item, unit)
+                else:
+                    boxings.append(item)
+            if boxings:
+                self._boxings(boxings)
         if self.document.microbatches > 1:
             self._complete()
         self._leave()
@@ -210,10 +212,11 @@ class _Recorder:
         if key == unit[0]:
             more = f" and {len(unit) - 1} more" if len(unit) > 1 else ""
             self._moment(key + more, node.phase)
-        operands = [self.tensors[ref] for ref in node.operands]
         if key in self.boxed:
             wanted = zip(node.operands, node.signature.operands, strict=True)
             operands = [self._seen(key, ref, placement) for ref, placement in wanted]
+        else:
+            operands = [self.tensors[ref] for ref in node.operands]
         for _, storage in operands:
             self._use(storage)
         made = self.rank.made(node, [shard for shard, _ in operands])

@@ -32,16 +32,14 @@ def sums_beside(document: Document) -> frozenset[str]:
 def _views_that_leave(document: Document) -> frozenset[str]:
     """Return the views of one tensor that leave as they are, or views of them do."""
     boxed = {boxing.producer for boxing in document.boxings}
-    views = {key for key, node in document.nodes.items() if _is_view(node)} - boxed
-    users: dict[str, list[str]] = {key: [] for key in views}
-    for key, node in document.nodes.items():
-        for ref in node.operands:
-            if ref.key in views:
-                users[ref.key].append(key)
     found: set[str] = set()
+    waited_for: set[str] = set()  # what others take than such views
     for key in reversed(document.order):
-        if key in views and all(user in found for user in users[key]):
+        node = document.nodes[key]
+        if _is_view(node) and key not in boxed and key not in waited_for:
             found.add(key)
+        else:
+            waited_for.update([ref.key for ref in node.operands])
     return frozenset(found)
 
 

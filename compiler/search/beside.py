@@ -42,7 +42,7 @@ def with_sums_beside(fold: Fold, hardware: Hardware) -> Fold | None:
         for node, own in zip(problem.nodes, fold.class_of, strict=True)
     )
     prices = _BesidePrices(problem, hardware)
-    return replace(fold, problem=replace(problem, nodes=nodes, box_seconds=prices))
+    return fold.with_prices(replace(problem, nodes=nodes, box_seconds=prices))
 
 
 def _leave(fold: Fold) -> set[tuple[int, int]]:

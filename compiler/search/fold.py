@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 
-from partita.compiler.search.problem import Problem, Tie
+from partita.compiler.search.problem import Problem, Tie, cost_of, made_placement
 from partita.compiler.search.repeats import alike
 
 _Users = tuple[tuple[int, tuple[int, ...]], ...]
@@ -118,6 +119,49 @@ class Fold:
         number = self.class_of
         pairs = ((number[tie.first], number[tie.second]) for tie in self.problem.ties)
         return tuple(Tie(first, second) for first, second in dict.fromkeys(pairs))
+
+    def with_prices(self, problem: Problem) -> Fold:
+        """Return the fold of a problem that is this one but for types and prices."""
+        fold = replace(self, problem=problem)
+        # Found from what a node takes and who shares it, which is as it was.
+        vars(fold).update({"shared": self.shared, "ties": self.ties})
+        return fold
+
+    def cost_of(self, choices: Sequence[int]) -> float:
+        """Return ``cost_of`` an assignment, boxings of equal nodes at once.
+
+        Args:
+            choices: one per node of the problem.
+        """
+        firsts = [members[0] for members in self.members]
+        pairs = zip(self.class_of, choices, strict=True)
+        if not self.has_classes or any(choices[firsts[n]] != c for n, c in pairs):
+            return cost_of(self.problem, choices)
+        nodes = [self.problem.nodes[first] for first in firsts]
+        chosen = [n.choices[choices[i]] for n, i in zip(nodes, firsts, strict=True)]
+        for tie in self.ties:
+            stored = made_placement(chosen[tie.first], 0)
+            if stored != chosen[tie.second].signature.operands[0]:
+                return inf
+        each = zip(self.problem.nodes, choices, strict=True)
+        total = sum([node.choices[choice].seconds for node, choice in each])
+        for tensor in self.shared:
+            made = chosen[tensor.source].signature.results[tensor.result]
+            wants = {
+                chosen[user].signature.operands[position]
+                for user, positions in tensor.users
+                for position in positions
+            }
+            wants.discard(made)
+            if not wants:
+                continue
+            type_ = nodes[tensor.source].result_types[tensor.result]
+            assert type_ is not None
+            assert made is not None
+            prices = [self.problem.box_seconds(type_, made, want) for want in wants]
+            # Sorted, so that equal assignments have equal sums to the last bit.
+            total += tensor.count * tensor.times * sum(sorted(prices))
+        return total
 
     def unfold(self, choices: Sequence[int]) -> tuple[int, ...]:
         """Return the choice of every node from that of every class."""

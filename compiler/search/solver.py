@@ -25,7 +25,7 @@ from partita.compiler.search.build import build_model
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.model import DeadEnd
 from partita.compiler.search.parts import Clock, PartSearch, split
-from partita.compiler.search.problem import Problem, cost_of
+from partita.compiler.search.problem import Problem
 from partita.compiler.search.reduction import reduce_model
 
 THREADS = 2
@@ -97,7 +97,7 @@ def solve(
         chosen.update(search.assignment)
     full = model.extend(chosen)
     choices = fold.unfold([full[number] for number in range(len(fold.members))])
-    seconds = cost_of(problem, choices)
+    seconds = fold.cost_of(choices)
     assert seconds < inf
     bound_s = model.constant + sum(search.bound for search in searches)
     if problem.held is None:  # else memory is in the bound too, and not in the seconds

@@ -100,11 +100,15 @@ class StageItems:
         """By axis, what a microbatch takes less than its items do one by one."""
         found: dict[str, float] = {}
         for work in (Work.FORWARD, Work.BACKWARD):
-            items = self.by_work[work]
+            phases = _PHASES[work]
+            items = [item for item in self.microbatch if item.phase in phases]
             beside = [item for item in items if item.is_beside]
-            sent_s = sum(item.seconds for item in beside)
-            saved_s = sum(item.seconds for item in items) - self.seconds[work]
-            for item in beside if sent_s else ():
+            sent_s = sum([item.seconds for item in beside])
+            if not sent_s:
+                continue
+            one_by_one_s = sum([item.seconds for item in items])
+            saved_s = one_by_one_s - play(items, self.overlap, self.link_of).end_s
+            for item in beside:
                 assert item.axis is not None
                 part_s = saved_s * item.seconds / sent_s
                 found[item.axis] = found.get(item.axis, 0.0) + part_s
@@ -141,6 +145,12 @@ def _unit(
     hardware: Hardware,
     late: Set[str],
 ) -> Iterator[Item]:
+    count = document.microbatches
+    if len(unit) == 1 and isinstance(unit[0], str):
+        (key,) = unit
+        node = document.nodes[key]
+        yield Item(key, key, node.phase, node.seconds / count)
+        return
     keys = [item for item in unit if isinstance(item, str)]
     if not keys:
         boxings = [item for item in unit if isinstance(item, Boxing)]
@@ -149,16 +159,12 @@ def _unit(
             items[-1] = replace(items[-1], is_beside=items[-1].axis is not None)
         yield from items
         return
-    count = document.microbatches
     phases = [document.nodes[key].phase for key in keys]
     # The stage before waits for what any of a group makes for it.
     is_waited_for = Phase.BACKWARD_INPUT in phases
     phase = Phase.BACKWARD_INPUT if is_waited_for else phases[0]
-    if len(keys) == 1:
-        yield Item(keys[0], keys[0], phase, document.nodes[keys[0]].seconds / count)
-    else:
-        name = f"{keys[0]} and {len(keys) - 1} more"
-        yield Item(keys[0], name, phase, price(keys) / count)
+    name = f"{keys[0]} and {len(keys) - 1} more"
+    yield Item(keys[0], name, phase, price(keys) / count)
 
 
 def _boxings(

@@ -24,7 +24,6 @@ from partita.compiler.search.decide import Found
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.limited import LimitedSearch
 from partita.compiler.search.parts import OPTIMAL_GAP, Clock
-from partita.compiler.search.problem import cost_of
 from partita.compiler.search.solver import Solution, solve
 from partita.planner import ALIKE, WITHIN, Planner, Search
 
@@ -81,7 +80,7 @@ class BesideSearch:
         """How much less than one by one the fastest plan may take, about."""
         if self.free is None:
             return 0.0
-        plain_s = cost_of(self.planner.posed.problem, self.free.choices)
+        plain_s = self.planner.posed.fold.cost_of(self.free.choices)
         return plain_s - self.free.seconds
 
     @collection_paused()
@@ -95,7 +94,7 @@ class BesideSearch:
             return search.run()
         if self.planner.limit is not None:
             return self._within(search.run(), self.planner.limit, self.free, self.fold)
-        least_s = cost_of(self.fold.problem, search.choices)
+        least_s = self.fold.cost_of(search.choices)
         other = None
         if least_s > self.free.bound_s * (1 + OPTIMAL_GAP):
             result = self._result(self.free.solver, search.seconds, self.fold)

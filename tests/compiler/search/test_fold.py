@@ -135,3 +135,30 @@ def test_the_seconds_of_unlike_members_are_added() -> None:
     found = solve(fold.problem, 10, fold=fold)
     assert (found.choices, found.seconds) == ((0, 0, 0), 5.0)
     assert solve(fold.problem, 10).seconds == 3.0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_an_assignment_costs_the_same_by_classes(seed: int) -> None:
+    posed = planner(Tower(4), torch.randn(8, 8), mesh=Mesh(dp=2, tp=2)).posed
+    fold = Fold.of(posed.problem)
+    assert fold.has_classes
+    draw = random.Random(seed)
+    nodes = [posed.problem.nodes[first] for first, *_ in fold.members]
+    alike = fold.unfold([draw.randrange(len(node.choices)) for node in nodes])
+    solved = solve(posed.problem, 60, fold=fold).choices
+    unlike = list(solved)
+    unlike[draw.randrange(len(unlike))] = 0
+    for choices in (alike, solved, unlike):
+        wanted = cost_of(posed.problem, choices)
+        assert fold.cost_of(choices) == pytest.approx(wanted, rel=1e-12)
+    assert fold.cost_of(solved) < float("inf")
+
+
+def test_other_prices_fold_as_before() -> None:
+    posed = planner(Tower(4), torch.randn(8, 8), mesh=Mesh(tp=2)).posed
+    fold = Fold.of(posed.problem)
+    dearer = replace(posed.problem, box_seconds=lambda type, made, wanted: 1.0)
+    other = fold.with_prices(dearer)
+    assert other.problem is dearer
+    anew = Fold(dearer, fold.class_of)
+    assert (other.shared, other.ties) == (anew.shared, anew.ties)
