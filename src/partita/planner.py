@@ -253,11 +253,16 @@ class Search:
                 break
             # The search counts a little less than the plan does.
             allowed -= max(plan.predicted.bytes - limit, limit // 100)
-        raise NoSolution(
+        told = (
             f"memory: the limit is {format_bytes(limit)} on a rank, and no plan was "
-            f"found that needs less than {format_bytes(int(least))}",
-            int(least),
+            f"found that needs less than {format_bytes(int(least))}"
         )
+        if self.is_hopeless and self.limited is not None:
+            told += (
+                "; parameters, optimizer states and inputs take "
+                f"{format_bytes(self.limited.state_bytes)} at the least"
+            )
+        raise NoSolution(told, int(least))
 
     @collection_paused()
     def least_s(self) -> float:

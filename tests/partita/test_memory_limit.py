@@ -79,7 +79,8 @@ def test_a_limit_below_all_plans_says_the_least_that_was_found() -> None:
     model, args, kwargs = ZOO["mlp"]()
     captured = capture(model, args, kwargs)
     options = Options(memory=1000, time_limit=10)
-    with pytest.raises(NoSolution, match=r"limit is 1000 B .* needs less than \d"):
+    told = r"limit is 1000 B .* less than \d.*; parameters, .* take \d.* at the least"
+    with pytest.raises(NoSolution, match=told):
         Planner(captured, "mlp", Mesh(tp=2), options).search()
 
 
