@@ -146,12 +146,11 @@ def _unit(
     late: Set[str],
 ) -> Iterator[Item]:
     count = document.microbatches
-    if len(unit) == 1 and isinstance(unit[0], str):
-        (key,) = unit
-        node = document.nodes[key]
-        yield Item(key, key, node.phase, node.seconds / count)
-        return
     keys = [item for item in unit if isinstance(item, str)]
+    if len(keys) == len(unit) == 1:
+        node = document.nodes[keys[0]]
+        yield Item(keys[0], keys[0], node.phase, node.seconds / count)
+        return
     if not keys:
         boxings = [item for item in unit if isinstance(item, Boxing)]
         items = list(_boxings(document, boxings, hardware))

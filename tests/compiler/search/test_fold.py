@@ -18,6 +18,8 @@ from tests.compiler.search.random_problems import (
 from torch import Tensor, nn
 
 from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.build import build_model
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.problem import Problem, SearchNode, cost_of, made_placement
@@ -157,7 +159,11 @@ def test_an_assignment_costs_the_same_by_classes(seed: int) -> None:
 def test_other_prices_fold_as_before() -> None:
     posed = planner(Tower(4), torch.randn(8, 8), mesh=Mesh(tp=2)).posed
     fold = Fold.of(posed.problem)
-    dearer = replace(posed.problem, box_seconds=lambda type, made, wanted: 1.0)
+
+    def dear(type: TensorType, made: Placement, wanted: Placement) -> float:
+        return 1.0
+
+    dearer = replace(posed.problem, box_seconds=dear)
     other = fold.with_prices(dearer)
     assert other.problem is dearer
     anew = Fold(dearer, fold.class_of)
