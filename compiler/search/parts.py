@@ -23,9 +23,10 @@ from partita.compiler.search.relaxation import Relaxation
 _NO_GAIN = 1e-9
 OPTIMAL_GAP = 1e-6  # and so close a bound is called optimal
 
-# How long to raise the bound. Parts of the gap are what ten sweeps gained.
-_SWEEPS_BETWEEN_LOOKS = 10
+# How long to raise the bound. Parts of the gap are what two looks' sweeps gained.
+_SWEEPS_BETWEEN_LOOKS = 5
 _MOST_SWEEPS = 30
+_NEAR = 0.02  # a gap, as part of the cost, at which most choices may be too dear
 _SLOW = 0.03
 _STALLED = 0.002  # ends it even if there is time
 
@@ -194,24 +195,35 @@ class PartSearch:
             relaxation: of the present model.
             worth_s: how long to go on even if it is slow, unless it has stalled.
         """
-        search = LocalSearch(self.model)
         before = relaxation.bound
         started = time.perf_counter()
         for sweep in count(1):
             relaxation.sweep()
             if sweep % _SWEEPS_BETWEEN_LOOKS and not self._is_late():
                 continue
-            self._offer(*search.improve(relaxation.decode()))
+            self._descend(relaxation.decode())
             self._raise_bound(relaxation.bound)
+            if self._is_done() or self._is_small_soon(relaxation):
+                return
+            if sweep % (2 * _SWEEPS_BETWEEN_LOOKS):
+                continue
             gained = relaxation.bound - before
             gap = self.cost - relaxation.bound
             is_slow = sweep >= _MOST_SWEEPS or gained < _SLOW * gap
             is_worth_it = time.perf_counter() - started < worth_s
-            if self._is_done() or gained < _STALLED * gap:
+            if gained < _STALLED * gap:
                 return
             if is_slow and not is_worth_it:
                 return
             before = relaxation.bound
+
+    def _is_small_soon(self, relaxation: Relaxation) -> bool:
+        """Whether enough choices are too dear to begin anew; they are dropped."""
+        if self.cost - relaxation.bound > _NEAR * self.cost:
+            return False
+        num_choices = self.model.num_choices
+        self._prune(relaxation)
+        return self.model.num_choices < _WORTH_A_NEW_ROUND * num_choices
 
     def _prune(self, relaxation: Relaxation) -> None:
         """Drop the choices that are too dear."""

@@ -3,8 +3,8 @@
 The search adds up boxings one by one, each with the latency of its messages: which of
 them share a buffer is known only of a whole plan. Where latencies are much of the step
 they are not what it should compare by, so it is done once more with messages that have
-each their part of a buffer's latency. Of the two plans, in buckets, the faster is
-taken.
+each their part of a buffer's latency, and sums that pass beside computing at the least
+that they can take. Of the two plans, in buckets, the faster is taken.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from partita.compiler.hardware.profile import Hardware, load_hardware
 from partita.compiler.plan.document import Document
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.search_result import SearchResult
+from partita.compiler.search.beside import with_sums_beside
 from partita.compiler.search.by_axes import steps_of
 from partita.compiler.search.decide import Found
 from partita.compiler.search.parts import Clock
@@ -52,9 +53,10 @@ def fastest_in_buckets(
     if any(pin.price_s is not None for pin in posed.pins.values()):
         return first  # a price is no time, and would have to be compared too
     light = with_latency(load_hardware(plan.hardware), share)
-    problem = priced_on(posed.problem, light)
-    fold = replace(posed.fold, problem=problem)
-    found = solve(problem, max(clock.left_s, 0.01), fold=fold)
+    fold = posed.fold.with_prices(priced_on(posed.problem, light))
+    if planner.captured.program.in_time.count == 1:
+        fold = with_sums_beside(fold, light) or fold
+    found = solve(fold.problem, max(clock.left_s, 0.01), fold=fold)
     result = SearchResult(
         f"{found.solver}, messages together",
         f"not shown to be optimal{f', {ALIKE}' if fold.has_classes else ''}",

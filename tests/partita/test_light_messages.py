@@ -7,10 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
+from transformers import GPT2Config, GPT2LMHeadModel
 
 import partita as pt
+from partita import light_messages
 from partita.compiler.cost.collectives import CollectiveKind, axis_seconds
 from partita.compiler.hardware.profile import Hardware, load_hardware
+from partita.compiler.search.fold import Fold
 from partita.light_messages import with_latency
 
 MESH = pt.Mesh(dp=2)
@@ -27,21 +30,23 @@ class Stack(nn.Module):
         return self.layers(x).square().mean()
 
 
-def far_away(times: float) -> Hardware:
+def far_away(times: float, overlap: float = 0.0) -> Hardware:
     """Return a machine whose messages take so much longer to begin."""
     slow = with_latency(load_hardware("cpu-gloo"), times)
-    return replace(slow, name=f"cpu-gloo far away {times}")
+    name = f"cpu-gloo far away {times}, {overlap}"
+    return replace(slow, name=name, overlap=overlap)
 
 
+@pytest.mark.parametrize("overlap", [0.0, 0.8])
 @pytest.mark.parametrize(
     ("times", "layers", "width", "rows"),
     [(5.0, 6, 64, 4096), (20.0, 8, 128, 2048), (20.0, 8, 256, 2048)],
 )
 def test_data_parallel_is_found_where_only_buckets_pay_for_its_messages(
-    times: float, layers: int, width: int, rows: int
+    times: float, layers: int, width: int, rows: int, overlap: float
 ) -> None:
     model, x = Stack(layers, width), torch.ones(rows, width)
-    options = pt.Options(hardware=far_away(times))
+    options = pt.Options(hardware=far_away(times, overlap))
     pins = {name: "B use=B" for name, _ in model.named_parameters()} | {"x": "S(0)"}
     wanted = pt.plan(model, x, mesh=MESH, options=replace(options, pins=pins))
     one_by_one = pt.plan(model, x, mesh=MESH, options=replace(options, bucket=0))
@@ -52,8 +57,32 @@ def test_data_parallel_is_found_where_only_buckets_pay_for_its_messages(
     assert len(bucket) == 2 * layers
     (total,) = found.collectives
     assert (total.kind, total.count) == ("all_reduce", 2)  # that of the loss, too
-    assert found.search.gap is None
+    assert found.search.gap is None or overlap
     assert "not shown to be optimal" in found.search.status
+
+
+def nothing_beside(fold: Fold, hardware: Hardware) -> Fold | None:
+    """Find no sums that pass beside computing."""
+    return None
+
+
+def test_messages_together_pass_beside_computing_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = GPT2Config(n_layer=2, attn_pdrop=0, embd_pdrop=0, resid_pdrop=0)
+    with torch.device("meta"):
+        model = GPT2LMHeadModel(config)
+        ids = torch.zeros(16, 128, dtype=torch.long)
+
+    def planned() -> pt.Plan:
+        options = pt.Options(hardware="h100-dgx")
+        mesh = pt.Mesh(tp=8)
+        return pt.plan(model, mesh=mesh, options=options, input_ids=ids, labels=ids)
+
+    found = planned()
+    monkeypatch.setattr(light_messages, "with_sums_beside", nothing_beside)
+    assert "messages together" in found.search.solver
+    assert found.predicted.seconds < planned().predicted.seconds
 
 
 def test_what_takes_no_time_to_begin_is_not_searched_twice() -> None:
