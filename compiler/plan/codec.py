@@ -1,7 +1,7 @@
 """Records to plain JSON values and back, driven by the records' own annotations.
 
 A value with one printed form (mesh, placement, tensor type, reference) is text in
-JSON. The schema has been checked before ``decode`` runs, so what can still be wrong
+JSON. The schema has been checked before a ``decoder`` runs, so what can still be wrong
 here is a text that does not parse and a number that no machine has.
 """
 
@@ -88,58 +88,91 @@ def encode(value: Any) -> Any:
     return value
 
 
+Decoder = Callable[[Any], Any]
+
+
 @cache
-def _hints(record: Any) -> dict[str, Any]:
-    return get_type_hints(record)
+def decoder(wanted: Any) -> Decoder:
+    """Return what makes values of type ``wanted`` of JSON values.
 
-
-def decode(wanted: Any, data: Any, path: str) -> Any:
-    """Return the value of type ``wanted`` that ``data`` stands for.
-
-    Raises:
-        BadPlan: naming ``path``, what was found and what is wanted.
+    It raises ``BadPlan`` with where in the value it is, what was found and wanted.
     """
     if wanted is Any:
-        return data
+        return lambda data: data
     if get_origin(wanted) in (Union, UnionType):
-        if data is None:
-            return None
-        (wanted,) = (part for part in get_args(wanted) if part is not NoneType)
+        (inner,) = (part for part in get_args(wanted) if part is not NoneType)
+        part = decoder(inner)
+        return lambda data: None if data is None else part(data)
     if get_origin(wanted) is tuple:
-        part = get_args(wanted)[0]
-        return tuple(decode(part, item, f"{path}[{i}]") for i, item in enumerate(data))
+        return _list_decoder(decoder(get_args(wanted)[0]))
     if get_origin(wanted) is Mapping:
-        part = get_args(wanted)[1]
-        return {key: decode(part, item, f"{path}.{key}") for key, item in data.items()}
+        return _object_decoder(decoder(get_args(wanted)[1]))
     if is_dataclass(wanted) and wanted not in _PARSERS:
-        return _decode_record(wanted, data, path)
-    return _decode_leaf(wanted, data, path)
+        return _record_decoder(wanted)
+    return _leaf_decoder(wanted)
 
 
-def _decode_record(wanted: Any, data: Any, path: str) -> Any:
-    hints = _hints(wanted)
-    values = {
-        name: decode(hints[name], data[key], f"{path}.{key}")
-        for name, key in record_fields(wanted)
-        if key in data
-    }
-    record = wanted(**values)
-    for name in getattr(wanted, "derived", ()):
-        right = encode(getattr(record, name))
-        if name in data and data[name] != right:
-            raise BadPlan(
-                f"{path}.{name}: found {data[name]!r}, its steps make it {right!r}"
-            )
-    return record
+def _list_decoder(part: Decoder) -> Decoder:
+    def decode(data: Any) -> Any:
+        made: list[Any] = []
+        for position, item in enumerate(data):
+            try:
+                made.append(part(item))
+            except BadPlan as error:
+                raise BadPlan(f"[{position}]{error}") from None
+        return tuple(made)
+
+    return decode
 
 
-def _decode_leaf(wanted: Any, data: Any, path: str) -> Any:
-    try:
-        if wanted in _PARSERS:
-            return _PARSERS[wanted](data)
-        value = wanted(data)
-        if isinstance(value, float) and not math.isfinite(value):
-            raise BadPlan(f"found {data!r}, wanted a finite number")
-    except (ValueError, OverflowError) as error:
-        raise BadPlan(f"{path}: {str(error)[:300]}") from None
-    return value
+def _object_decoder(part: Decoder) -> Decoder:
+    def decode(data: Any) -> Any:
+        made: dict[str, Any] = {}
+        for key, item in data.items():
+            try:
+                made[key] = part(item)
+            except BadPlan as error:
+                raise BadPlan(f".{key}{error}") from None
+        return made
+
+    return decode
+
+
+def _record_decoder(wanted: Any) -> Decoder:
+    hints = get_type_hints(wanted)
+    parts = [(name, key, decoder(hints[name])) for name, key in record_fields(wanted)]
+    derived: tuple[str, ...] = getattr(wanted, "derived", ())
+
+    def decode(data: Any) -> Any:
+        values: dict[str, Any] = {}
+        for name, key, part in parts:
+            if key in data:
+                try:
+                    values[name] = part(data[key])
+                except BadPlan as error:
+                    raise BadPlan(f".{key}{error}") from None
+        record = wanted(**values)
+        for name in derived:
+            right = encode(getattr(record, name))
+            if name in data and data[name] != right:
+                raise BadPlan(
+                    f".{name}: found {data[name]!r}, its steps make it {right!r}"
+                )
+        return record
+
+    return decode
+
+
+def _leaf_decoder(wanted: Any) -> Decoder:
+    parse = _PARSERS.get(wanted, wanted)
+
+    def decode(data: Any) -> Any:
+        try:
+            value = parse(data)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise BadPlan(f"found {data!r}, wanted a finite number")
+        except (ValueError, OverflowError) as error:
+            raise BadPlan(f": {str(error)[:300]}") from None
+        return value
+
+    return decode

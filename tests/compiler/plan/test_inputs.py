@@ -8,7 +8,7 @@ import torch
 
 from partita.compiler.capture.inputs import describe
 from partita.compiler.errors import BadPlan
-from partita.compiler.plan.codec import decode, encode
+from partita.compiler.plan.codec import decoder, encode
 from partita.compiler.plan.input_spec import InputLeaf, InputSpec
 from partita.compiler.plan.inputs import (
     check_inputs,
@@ -21,7 +21,7 @@ LEAF: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
 
 
 def through_json(spec: InputSpec) -> InputSpec:
-    return decode(InputSpec, json.loads(json.dumps(encode(spec))), "inputs")
+    return decoder(InputSpec)(json.loads(json.dumps(encode(spec))))
 
 
 def test_call_is_made_again_from_the_document() -> None:
