@@ -39,13 +39,13 @@ def pick_loss(outputs: Any, loss: LossFunction | None) -> Tensor:
         raise CaptureFailed(
             f"no loss: {what} {type(found).__name__}; want a scalar tensor (return "
             "one, return an output with .loss, e.g. by passing labels, or give "
-            "Options(loss=...))"
+            "Options(loss=...), --loss file.py:function)"
         )
     if found.numel() != 1 or not found.is_floating_point():
         raise CaptureFailed(
             f"the loss is no scalar: {what} a tensor of shape {list(found.shape)} and "
             f"{found.dtype}; want one floating number, e.g. Options(loss=lambda out: "
-            "out.mean())"
+            "out.mean()) or --loss file.py:function"
         )
     return found.reshape(())
 

@@ -14,9 +14,9 @@ from partita.cli.command import (
     tell,
     write_output,
 )
+from partita.cli.loss import add_loss, load_plan
 from partita.cli.rules import add_rules, load_rules
 from partita.cli.target import load_target
-from partita.compiler.plan.plan import Plan
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=0, help="of the values it is replayed on (0)"
     )
+    add_loss(parser)
     add_rules(parser)
     add_json(parser)
 
@@ -37,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     """Write the bundle; say what replaying it found here."""
     from partita.bundle import Bundle
 
-    plan = Plan.load(options.plan)
+    plan = load_plan(options.plan, options.loss)
     example, rules = load_target(options.target), load_rules(options.rules)
     bundle = Bundle.of(*example, plan, options.seed, rules=rules)
     write_output(options.output, bundle.save())

@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from partita.cli.command import OK, Command, add_plan, tell, write_output
+from partita.cli.loss import add_loss, load_plan
 from partita.cli.rules import add_rules, load_rules
 from partita.cli.target import load_target
 from partita.compiler.errors import BadOptions
@@ -33,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"one of {', '.join(exporter.name for exporter in EXPORTERS)}",
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="standard output")
+    add_loss(parser)
     add_rules(parser)
     parser.description = f"{parser.description}\n\nformats:\n{formats}"
 
@@ -64,10 +66,12 @@ def _written(
             raise BadOptions(
                 f"TARGET {options.target}: --to {name} is of the plan alone; want none"
             )
-        if options.rules is not None:
-            raise BadOptions(
-                f"--rules {options.rules}: --to {name} is of the plan alone; want none"
-            )
+        for option in ("rules", "loss"):
+            given = getattr(options, option)
+            if given is not None:
+                raise BadOptions(
+                    f"--{option} {given}: --to {name} is of the plan alone; want none"
+                )
         return exporter.write(Plan.load(options.plan)).encode()
     if options.target is None:
         raise BadOptions(
@@ -76,7 +80,7 @@ def _written(
         )
     if options.output is None and not exporter.is_text:
         raise BadOptions(f"--to {name} is no text; want -o FILE{exporter.suffix}")
-    plan = Plan.load(options.plan)
+    plan = load_plan(options.plan, options.loss)
     model, rules = load_target(options.target).model, load_rules(options.rules)
     return exporter.write(model, plan, rules)
 

@@ -16,6 +16,7 @@ from partita.cli.command import (
     write_output,
 )
 from partita.cli.figures import plan_figures
+from partita.cli.loss import add_loss, load_loss
 from partita.cli.progress import shown
 from partita.cli.rules import add_rules, load_rules, unused_rules
 from partita.cli.target import load_target
@@ -38,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="ranks, in place of --mesh: mesh and stages are searched",
     )
     parser.add_argument("--hardware", help="a profile's name or file (cpu-gloo)")
-    parser.add_argument("--memory", help="what one rank may use, e.g. 24GiB")
+    parser.add_argument("--memory", help="what one rank may use, e.g. 24GiB (no limit)")
     parser.add_argument(
         "--microbatches", help="parts of a batch, one after another: a number or auto"
     )
@@ -62,6 +63,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--bucket",
         help="bytes of gradients that one collective carries (25MiB); 0: one for each",
     )
+    parser.add_argument(
+        "--recompute",
+        action="append",
+        metavar="NAME",
+        help="make again for the backward instead of keeping it: what modules make "
+        'inside, "transformer.h.*", or, with a slash, ops, "*.mlp.act/*"; repeat',
+    )
+    parser.add_argument(
+        "--fuse", action="store_true", help="make one kernel of small ops where it pays"
+    )
+    add_loss(parser)
     add_rules(parser)
     parser.add_argument(
         "--time-limit",
@@ -98,10 +110,14 @@ def run(options: argparse.Namespace) -> int:
         "stages_per_rank": _read_count(options.stages_per_rank),
         "microbatches": _read_count(options.microbatches),
         "bucket": _read_count(options.bucket),
+        "recompute": options.recompute,
+        "loss": load_loss(options.loss),
     }
     given = {name: value for name, value in choices.items() if value is not None}
     if options.inference:
         given["train"] = False
+    if options.fuse:
+        given["fuse"] = True
     model, args, kwargs = example
     with shown():
         if like is None:

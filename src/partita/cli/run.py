@@ -20,10 +20,10 @@ from partita.cli.command import (
     add_target,
     print_json,
 )
+from partita.cli.loss import add_loss, load_plan
 from partita.cli.rules import add_rules, load_rules
 from partita.cli.target import load_target
 from partita.compiler.errors import BadOptions
-from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.units import format_seconds
 
 OPTIMIZERS = {
@@ -35,12 +35,13 @@ OPTIMIZERS = {
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How every rank trains and runs, by which rules, and whether JSON is to follow."""
+    """How every rank trains and runs, by which rules and loss, and what it tells."""
 
     steps: int
     optimizer: str
     lr: float
     rules: str | None
+    loss: str | None
     compilation: str
     json: bool
 
@@ -59,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run op by op, with the plan's fused ops compiled, or compiled as a whole "
         "(regions)",
     )
+    add_loss(parser)
     add_rules(parser)
     add_json(parser)
 
@@ -67,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     """Launch the ranks and report what the first of them saw."""
     if options.steps < 1:
         raise BadOptions(f"--steps {options.steps}: want 1 or more")
-    plan = Plan.load(options.plan)
+    plan = load_plan(options.plan, options.loss)
     load_target(options.target)  # so that a bad one is told here, not by every rank
     load_rules(options.rules)
 
@@ -78,6 +80,7 @@ def run(options: argparse.Namespace) -> int:
         options.optimizer,
         options.lr,
         options.rules,
+        options.loss,
         options.compilation,
         options.json,
     )
@@ -99,7 +102,7 @@ def train_rank(
 
     example = load_target(target)
     rules = load_rules(settings.rules)
-    plan, how = Plan.load(plan_path), settings.compilation
+    plan, how = load_plan(plan_path, settings.loss), settings.compilation
     program = pt.compile(example.model, plan, rules=rules, compilation=how)
     kind = OPTIMIZERS[settings.optimizer]
     optimizer: Any = kind(program.parameters(), lr=settings.lr)

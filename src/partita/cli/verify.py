@@ -14,10 +14,10 @@ from partita.cli.command import (
     add_json,
     print_json,
 )
+from partita.cli.loss import add_loss, load_plan
 from partita.cli.rules import add_rules, load_rules
 from partita.cli.target import load_target
 from partita.compiler.errors import BadOptions
-from partita.compiler.plan.plan import Plan
 
 if TYPE_CHECKING:
     from partita.report import Report
@@ -32,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "saved, which is replayed without the model",
     )
     parser.add_argument("plan", metavar="plan.json", nargs="?", help="a saved plan")
+    add_loss(parser)
     add_rules(parser)
     add_json(parser)
 
@@ -47,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _verified(options: argparse.Namespace) -> Report:
-    plan = Plan.load(options.plan)
+    plan = load_plan(options.plan, options.loss)
     model, args, kwargs = load_target(options.target)
     rules = load_rules(options.rules)
 
@@ -64,6 +65,8 @@ def _replayed(options: argparse.Namespace) -> Report:
             f"TARGET {options.target}: want plan.json behind it, or a bundle.zip in "
             "its place"
         )
+    if options.loss is not None:
+        raise BadOptions(f"--loss {options.loss}: a bundle has its own; want none")
     return Bundle.load(options.target, load_rules(options.rules)).replay()
 
 

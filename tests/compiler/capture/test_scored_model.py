@@ -51,35 +51,35 @@ def test_loss_is_found(outputs: Any, loss: LossFunction | None) -> None:
             None,
             "the loss is no scalar: the model returned a tensor of shape [3] and "
             "torch.float32; want one floating number, e.g. Options(loss=lambda out: "
-            "out.mean())",
+            "out.mean()) or --loss file.py:function",
         ),
         (
             torch.tensor(1),
             None,
             "the loss is no scalar: the model returned a tensor of shape [] and "
             "torch.int64; want one floating number, e.g. Options(loss=lambda out: "
-            "out.mean())",
+            "out.mean()) or --loss file.py:function",
         ),
         (
             (ONE,),
             None,
             "no loss: the model's output .loss is NoneType; want a scalar tensor "
             "(return one, return an output with .loss, e.g. by passing labels, or give "
-            "Options(loss=...))",
+            "Options(loss=...), --loss file.py:function)",
         ),
         (
             {"loss": 3.0},
             None,
             "no loss: the model's output 'loss' is float; want a scalar tensor (return "
             "one, return an output with .loss, e.g. by passing labels, or give "
-            "Options(loss=...))",
+            "Options(loss=...), --loss file.py:function)",
         ),
         (
             (torch.ones(2),),
             first,
             "the loss is no scalar: Options(loss=...) returned a tensor of shape [2] "
             "and torch.float32; want one floating number, e.g. Options(loss=lambda "
-            "out: out.mean())",
+            "out: out.mean()) or --loss file.py:function",
         ),
     ],
 )
