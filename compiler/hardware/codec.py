@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import jsonschema_rs
 
 from partita.compiler.errors import BadOptions
 from partita.compiler.hardware.device import (
@@ -142,16 +143,26 @@ def _cost(entries: Mapping[str, Any]) -> CollectiveCost:
 
 
 @lru_cache
-def _validator() -> jsonschema.Draft202012Validator:
+def _validators() -> tuple[
+    jsonschema_rs.Draft202012Validator, jsonschema.Draft202012Validator
+]:
+    """Return what says quickly that a profile is right, and what says why not."""
     schema = json.loads(_SCHEMA.read_text(encoding="utf-8"))
-    return jsonschema.Draft202012Validator(schema)
+    return (
+        jsonschema_rs.Draft202012Validator(schema),
+        jsonschema.Draft202012Validator(schema),
+    )
 
 
 def validated(document: Any, where: str) -> dict[str, Any]:
     """Return ``document`` when it fits the schema; else say what does not, and how."""
-    errors = sorted(
-        _validator().iter_errors(document), key=lambda e: list(map(str, e.path))
-    )
+    quick, full = _validators()
+    try:
+        if quick.is_valid(document):
+            return document
+    except (ValueError, OverflowError, RecursionError):  # what it does not take
+        pass
+    errors = sorted(full.iter_errors(document), key=lambda e: list(map(str, e.path)))
     if not errors:
         return document
     error = errors[0]

@@ -28,10 +28,15 @@ def with_buckets(plan: Plan, most_bytes: int) -> Plan:
     limit = plan.options.memory_bytes
     has_overlap = load_hardware(plan.hardware).overlap > 0
     fastest: Plan | None = None
+    known: set[tuple[tuple[str, ...], ...]] = set()
     for part in _PARTS:
-        found = _with(plan, most_bytes // part)
-        if found is plan:
+        buckets = _buckets(plan, most_bytes // part)
+        if not buckets:
             break
+        if buckets in known:
+            continue
+        known.add(buckets)
+        found = _with(plan, buckets)
         if limit is None or found.predicted.bytes <= limit:
             if not has_overlap:
                 return found
@@ -42,12 +47,13 @@ def with_buckets(plan: Plan, most_bytes: int) -> Plan:
     return fastest
 
 
-def _with(plan: Plan, most_bytes: int) -> Plan:
-    """Return the plan with the buckets of one size; itself where there are none."""
+def _buckets(plan: Plan, most_bytes: int) -> tuple[tuple[str, ...], ...]:
+    """Return the buckets of one size that pay."""
     parts = stage_documents(plan)
-    chosen = [choose_buckets(part, most_bytes) for part in parts]
-    buckets = tuple(keys for keys_of in chosen for keys in keys_of)
-    if not buckets:
-        return plan
+    return tuple(keys for part in parts for keys in choose_buckets(part, most_bytes))
+
+
+def _with(plan: Plan, buckets: tuple[tuple[str, ...], ...]) -> Plan:
+    """Return the plan with these buckets, and what its step takes then."""
     together = replace(plan, buckets=buckets)
     return with_figures(replace(together, collectives=collective_totals(together)))

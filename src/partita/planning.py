@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from math import inf, log2
 from typing import Any, cast
@@ -78,17 +79,22 @@ def plan(
     options = options or Options()
     if mesh is not None and PIPELINE not in mesh.names:
         _check_no_stages(options)
-    started = time.perf_counter()
-    with collection_paused():
-        captured = capture(model, args, kwargs, loss=options.loss, train=options.train)
-    num_calls = sum(1 for _ in captured.program.calls())
-    spent = format_seconds(time.perf_counter() - started)
-    _log.info("captured %d calls in %s", num_calls, spent)
-    if mesh is None:
-        meshes, space = _of_devices(devices, options)
-    else:
-        meshes, space = [mesh], None
-    batch = _Batch(captured, type(model).__name__, options)
+    is_one_mesh = mesh is not None and PIPELINE not in mesh.names
+    with collection_paused() if is_one_mesh else nullcontext():
+        captured = _captured(model, args, kwargs, options)
+        if mesh is None:
+            meshes, space = _of_devices(devices, options)
+        else:
+            meshes, space = [mesh], None
+        batch = _Batch(captured, type(model).__name__, options)
+        compared = _Compared(batch, Clock.of(options.time_limit))
+        for number, tried in enumerate(meshes):
+            others = 0 if space is None else len(meshes)
+            compared.try_mesh(tried, len(meshes) - number + others)
+        if space is not None:
+            compared.try_stages(space)
+        if compared.fastest is not None:
+            return _in_buckets(batch, compared)
 
     def attempt(captured: Captured, mesh: Mesh, options: Options) -> Plan:
         other = _Batch(captured, type(model).__name__, options)
@@ -97,20 +103,30 @@ def plan(
     def recapture(spec: InputSpec) -> Captured:
         return capture_spec(model, spec, loss=options.loss, train=options.train)
 
-    compared = _Compared(batch, Clock.of(options.time_limit))
-    for number, tried in enumerate(meshes):
-        others = 0 if space is None else len(meshes)
-        compared.try_mesh(tried, len(meshes) - number + others)
-    if space is not None:
-        compared.try_stages(space)
-    if compared.fastest is None:
-        refusal, tried = min(
-            compared.refusals, key=lambda pair: pair[0].least_bytes or 0
-        )
-        clock = Clock.of(options.time_limit)
-        refused = Refused(captured, tried, options, attempt, recapture, clock)
-        raise refused.explained(refusal)
-    found, bucket = compared.result, options.bucket
+    refusal, tried = min(compared.refusals, key=lambda pair: pair[0].least_bytes or 0)
+    clock = Clock.of(options.time_limit)
+    refused = Refused(captured, tried, options, attempt, recapture, clock)
+    raise refused.explained(refusal)
+
+
+def _captured(
+    model: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    options: Options,
+) -> Captured:
+    started = time.perf_counter()
+    with collection_paused():
+        captured = capture(model, args, kwargs, loss=options.loss, train=options.train)
+    num_calls = sum(1 for _ in captured.program.calls())
+    spent = format_seconds(time.perf_counter() - started)
+    _log.info("captured %d calls in %s", num_calls, spent)
+    return captured
+
+
+def _in_buckets(batch: _Batch, compared: _Compared) -> Plan:
+    """Return the fastest plan with what is sent together, or one faster so."""
+    found, bucket = compared.result, batch.options.bucket
     if not bucket:
         return found
     if len(found.stages) > 1:
@@ -156,7 +172,10 @@ def _summary(plan: Plan) -> str:
 
 @dataclass
 class _Batch:
-    """A captured model, its batch in one piece or in parts."""
+    """A captured model, its batch in one piece or in parts.
+
+    The planner asked for last is kept, with all that it has posed and priced.
+    """
 
     captured: Captured
     class_name: str
@@ -164,6 +183,7 @@ class _Batch:
     known: dict[int, tuple[Captured, Options]] = field(
         default_factory=dict[int, tuple[Captured, Options]]
     )
+    last: tuple[int, Planner] | None = None
 
     def planner(self, count: int, mesh: Mesh) -> Planner:
         """Return what plans the program of one of ``count`` microbatches.
@@ -175,8 +195,10 @@ class _Batch:
             captured = in_microbatches(self.captured, count, self.options.rules)
             rules = rules_for(captured.program, self.options.rules)
             self.known[count] = captured, replace(self.options, rules=rules)
-        captured, options = self.known[count]
-        return Planner(captured, self.class_name, mesh, options)
+        if self.last is None or self.last[0] != count or self.last[1].mesh != mesh:
+            captured, options = self.known[count]
+            self.last = count, Planner(captured, self.class_name, mesh, options)
+        return self.last[1]
 
 
 @dataclass
