@@ -20,9 +20,9 @@ import transformers
 from search_speed import MODELS
 from torch import nn
 
-from partita.collection import collection_paused
 from partita.compiler.capture.capture import capture
 from partita.compiler.capture.torch_private import export_joint, fake_copy
+from partita.compiler.collection import collection_paused
 
 
 class Scored(nn.Module):

@@ -26,7 +26,7 @@ import transformers
 from torch import nn
 
 from partita.beside_search import BesideSearch
-from partita.collection import collection_paused
+from partita.compiler.collection import collection_paused
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.parts import Clock

@@ -7,6 +7,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from partita.compiler.capture.scored_model import LossFunction
+from partita.compiler.collection import collection_paused
 from partita.compiler.cost.memory import timeline
 from partita.compiler.cost.timeline import Timeline
 from partita.compiler.errors import BadPlan
@@ -49,8 +50,9 @@ class Plan(Document):
         Raises:
             BadPlan: naming the file, the key, what was found and what is wanted.
         """
-        data, where = read_json(path)
-        return cls._decode(data, where)
+        with collection_paused():
+            data, where = read_json(path)
+            return cls._decode(data, where)
 
     @classmethod
     def from_dict(cls, data: Any) -> Plan:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 
-from partita.collection import collection_paused
+from partita.compiler.collection import collection_paused
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.search_result import SearchResult

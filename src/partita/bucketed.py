@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from partita.collection import collection_paused
+from partita.compiler.collection import collection_paused
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.plan.buckets import collective_totals
 from partita.compiler.plan.plan import Plan

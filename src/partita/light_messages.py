@@ -13,7 +13,7 @@ import time
 from dataclasses import replace
 
 from partita.bucketed import with_buckets
-from partita.collection import collection_paused
+from partita.compiler.collection import collection_paused
 from partita.compiler.cost.collectives import CollectiveKind, axis_seconds
 from partita.compiler.hardware.links import CollectiveCost
 from partita.compiler.hardware.profile import Hardware, load_hardware

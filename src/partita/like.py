@@ -17,8 +17,8 @@ import torch
 
 from partita.carried_buckets import with_buckets_like
 from partita.carried_fusion import with_fusion_like
-from partita.collection import collection_paused
 from partita.compiler.capture.capture import Captured, capture
+from partita.compiler.collection import collection_paused
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import Phase

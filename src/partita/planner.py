@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from partita.collection import collection_paused
 from partita.compiler.capture.capture import Captured, capture
+from partita.compiler.collection import collection_paused
 from partita.compiler.errors import NoSolution
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.mesh import Mesh

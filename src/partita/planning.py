@@ -18,9 +18,9 @@ import torch
 
 from partita.beside_search import BesideSearch
 from partita.bucketed import with_buckets
-from partita.collection import collection_paused
 from partita.compiler.capture.capture import Captured, capture, capture_spec
 from partita.compiler.capture.inputs import InputSpec
+from partita.compiler.collection import collection_paused
 from partita.compiler.errors import BadMesh, BadOptions, NoSolution
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.plan import Plan

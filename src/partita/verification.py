@@ -15,7 +15,6 @@ from typing import Any, cast
 
 import torch
 
-from partita.collection import collection_paused
 from partita.compiler.capture.capture import Captured
 from partita.compiler.capture.grouped import grouped_products
 from partita.compiler.capture.inputs import describe, name_leaves
@@ -23,6 +22,7 @@ from partita.compiler.capture.scored_model import (
     LossFunction,
 )
 from partita.compiler.capture.torch_private import pytree
+from partita.compiler.collection import collection_paused
 from partita.compiler.errors import BadOptions, InvariantViolation, PartitaError
 from partita.compiler.ir.in_time import AXIS
 from partita.compiler.ir.local_program import LocalProgram

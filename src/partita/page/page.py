@@ -15,6 +15,7 @@ import json
 from collections.abc import Mapping
 from importlib.resources import files
 
+from partita.compiler.collection import collection_paused
 from partita.compiler.plan.counterparts import called_as_in
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.stages import mesh_text
@@ -41,6 +42,7 @@ SHARED = (
 """The scripts of every page, in the order in which they stand there."""
 
 
+@collection_paused()
 def render_page(plan: Plan) -> str:
     """Return the page of a plan as HTML."""
     return _framed(
@@ -55,6 +57,7 @@ def render_page(plan: Plan) -> str:
     )
 
 
+@collection_paused()
 def render_diff_page(a: Plan, b: Plan) -> str:
     """Return the page that shows two plans side by side, as HTML.
 

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from partita.collection import collection_paused
+from partita.compiler.collection import collection_paused
 
 
 @pytest.mark.parametrize("is_at_work", [True, False])
