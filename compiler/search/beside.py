@@ -1,19 +1,23 @@
 """The search problem with sums that pass beside computing at the least they can take.
 
 A sum that only leaves the program takes nothing but what it slows computing by, if
-there is enough of that left to do (simulate/beside.py). With all of them priced so, no
-plan takes less than its price, and the cheapest assignment is a bound for all.
+there is enough of that left to do (simulate/beside.py). Sums on several links may pass
+at once, and slow it once: each has its part of that. With all of them priced so, a plan
+takes no less than its price but for what sums save beside other messages, on another
+link, and the cheapest assignment gives a bound for all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from partita.compiler.cost.boxing import cheapest_steps
 from partita.compiler.cost.collectives import CollectiveKind, axis_seconds
 from partita.compiler.cost.step import step_wire_bytes
 from partita.compiler.hardware.profile import Hardware
+from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Broadcast, Partial, Placement
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.fold import Fold
@@ -26,23 +30,75 @@ class Leaving(TensorType):
     __slots__ = ()
 
 
-def with_sums_beside(fold: Fold, hardware: Hardware) -> Fold | None:
-    """Return the problem with such sums at their least; ``None`` if it is the same.
+@dataclass(frozen=True)
+class SumsBeside:
+    """The problem with such sums at their least, and what that says of plans.
 
-    Its nodes are folded as those of ``fold`` are.
+    Sums slow computing, but no message on another link. What that saves is not in the
+    prices, since it depends on all other messages.
+
+    Attributes:
+        fold: the problem, folded as it was.
+        hardware: what it is priced on.
     """
-    problem = fold.problem
-    results: dict[int, list[int]] = {}
-    for own, result in _leave(fold) if hardware.overlap else ():
-        results.setdefault(own, []).append(result)
-    if not results:
-        return None
-    nodes = tuple(
-        _leaving(node, results.get(own, ()))
-        for node, own in zip(problem.nodes, fold.class_of, strict=True)
-    )
-    prices = _BesidePrices(problem, hardware)
-    return fold.with_prices(replace(problem, nodes=nodes, box_seconds=prices))
+
+    fold: Fold
+    hardware: Hardware
+
+    @classmethod
+    def of(cls, fold: Fold, hardware: Hardware) -> SumsBeside | None:
+        """Return it for the problem of ``fold``; ``None`` if all prices stay."""
+        problem = fold.problem
+        results: dict[int, list[int]] = {}
+        for own, result in _leave(fold) if hardware.overlap else ():
+            results.setdefault(own, []).append(result)
+        if not results:
+            return None
+        nodes = tuple(
+            _leaving(node, results.get(own, ()))
+            for node, own in zip(problem.nodes, fold.class_of, strict=True)
+        )
+        prices = _BesidePrices(problem, hardware)
+        priced = replace(problem, nodes=nodes, box_seconds=prices)
+        return cls(fold.with_prices(priced), hardware)
+
+    def least_of(self, choices: Sequence[int]) -> float:
+        """Return seconds that a plan with these choices takes at the least."""
+        seconds = self.fold.cost_of(choices)
+        each = zip(self.fold.problem.nodes, choices, strict=True)
+        computing_s = sum([node.choices[choice].seconds for node, choice in each])
+        return seconds - self._saved(seconds - computing_s)
+
+    def least_below(self, bound_s: float, known_s: float) -> float:
+        """Return seconds that plans take at the least, of those no slower than known.
+
+        Args:
+            bound_s: what no assignment is cheaper than.
+            known_s: what a known plan takes; it may be infinite.
+        """
+        computing_s = self._least_computing_s
+        saved_s = self._saved(max(0.0, known_s - computing_s))
+        return max(computing_s, bound_s - saved_s)
+
+    def _saved(self, messages_s: float) -> float:
+        """Return what sums may take less beside so many seconds of other messages."""
+        links = _links(self.fold.problem.mesh, self.hardware)
+        return (1 - self.hardware.overlap) * messages_s if len(links) > 1 else 0.0
+
+    @cached_property
+    def _least_computing_s(self) -> float:
+        nodes = self.fold.problem.nodes
+        least = {
+            id(choices): min([choice.seconds for choice in choices])
+            for choices in {id(n.choices): n.choices for n in nodes}.values()
+        }
+        return sum([least[id(node.choices)] for node in nodes])
+
+
+def _links(mesh: Mesh, hardware: Hardware) -> set[str]:
+    """Return the names of the links that messages of a mesh pass on."""
+    axes = [axis for axis, size in enumerate(mesh.sizes) if size > 1]
+    return {hardware.link(mesh, axis).name for axis in axes}
 
 
 def _leave(fold: Fold) -> set[tuple[int, int]]:
@@ -93,7 +149,14 @@ class _BesidePrices:
             return seconds
         wire = step_wire_bytes(plain, last, mesh)
         message_s = axis_seconds(last.collective, wire, mesh, last.axis, self.hardware)
-        return seconds - self.hardware.overlap * message_s
+        return seconds - message_s + self._slowed * message_s
+
+    @cached_property
+    def _slowed(self) -> float:
+        """By how many seconds a second of a sum slows computing, at the least."""
+        return (1 - self.hardware.overlap) / len(
+            _links(self.problem.mesh, self.hardware)
+        )
 
 
 def _sums(made: Placement, wanted: Placement) -> bool:

@@ -18,7 +18,7 @@ from partita.compiler.collection import collection_paused
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.search_result import SearchResult
-from partita.compiler.search.beside import with_sums_beside
+from partita.compiler.search.beside import SumsBeside
 from partita.compiler.search.by_axes import steps_of
 from partita.compiler.search.decide import Found
 from partita.compiler.search.fold import Fold
@@ -50,7 +50,7 @@ class BesideSearch:
     clock: Clock
 
     @cached_property
-    def fold(self) -> Fold | None:
+    def sums(self) -> SumsBeside | None:
         """The problem; ``None`` where nothing passes beside computing."""
         planner = self.planner
         hardware = load_hardware(planner.options.hardware)
@@ -60,20 +60,24 @@ class BesideSearch:
             return None
         if any(pin.price_s is not None for pin in planner.posed.pins.values()):
             return None  # a price is no time, and would have to be compared too
-        return with_sums_beside(planner.posed.fold, hardware)
+        return SumsBeside.of(planner.posed.fold, hardware)
 
     @cached_property
     def free(self) -> Solution | None:
         """What it finds without a memory limit."""
-        if self.fold is None:
+        if self.sums is None:
             return None
-        left_s = max(self.clock.left_s, 0.01)
-        return solve(self.fold.problem, left_s, fold=self.fold)
+        fold = self.sums.fold
+        return solve(fold.problem, max(self.clock.left_s, 0.01), fold=fold)
 
-    @property
-    def least_s(self) -> float:
-        """Seconds that no plan is faster than, if messages may pass beside."""
-        return inf if self.free is None else self.free.bound_s
+    def least_s(self, known_s: float) -> float:
+        """Return seconds that no plan faster than a known one is faster than.
+
+        Infinity where no message passes beside computing.
+        """
+        if self.sums is None or self.free is None:
+            return inf
+        return self.sums.least_below(self.free.bound_s, known_s)
 
     @property
     def most_hidden_s(self) -> float:
@@ -90,41 +94,47 @@ class BesideSearch:
         Raises:
             NoSolution, NotFaster: as ``search`` does.
         """
-        if self.fold is None or self.free is None:
+        sums, free = self.sums, self.free
+        if sums is None or free is None:
             return search.run()
         if self.planner.limit is not None:
-            return self._within(search.run(), self.planner.limit, self.free, self.fold)
-        least_s = self.fold.cost_of(search.choices)
+            return self._within(search.run(), self.planner.limit, free, sums)
+        least_s = sums.least_of(search.choices)
         other = None
-        if least_s > self.free.bound_s * (1 + OPTIMAL_GAP):
-            result = self._result(self.free.solver, search.seconds, self.fold)
-            found = Found(self.free.choices, result)
-            other = self._with_gap(self.planner.decide(found), self.free.bound_s)
+        if sums.fold.cost_of(search.choices) > free.seconds * (1 + OPTIMAL_GAP):
+            result = self._result(free.solver, search.seconds, sums.fold)
+            found = Found(free.choices, result)
+            other = self._with_gap(self.planner.decide(found), free.bound_s)
             if self.planner.options.fuse:
                 least_s = 0.0  # a group may take less than its calls
             if other.predicted.seconds <= least_s:
                 return other
         plan = search.run()
-        if plan.predicted.seconds <= self.free.bound_s * (1 + OPTIMAL_GAP):
+        if self._is_least(plan):
             return plan
         is_faster = other and other.predicted.seconds < plan.predicted.seconds
         return other if other and is_faster else _one_by_one(plan)
 
-    def _within(self, plan: Plan, limit: int, free: Solution, fold: Fold) -> Plan:
+    def _is_least(self, plan: Plan) -> bool:
+        """Whether no plan is noticeably faster than this one."""
+        seconds = plan.predicted.seconds
+        return seconds <= self.least_s(seconds) * (1 + OPTIMAL_GAP)
+
+    def _within(self, plan: Plan, limit: int, free: Solution, sums: SumsBeside) -> Plan:
         """Return ``plan``, or a faster one that keeps to the memory limit too."""
-        if plan.predicted.seconds <= free.bound_s * (1 + OPTIMAL_GAP):
+        if self._is_least(plan):
             return plan
         first_s = plan.search.seconds
         if self.clock.left_s < _TIMES * first_s:
             return _one_by_one(plan)
         started = time.perf_counter()
-        light = replace(self.planner.posed, problem=fold.problem)
+        light = replace(self.planner.posed, problem=sums.fold.problem)
         optimizer = self.planner.options.optimizer
         limited = LimitedSearch(light, free, optimizer, Clock.of(first_s))
-        limited.fold = fold
+        limited.fold = sums.fold
         found = limited.run(limit)
         spent_s = first_s + time.perf_counter() - started
-        result = self._result(free.solver, spent_s, fold, WITHIN)
+        result = self._result(free.solver, spent_s, sums.fold, WITHIN)
         other = self.planner.decide(Found(found.choices, result, found.keeping.again))
         seconds = other.predicted.seconds
         if other.predicted.bytes > limit or seconds >= plan.predicted.seconds:
@@ -138,8 +148,13 @@ class BesideSearch:
         return SearchResult(", ".join(ways), "not shown to be optimal", None, seconds)
 
     def _with_gap(self, plan: Plan, bound_s: float) -> Plan:
-        """Return the plan with how far it is from what no plan is faster than."""
-        gap = max(0.0, 1 - bound_s / plan.predicted.seconds)
+        """Return the plan with how far it is from what no plan is faster than.
+
+        ``bound_s`` is what no assignment is cheaper than.
+        """
+        assert self.sums is not None
+        seconds = plan.predicted.seconds
+        gap = max(0.0, 1 - self.sums.least_below(bound_s, seconds) / seconds)
         return replace(plan, search=replace(plan.search, gap=gap))
 
 

@@ -303,7 +303,7 @@ def _fastest(batch: _Batch, mesh: Mesh, clock: Clock, known_s: float = inf) -> P
         hidden_s = beside.most_hidden_s if best_s < inf else 0.0
         search = Search(planner, share, known_s=best_s + hidden_s)
         # More microbatches hold less and take longer.
-        if best_s < inf and min(search.least_s(), beside.least_s) >= best_s:
+        if best_s < inf and min(search.least_s(), beside.least_s(best_s)) >= best_s:
             if not (plans or refusals or slower):
                 raise NotFaster(search.free_s)
             break

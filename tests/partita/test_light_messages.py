@@ -13,6 +13,7 @@ import partita as pt
 from partita import light_messages
 from partita.compiler.cost.collectives import CollectiveKind, axis_seconds
 from partita.compiler.hardware.profile import Hardware, load_hardware
+from partita.compiler.search.beside import SumsBeside
 from partita.compiler.search.fold import Fold
 from partita.light_messages import with_latency
 
@@ -61,9 +62,12 @@ def test_data_parallel_is_found_where_only_buckets_pay_for_its_messages(
     assert "not shown to be optimal" in found.search.status
 
 
-def nothing_beside(fold: Fold, hardware: Hardware) -> Fold | None:
-    """Find no sums that pass beside computing."""
-    return None
+class NothingBeside:
+    """Finds no sums that pass beside computing."""
+
+    @classmethod
+    def of(cls, fold: Fold, hardware: Hardware) -> SumsBeside | None:
+        return None
 
 
 def test_messages_together_pass_beside_computing_too(
@@ -80,7 +84,7 @@ def test_messages_together_pass_beside_computing_too(
         return pt.plan(model, mesh=mesh, options=options, input_ids=ids, labels=ids)
 
     found = planned()
-    monkeypatch.setattr(light_messages, "with_sums_beside", nothing_beside)
+    monkeypatch.setattr(light_messages, "SumsBeside", NothingBeside)
     assert "messages together" in found.search.solver
     assert found.predicted.seconds < planned().predicted.seconds
 
