@@ -150,9 +150,13 @@ AVERAGED = {
     aten.soft_margin_loss_backward.default,
 }
 MEAN, SUM = 1, 2  # as these ops number their reductions
+# By op, the operands that it writes and its schema does not mark.
 BY_WHOLE_TENSORS = {
-    aten._scaled_dot_product_flash_attention_for_cpu.default,
-    aten._scaled_dot_product_flash_attention_for_cpu_backward.default,
+    aten._scaled_dot_product_flash_attention_for_cpu.default: (),
+    aten._scaled_dot_product_flash_attention_for_cpu_backward.default: (),
+    aten.cudnn_batch_norm.default: (3, 4),
+    aten.miopen_batch_norm.default: (3, 4),
+    aten.native_batch_norm.default: (3, 4),
 }
 
 
@@ -271,6 +275,9 @@ def _by_whole_tensors(op, mesh, args, kwargs):
         if argument.alias_info is not None and argument.alias_info.is_write:
             before.copy_(_placed_whole(after, mesh))
             results = before
+    for i in BY_WHOLE_TENSORS.get(op, ()):
+        if isinstance(args[i], torch.Tensor):
+            args[i].copy_(_placed_whole(given[i], mesh))
     return results
 
 

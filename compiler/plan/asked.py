@@ -40,18 +40,19 @@ def find_asked(document: Document) -> dict[str, Asked]:
     """Return what pins ask for, by the key of the node.
 
     Raises:
-        BadOptions: where the document has pins that name nothing or contradict.
+        BadOptions: where pins contradict; those that name nothing ask for nothing.
     """
-    if not document.options.pins:
-        return {}
     wholes = {key: item.signature for key, item in document.expanded.items()}
     signatures = {key: node.signature for key, node in document.nodes.items()} | wholes
     things = _things(document)
+    pins = naming_any(document.options.pins, things)
+    if not pins:
+        return {}
     uses: dict[str, list[Use]] = {}
     for use in find_uses(document):
         uses.setdefault(use.ref.key, []).append(use)
     found: dict[str, Asked] = {}
-    for at, named in find_pins(document.options.pins, things).items():
+    for at, named in find_pins(pins, things).items():
         key, pin = things[at].key, named.pin
         is_followed = _is_placed_so(document, key, signatures[key], pin) and all(
             use.wanted == pin.use for use in _used(document, uses, key, pin)

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Generator, Iterable
 from contextlib import contextmanager
 
+from partita.compiler.cost.step import find_step
 from partita.compiler.errors import BadOptions, BadPlacement, BadPlan
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.again import is_again
 from partita.compiler.ir.layout import check_placement
 from partita.compiler.ir.mesh import Mesh
-from partita.compiler.ir.program import InputKind, Phase
+from partita.compiler.ir.program import InputKind, OutputKind, Phase
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.signature import Signature
 from partita.compiler.ir.tensor_type import TensorType
@@ -47,6 +48,7 @@ def check_nodes(document: Document, where: str) -> None:
         Hardware.from_dict(dict(document.hardware), "hardware")
         check_inputs(document.inputs)
         check_microbatches(document.microbatches, document.inputs)
+        _check_is_cut(document)
         _check_stages(document)
         _check_groups(document)
         _check_makers(document)
@@ -92,6 +94,11 @@ def _check_makers(document: Document) -> None:
 
 def _check_stages(document: Document) -> None:
     """Check that every node is in its stage, and that ranks fill each mesh."""
+    if len(document.stages) == 1 and document.mesh != document.stages[0].mesh:
+        raise BadPlan(
+            f"mesh: found {document.mesh}, wanted {document.stages[0].mesh}, as in "
+            "stages[0]"
+        )
     for key, node in document.nodes.items():
         if node.stage >= len(document.stages):
             last = len(document.stages) - 1
@@ -231,12 +238,37 @@ def _check_role(document: Document, key: str, node: Node) -> None:
         parts += _part_of_batch(wanted[0], document.microbatches)
     if node.types not in [(part,) for part in parts]:
         found = ", ".join(map(str, node.types))
-        raise BadPlan(f"nodes.{key}.types: found {found}, wanted {wanted[0]} of {name}")
+        others = f", or {parts[1]} in each microbatch" if parts[1:] else ""
+        raise BadPlan(
+            f"nodes.{key}.types: found {found}, wanted {wanted[0]} of {name}{others}; "
+            f"microbatches is {document.microbatches}"
+        )
     if wanted[1] is not None and node.signature.results != (wanted[1],):
         found = node.signature.results[0]
         raise BadPlan(
             f"nodes.{key}.signature.results[0]: found {found}, wanted {wanted[1]}, the "
             f"placement of {kind} {name}"
+        )
+
+
+def _check_is_cut(document: Document) -> None:
+    """Check that what enters each of several microbatches is a part of the batch."""
+    entering = [
+        (key, node)
+        for key, node in document.nodes.items()
+        if node.role is not None and node.role.kind is InputKind.INPUT
+    ]
+    count, tensors = document.microbatches, document.inputs.tensors
+    whole = [
+        (key, node.types)
+        for key, node in entering
+        if node.role is not None and node.types == (tensors.get(node.role.name),)
+    ]
+    if count > 1 and entering and len(whole) == len(entering):
+        key, (type_,) = whole[0]
+        raise BadPlan(
+            f"microbatches: found {count}, but {key} is {type_}, of the whole batch; "
+            f"want 1, or a plan made for {count}"
         )
 
 
@@ -253,12 +285,19 @@ def _check_outputs(document: Document) -> None:
         path = f"outputs[{index}]"
         if str(output) in document.nodes:
             raise BadPlan(f"{path}: a node has the key {str(output)!r}")
+        placement = output.placement
         if output.value is None:
-            _check_legal(f"{path}.placement", output.placement, None, document.mesh)
+            _check_legal(f"{path}.placement", placement, None, document.mesh)
             continue
         mesh = document.stages[document.nodes[output.value.key].stage].mesh
         kind = type_of(document, output.value)
-        _check_legal(f"{path}.placement", output.placement, kind, mesh)
+        _check_legal(f"{path}.placement", placement, kind, mesh)
+        is_loss = output.kind is OutputKind.LOSS
+        if placement and (placement.has_partial or is_loss > placement.is_broadcast):
+            wanted = "B on every axis" if is_loss else "one without partial sums"
+            raise BadPlan(
+                f"{path}.placement: found {placement}, wanted {wanted}, as it leaves"
+            )
 
 
 def _check_boxing(document: Document, path: str, boxing: Boxing) -> None:
@@ -282,6 +321,14 @@ def _check_boxing(document: Document, path: str, boxing: Boxing) -> None:
             raise BadPlan(
                 f"{place}.to: found {step.after} after {at}, wanted a change on "
                 f"{step.axis} alone"
+            )
+        known = find_step(type_.shape, at, step.after, axis, mesh)
+        kind = None if known is None else str(known.kind)
+        if kind != step.kind:
+            wanted = "another way: there is no such step" if kind is None else kind
+            raise BadPlan(
+                f"{place}.kind: found {step.kind} from {at} to {step.after}, wanted "
+                f"{wanted}"
             )
         at = step.after
     if at != boxing.target:

@@ -7,7 +7,12 @@ from dataclasses import replace
 from partita.compiler.errors import BadPlan
 from partita.compiler.ir.program import OutputKind
 from partita.compiler.plan.document import Document
-from partita.compiler.plan.stages import find_transfers, read_schedule
+from partita.compiler.plan.stages import (
+    find_homes,
+    find_transfers,
+    read_schedule,
+    stage_documents,
+)
 from partita.compiler.plan.uses import type_of
 from partita.compiler.plan.wires import wires_of
 from partita.compiler.schedules.check import check_schedule
@@ -24,6 +29,7 @@ def check_stages(document: Document) -> None:
     if len(document.stages) == 1:
         return
     _check_ranks(document)
+    _check_homes(document)
     _check_schedule(document)
     _check_transfers(document)
 
@@ -45,6 +51,18 @@ def _check_ranks(document: Document) -> None:
             f"stages: rank {odd} is in {'no' if odd in wanted else 'a'} stage; want "
             f"the {len(wanted)} ranks of mesh {document.mesh}"
         )
+
+
+def _check_homes(document: Document) -> None:
+    """Check that parameters are at home where their nodes are."""
+    homes = find_homes(stage_documents(document))
+    for name, parameter in document.parameters.items():
+        found, wanted = parameter.homes, homes.get(name, parameter.homes)
+        if found != wanted:
+            raise BadPlan(
+                f"parameters.{name}.homes: found {list(found)}, wanted {list(wanted)}, "
+                "the stages that take it, the one that updates it first"
+            )
 
 
 def _check_schedule(document: Document) -> None:

@@ -5,12 +5,18 @@ from __future__ import annotations
 from partita.compiler.errors import BadPlan
 from partita.compiler.ir.program import OutputKind
 from partita.compiler.plan.document import Boxing, Document
-from partita.compiler.plan.uses import boxings_by_use, produced, storage_key
+from partita.compiler.plan.uses import (
+    boxings_by_use,
+    parameter_uses,
+    produced,
+    storage_key,
+)
 
 
 def check_storage(document: Document) -> None:
     """Check the placements of every parameter against what brings it from one to next.
 
+    * its use is as the first of its users takes it, or another
     * a boxing brings it from the optimizer's placement to storage, where they differ
     * its gradient leaves as the optimizer takes it, by way of its own placement
 
@@ -44,6 +50,14 @@ def check_storage(document: Document) -> None:
             raise BadPlan(
                 f"boxings: {boxing.key!r} is its own user; want that of a parameter "
                 "which the optimizer has in another placement"
+            )
+    uses = parameter_uses(document)
+    for name, parameter in document.parameters.items():
+        found, wanted = parameter.placements.use, uses.get(name, ())
+        if wanted and found not in wanted:
+            raise BadPlan(
+                f"parameters.{name}.placements.use: found {found}, wanted {wanted[0]}, "
+                "as the first who uses it takes it"
             )
     _check_gradients(document)
 

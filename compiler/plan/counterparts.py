@@ -202,15 +202,27 @@ def _counterparts(old: _Graph, new: _Graph) -> dict[str, str]:
         labels = _labels_of(old, new, with_types, 0)
         found |= _within_modules(old, new, labels, found)
     found |= _entering(old, new, found)
+    return found | _backwards(old, new, found)
+
+
+def _backwards(old: _Graph, new: _Graph, found: Mapping[str, str]) -> dict[str, str]:
+    """Return counterparts of what belongs to the backward of a call.
+
+    Those of calls that have counterparts come first; of one left out since, what is
+    left may still be the backward of what has its name now.
+    """
     modules = _modules(old, new, found)
-    for key, call in old.calls.items():
-        forward, joint, rest = key.partition(_BACKWARD)
-        if forward not in found and call.module in modules:  # of a call left out since
+    parts = [(key, *key.partition(_BACKWARD)) for key in old.calls if _BACKWARD in key]
+    parts.sort(key=lambda part: part[1] not in found)
+    taken: dict[str, str] = {}
+    for key, forward, joint, rest in parts:
+        call = old.calls[key]
+        if forward not in found and call.module in modules:
             forward = modules[call.module] + forward.removeprefix(call.module)
         name = found.get(forward, forward) + joint + rest
-        if joint and name in new.calls and new.calls[name].op == call.op:
-            found[key] = name
-    return found
+        if name in new.calls and new.calls[name].op == call.op:
+            taken.setdefault(name, key)
+    return {key: name for name, key in taken.items()}
 
 
 def _modules(old: _Graph, new: _Graph, found: Mapping[str, str]) -> dict[str, str]:

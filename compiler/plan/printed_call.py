@@ -30,7 +30,10 @@ _VALUES: Mapping[str, object] = {
 
 def find_op(name: str) -> Any | None:
     """Return the op that ``aten.mm.default`` names, ``None`` where torch has none."""
-    namespace, packet, overload = name.split(".")
+    parts = name.split(".")
+    if len(parts) != 3 or not all(parts):
+        return None
+    namespace, packet, overload = parts
     found = getattr(getattr(torch.ops, namespace), packet, None)
     return getattr(found, overload, None)
 

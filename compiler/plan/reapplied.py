@@ -28,6 +28,7 @@ class Reapplied:
         new: those that only the new plan has; they were searched.
         gone: those that only the old plan has.
         renamed: what those are called now that the old plan calls otherwise.
+        unpinned: the old plan's pins that name nothing now, or no axes of this mesh.
 
     >>> str(Reapplied(("a", "b"), ("c",), ("d",), (), {"A": "a"}))
     '2 matched, 1 moved, 1 new: searched again; 1 has another name'
@@ -38,6 +39,7 @@ class Reapplied:
     new: tuple[str, ...]
     gone: tuple[str, ...]
     renamed: Mapping[str, str] = field(default_factory=dict[str, str])
+    unpinned: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         parts = [
@@ -50,7 +52,11 @@ class Reapplied:
         again = ": searched again" if self.moved or self.new else ""
         names = {0: "", 1: "; 1 has another name"}
         others = f"; {len(self.renamed)} have other names"
-        return ", ".join(parts) + again + names.get(len(self.renamed), others)
+        told = ", ".join(parts) + again + names.get(len(self.renamed), others)
+        pins = "".join(
+            f"; its pin {name!r} means nothing here" for name in self.unpinned
+        )
+        return told + pins
 
 
 def compare_reapplied(old: Document, new: Document) -> Reapplied:

@@ -111,7 +111,7 @@ def join_stages(parts: Sequence[D], stages: Sequence[Stage]) -> D:
     and so are transfers, which this leaves out.
     """
     first = parts[0]
-    homes = _homes(parts)
+    homes = find_homes(parts)
     totals = Counter[tuple[str, str]]()
     sizes = Counter[tuple[str, str]]()
     for part in parts:
@@ -147,7 +147,7 @@ def join_stages(parts: Sequence[D], stages: Sequence[Stage]) -> D:
     )
 
 
-def _homes(parts: Sequence[Document]) -> dict[str, tuple[int, ...]]:
+def find_homes(parts: Sequence[Document]) -> dict[str, tuple[int, ...]]:
     """Return the stages that have each parameter, the one that updates it first."""
     found: dict[str, list[int]] = {}
     for stage, part in enumerate(parts):

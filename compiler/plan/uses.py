@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from partita.compiler.ir.again import phase_of_output
 from partita.compiler.ir.mesh import Mesh
-from partita.compiler.ir.program import OutputKind, Phase
+from partita.compiler.ir.program import InputKind, OutputKind, Phase
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.document import Boxing, Document, Ref
@@ -42,6 +42,22 @@ def find_uses(document: Document) -> Iterator[Use]:
         if output.value is not None and output.placement is not None:
             phase = phase_of_output(output.kind)
             yield Use(str(output), 0, output.value, output.placement, phase)
+
+
+def parameter_uses(document: Document) -> dict[str, list[Placement]]:
+    """Return how calls take each parameter, the first of them first, by its name."""
+    names = {
+        key: node.role.name
+        for key, node in document.nodes.items()
+        if node.role is not None and node.role.kind is InputKind.PARAMETER
+    }
+    found: dict[str, list[Placement]] = {}
+    for key in document.order:
+        node = document.nodes[key]
+        for ref, wanted in zip(node.operands, node.signature.operands, strict=True):
+            if ref.key in names:
+                found.setdefault(names[ref.key], []).append(wanted)
+    return found
 
 
 def mesh_of(document: Document, key: str) -> Mesh:

@@ -33,7 +33,12 @@ from partita.compiler.search.pins import check_pin, parse_pin
 
 @dataclass(frozen=True)
 class Carried:
-    """What to ask for: ``pins`` of single things, which of the old ones among them."""
+    """What to ask for: ``pins`` of single things.
+
+    ``own`` are those that a person gave, now or for the old plan, as far as they name
+    something that is not given another: the new plan says them again, for a plan that
+    is made like it.
+    """
 
     pins: Mapping[str, str]
     own: Mapping[str, str]
@@ -61,7 +66,6 @@ def carried_pins(
     carrier = _Carrier(old, mesh)
     own = naming_any(carrier.own_pins, things)
     asked = find_pins(own, things) if own else {}
-    used: dict[str, str] = {}
     pins: dict[str, str] = {}
     for position, (thing, node) in enumerate(zip(things, program.nodes(), strict=True)):
         kind = info(node).types[0]
@@ -74,8 +78,10 @@ def carried_pins(
         if text is not None and _is_legal(text, type_, mesh, stored):
             pins[thing.title] = text
         elif text is None and name and _is_legal(own[name], type_, mesh, stored):
-            pins[thing.title] = used[name] = own[name]
-    return Carried(pins | dict(given), used | dict(given))
+            pins[thing.title] = own[name]
+    left = {named.name for position, named in asked.items() if position not in taken}
+    kept = {name: text for name, text in own.items() if name in left}
+    return Carried(pins | dict(given), kept | dict(given))
 
 
 def _is_legal(text: str, type_: TensorType, mesh: Mesh, stored: bool) -> bool:

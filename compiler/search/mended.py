@@ -14,10 +14,11 @@ from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.again import again_key
 from partita.compiler.ir.program import InputKind, OutputKind, Phase
 from partita.compiler.ir.sbp import Placement
-from partita.compiler.plan.document import Boxing, Document, Ref, boxing_key
+from partita.compiler.plan.document import Boxing, Document, Parameter, Ref, boxing_key
 from partita.compiler.plan.uses import (
     find_uses,
     mesh_of,
+    parameter_uses,
     produced,
     storage_key,
     times_in_step,
@@ -53,7 +54,8 @@ class Mended:
 def with_wanted_boxings(document: D) -> tuple[D, Mended]:
     """Return the plan with a boxing for whatever is wanted otherwise than made.
 
-    What is not a boxing has to hold already. Buckets lose what is dropped, and so does
+    What is neither a boxing nor the use of a parameter, which its users say, has to
+    hold already. Buckets lose what is dropped, and so does
     what is made again for the backward.
     """
     known = {boxing.key: boxing for boxing in document.boxings}
@@ -62,13 +64,27 @@ def with_wanted_boxings(document: D) -> tuple[D, Mended]:
     dropped = tuple(key for key in known if key not in wanted)
     order = [*(key for key in known if key in wanted), *added]
     buckets = ([key for key in keys if key in wanted] for keys in document.buckets)
+    uses = parameter_uses(document)
+    parameters = {
+        name: _used(parameter, uses.get(name, ()))
+        for name, parameter in document.parameters.items()
+    }
     changed = replace(
         document,
+        parameters=parameters,
         boxings=tuple(wanted[key] for key in order),
         buckets=tuple(tuple(keys) for keys in buckets if len(keys) > 1),
         recompute=tuple(key for key in document.recompute if key not in dropped),
     )
     return changed, Mended(added, dropped)
+
+
+def _used(parameter: Parameter, wanted: Sequence[Placement]) -> Parameter:
+    """Return the parameter with a use as its users take it."""
+    held = parameter.placements
+    if not wanted or held.use in wanted:
+        return parameter
+    return replace(parameter, placements=replace(held, use=wanted[0]))
 
 
 def _wanted(document: Document, known: Mapping[str, Boxing]) -> Iterator[Boxing]:

@@ -9,7 +9,7 @@ groups anew.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from partita.compiler.collection import collection_paused
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import Phase
+from partita.compiler.plan.asked import find_asked
 from partita.compiler.plan.counterparts import called_as
 from partita.compiler.plan.document import Document, LossKind
 from partita.compiler.plan.plan import Plan
@@ -83,9 +84,20 @@ def plan_like(
         found = _fused(found, like, captured, options)
     if options.bucket:
         found = with_buckets_like(found, like, parse_bytes(options.bucket))
-    kept = replace(found.options, pins=dict(carried.own))
-    found = replace(found, options=kept)
-    return found, replace(compare_reapplied(like, found), renamed=renamed)
+    found = _with_pins(found, carried.own, like.options.pins)
+    pins = found.options.pins
+    unpinned = tuple(name for name in like.options.pins if name not in pins)
+    compared = compare_reapplied(like, found)
+    return found, replace(compared, renamed=renamed, unpinned=unpinned)
+
+
+def _with_pins(found: Plan, own: Mapping[str, str], old: Mapping[str, str]) -> Plan:
+    """Return the plan with these pins; those that are followed as they were given."""
+    given = {name: old.get(name, text) for name, text in own.items()}
+    hard = replace(found, options=replace(found.options, pins=given))
+    broken = {a.name for a in find_asked(hard).values() if not a.is_followed}
+    pins = {name: own[name] if name in broken else given[name] for name in own}
+    return replace(found, options=replace(found.options, pins=pins))
 
 
 def _made_again(old: Document, new: Document) -> Iterator[str]:
@@ -111,7 +123,8 @@ def options_of(like: Plan, mesh: Mesh) -> Options:
     """Return the options that ``like`` was made with, as far as they fit ``mesh``.
 
     Pins are not among them: what they asked for was decided so, or could not be. What
-    was added since is asked for what they say of it (carried.py).
+    was added since is asked for what they say of it (carried.py), and the new plan says
+    them again.
     """
     own, rows = like.options, len(like.schedule.rows)
     has_stages = len(like.stages) > 1 and PIPELINE in mesh.names

@@ -46,7 +46,7 @@ def test_the_same_model_is_planned_alike() -> None:
     new, kept = plan_like(Mlp(), X, like=old)
     assert str(kept) == f"{len(kept.matched)} matched, 0 moved, 0 new"
     assert old.diff(new).is_empty
-    assert new.options.pins == {}
+    assert new.options.pins == old.options.pins
     assert new.predicted.seconds == pytest.approx(old.predicted.seconds, rel=1e-9)
     assert pt.verify(Mlp(), X, plan=new).ok
 
@@ -76,11 +76,18 @@ def test_what_an_edit_adds_is_pinned_as_the_old_patterns_say() -> None:
     assert isinstance(
         new.parameters["between.0.weight"].placements.storage.shardings[1], pt.Split
     )
-    assert list(new.options.pins) == ["*.weight"]
-    told = new.explain("between.0.weight")
-    assert "pinned to on tp by '*.weight', softly, and followed" in told
-    other, _ = plan_like(edited, X, like=old, mesh="tp=4")
+    assert new.options.pins == pins
+    assert "pinned to on tp by '*.weight'" in new.explain("between.0.weight")
+    again, _ = plan_like(Mlp(between=nn.Linear(32, 32)), X, like=new)
+    assert isinstance(
+        again.parameters["between.weight"].placements.storage.shardings[1], pt.Split
+    )
+    other, kept = plan_like(edited, X, like=old, mesh="tp=4")
     assert other.options.pins == {}
+    assert kept.unpinned == ("*.weight", "x")
+    assert str(kept).endswith(
+        "; its pin '*.weight' means nothing here; its pin 'x' means nothing here"
+    )
 
 
 def test_what_an_edit_drops_is_gone() -> None:
@@ -155,7 +162,8 @@ def test_own_pins_come_first() -> None:
     new, kept = plan_like(Mlp(), X, like=old_plan(), options=options)
     assert str(new.parameters["up.weight"].placements.storage) == "(S(0), B)"
     assert "up.weight" in kept.moved
-    assert new.options.pins == options.pins
+    left = {name: PINS[name] for name in PINS if name != "up.weight"}
+    assert new.options.pins == left | dict(options.pins)
 
 
 def test_pipelines_keep_schedule_and_placements() -> None:

@@ -200,7 +200,7 @@ def test_plan_that_contradicts_itself_is_refused() -> None:
     model, found = made()
     captured = capture_for(model, found)
     changed, _ = with_step(
-        found, "all_gather", LoweringStep("all_gather", "tp", at("S(1)"))
+        found, "all_gather", LoweringStep("all_to_all", "tp", at("S(1)"))
     )
     with pytest.raises(BadPlan, match=r"its steps end in \(S\(1\),\), wanted \(B,\)"):
         lower(captured, changed, default_rules)

@@ -139,9 +139,12 @@ def gathered_twice() -> Plan:
     first = boxing(down, "B, S(0)", "all_gather tp", "B, B", ("down/mm/0",))
     key = again_key(first.key)
     second = replace(first, key=key, consumers=("down/mm/0~grad/mm/1",))
+    held = plan.parameters["down.weight"]
+    used = replace(held, placements=replace(held.placements, use=whole))
     return replace(
         plan,
         nodes=nodes,
+        parameters={**plan.parameters, "down.weight": used},
         boxings=(*plan.boxings, first, second),
         recompute=(first.key,),
     )
