@@ -57,7 +57,9 @@ def check_rules(document: Document, rules: RuleSet, where: str) -> None:
         signature, mesh = node.signature, document.stages[node.stage].mesh
         options = axis_options(rule, factors, segments_in(signature, factors))
         if not is_legal(signature, factors, options, mesh):
+            known = [str(other.signature) for other in node.alternatives[:2]]
+            like = f"; of its alternatives there is {' and '.join(known)}"
             raise BadPlan(
                 f"{where}: nodes.{key}.signature: no rule of {node.op} allows "
-                f"{signature}"
+                f"{signature}{like if known else ''}"
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from torch import fx
@@ -17,10 +18,10 @@ from partita.compiler.errors import BadOptions, BadPlan
 from partita.compiler.ir.again import again_key
 from partita.compiler.ir.layout import shard_shape
 from partita.compiler.ir.local_program import LocalProgram
-from partita.compiler.ir.program import Program, info
+from partita.compiler.ir.program import Program, info, op_name, operands
 from partita.compiler.ir.sbp import Placement, Reduction
 from partita.compiler.ir.tensor_type import TensorType
-from partita.compiler.plan.document import Boxing, Document, LossKind
+from partita.compiler.plan.document import Boxing, Document, LossKind, Ref
 from partita.compiler.plan.inputs import to_capture
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.stages import (
@@ -105,12 +106,13 @@ def loss_of(plan: Plan, given: LossFunction | None) -> LossFunction | None:
 
 
 def check_same_model(model: torch.nn.Module, program: Program, plan: Plan) -> None:
-    """Check that ``plan`` was made for ``program``.
+    """Check that ``plan`` was made for ``program``, and says the same of its calls.
 
     Raises:
         BadPlan: naming the first node that differs.
     """
     if fingerprint(program) == plan.model.fingerprint:
+        _check_calls(program, plan)
         return
     found = {info(node).key: info(node).types for node in program.nodes()}
     parts = {key for item in plan.expanded.values() for key in item.nodes}
@@ -135,6 +137,38 @@ def check_same_model(model: torch.nn.Module, program: Program, plan: Plan) -> No
         f"{plan.model.fingerprint[:12]}) than this {type(model).__name__} "
         f"({fingerprint(program)[:12]}): {difference}; plan it again"
     )
+
+
+def _check_calls(program: Program, plan: Plan) -> None:
+    """Check that an edited plan still describes the calls of its model."""
+    keys = {info(node).key for node in program.nodes()}
+    for node in program.nodes():
+        key = info(node).key
+        planned = plan.nodes.get(key)
+        if planned is None:  # taken apart, or of another stage
+            continue
+        used = tuple(Ref(info(v.node).key, v.index) for v in operands(node))
+        given = planned.operands
+        if len(given) == len(used):  # where what is made otherwise is as it should be
+            pairs = zip(given, used, strict=True)
+            given = tuple(b if a.key not in keys else a for a, b in pairs)
+        for what, found, wanted in (
+            ("op", planned.op, op_name(node)),
+            ("types", planned.types, info(node).types),
+            ("operands", given, used),
+        ):
+            if found != wanted:
+                raise BadPlan(
+                    f"nodes.{key}.{what}: found {_printed(found)}, wanted "
+                    f"{_printed(wanted)}, as in the model; of a call only placements "
+                    "may be edited"
+                )
+
+
+def _printed(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(str, cast("tuple[object, ...]", value))) or "none"
+    return str(value)
 
 
 def lowerings_of(plan: Document) -> dict[str, tuple[Step, ...]]:

@@ -93,6 +93,22 @@ def test_plan_of_another_model_is_refused(model: nn.Module, difference: str) -> 
     assert message.endswith(f"): {difference}; plan it again")
 
 
+def test_of_a_call_only_placements_may_be_edited() -> None:
+    model, found = made()
+    first, *_ = [key for key, node in found.nodes.items() if len(node.operands) == 2]
+    node = found.nodes[first]
+    one, other = node.operands
+    for what, value, told in (
+        ("op", "aten.add.Tensor", f"found aten.add.Tensor, wanted {node.op}, as in"),
+        ("operands", (other, one), f"found {other}, {one}, wanted {one}, {other}, as"),
+        ("types", (), "found none, wanted "),
+    ):
+        nodes = {**found.nodes, first: replace(node, **{what: value})}
+        with pytest.raises(BadPlan) as caught:
+            capture_for(model, replace(found, nodes=nodes))
+        assert str(caught.value).startswith(f"nodes.{first}.{what}: {told}")
+
+
 def test_other_batch_is_another_program() -> None:
     model, found = made()
     spec = describe(model, (torch.ones(4, 32), torch.ones(4, 32)), {})

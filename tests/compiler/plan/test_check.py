@@ -96,6 +96,30 @@ MM = "nodes.up/mm/0"
             "parameters.up.weight.homes: there",
         ),
         (
+            ["parameters", "up.weight", "placements", "use"],
+            "(B, B)",
+            "parameters.up.weight.placements.use: found (B, B), wanted (B, S(1)), as "
+            "the first who uses it takes it",
+        ),
+        (["mesh"], "dp=4,tp=2", "mesh: found dp=4,tp=2, wanted dp=2,tp=2, as in st"),
+        (
+            ["microbatches"],
+            2,
+            "microbatches: found 2, but input:x is f32[8, 6], of the whole batch; want "
+            "1, or a plan made for 2",
+        ),
+        (
+            ["boxings", 0, "lowering", 0, "kind"],
+            "reduce_scatter",
+            "boxings[0].lowering[0].kind: found reduce_scatter from (S(0), P(sum)) to "
+            "(S(0), B), wanted all_reduce",
+        ),
+        (
+            ["outputs", 0, "placement"],
+            "(B, P(sum))",
+            "outputs[0].placement: found (B, P(sum)), wanted B on every axis, as it",
+        ),
+        (
             ["stages", 0, "ranks"],
             [0, 1, 2],
             "stages[0].ranks: found 3, wanted 4 for",

@@ -84,6 +84,15 @@ def test_what_is_gone_is_told_from_what_has_its_name_now() -> None:
     assert found.nodes["relu/0"].operands == plan.nodes["relu/1"].operands
 
 
+def test_no_two_things_get_one_name() -> None:
+    model, args, kwargs = captured("bert")[0]
+    plan = pt.plan(model, *args, mesh="tp=2", **kwargs)
+    for name in ("mlp", "resnet", "gpt2"):
+        found, _ = called_as(plan, captured(name)[1].program)
+        assert len(found.nodes) == len(plan.nodes)
+        found.validate()
+
+
 def test_layers_moved_by_one_that_is_new_keep_what_is_theirs() -> None:
     plan = plan_of(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8))
     edited = Scored(nn.LayerNorm(8), nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8))

@@ -16,6 +16,8 @@ def test_an_op_is_found_by_its_name() -> None:
     assert find_op("aten.mm.default") is aten.mm.default
     assert find_op("aten.mm.of_three") is None
     assert find_op("nowhere.mm.default") is None
+    for name in ("mm", "aten.mm", "aten.mm.", "aten.mm.default.more", ""):
+        assert find_op(name) is None
 
 
 @pytest.mark.parametrize(
