@@ -8,7 +8,12 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager, redirect_stderr
 
-_TALKS = ("torch.export", "torch._export", "torch.fx.experimental.symbolic_shapes")
+_TALKS = (
+    "torch.export",
+    "torch._export",
+    "torch._subclasses.fake_tensor",
+    "torch.fx.experimental.symbolic_shapes",
+)
 
 
 @contextmanager

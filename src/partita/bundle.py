@@ -162,7 +162,7 @@ class Bundle:
         """
         captured = self.captured
         model = _Skeleton(self.plan.model.class_name, self.program, self._values())
-        check_same_model(model, captured.program, self.plan)
+        check_same_model("graph", captured.program, self.plan)
         double, own = (self._reference(model, is_double=d) for d in (True, False))
         verifier = Verifier(model, (), model.batch, None, double, own)
         return verifier.verify_captured(captured, self.plan, self.rules)

@@ -14,7 +14,7 @@ from partita.compiler.capture.fingerprint import fingerprint
 from partita.compiler.capture.inputs import InputSpec
 from partita.compiler.capture.scored_model import LossFunction
 from partita.compiler.cost.step import Step, find_step
-from partita.compiler.errors import BadOptions, BadPlan
+from partita.compiler.errors import BadOptions, BadPlan, CaptureFailed
 from partita.compiler.ir.again import again_key
 from partita.compiler.ir.layout import shard_shape
 from partita.compiler.ir.local_program import LocalProgram
@@ -71,9 +71,18 @@ def capture_for(
     """
     loss = loss_of(plan, loss)
     spec = spec or to_capture(plan.inputs)
-    captured = capture_spec(model, spec, loss=loss, train=plan.options.train)
+    name, planned = type(model).__name__, plan.model.class_name
+    try:
+        captured = capture_spec(model, spec, loss=loss, train=plan.options.train)
+    except CaptureFailed as error:
+        if name == planned:
+            raise
+        raise BadPlan(
+            f"the plan was made for another model ({planned}) than this {name}, which "
+            f"cannot be called as that was: {error}"
+        ) from error
     captured = in_microbatches(captured, plan.microbatches, rules)
-    check_same_model(model, captured.program, plan)
+    check_same_model(name, captured.program, plan)
     return captured
 
 
@@ -105,7 +114,7 @@ def loss_of(plan: Plan, given: LossFunction | None) -> LossFunction | None:
     return loss
 
 
-def check_same_model(model: torch.nn.Module, program: Program, plan: Plan) -> None:
+def check_same_model(name: str, program: Program, plan: Plan) -> None:
     """Check that ``plan`` was made for ``program``, and says the same of its calls.
 
     Raises:
@@ -134,7 +143,7 @@ def check_same_model(model: torch.nn.Module, program: Program, plan: Plan) -> No
         difference = "their constant arguments differ"
     raise BadPlan(
         f"the plan was made for another model ({plan.model.class_name}, fingerprint "
-        f"{plan.model.fingerprint[:12]}) than this {type(model).__name__} "
+        f"{plan.model.fingerprint[:12]}) than this {name} "
         f"({fingerprint(program)[:12]}): {difference}; plan it again"
     )
 

@@ -93,6 +93,20 @@ def test_plan_of_another_model_is_refused(model: nn.Module, difference: str) -> 
     assert message.endswith(f"): {difference}; plan it again")
 
 
+class TakesNothing(nn.Module):
+    def forward(self) -> Tensor:
+        return torch.ones(())
+
+
+def test_a_model_that_is_called_otherwise_is_another() -> None:
+    with pytest.raises(BadPlan) as caught:
+        capture_for(TakesNothing(), made()[1])
+    assert str(caught.value).startswith(
+        "the plan was made for another model (Perceptron) than this TakesNothing, "
+        "which cannot be called as that was: cannot capture TakesNothing: "
+    )
+
+
 def test_of_a_call_only_placements_may_be_edited() -> None:
     model, found = made()
     first, *_ = [key for key, node in found.nodes.items() if len(node.operands) == 2]

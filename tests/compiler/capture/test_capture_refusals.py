@@ -40,11 +40,12 @@ def bare(model: nn.Module) -> nn.Module:
     return model
 
 
+@pytest.mark.parametrize("kind", [Branching, Mistaken])
 def test_a_failure_says_nothing_but_its_error(
-    capfd: pytest.CaptureFixture[str],
+    kind: type[small.Scale], capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(CaptureFailed):
-        capture(Branching(), (torch.ones(2, 4),), {})
+        capture(kind(), (torch.ones(2, 4),), {})
     assert capfd.readouterr() == ("", "")
 
 
