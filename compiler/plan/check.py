@@ -13,14 +13,18 @@ from partita.compiler.cost.step import find_step
 from partita.compiler.errors import BadOptions, BadPlacement, BadPlan
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.again import is_again
-from partita.compiler.ir.layout import check_placement
 from partita.compiler.ir.mesh import Mesh
-from partita.compiler.ir.program import InputKind, OutputKind, Phase
-from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.program import Phase
 from partita.compiler.ir.signature import Signature
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.check_again import check_again
 from partita.compiler.plan.check_buckets import check_bucket_keys, check_buckets
+from partita.compiler.plan.check_ends import (
+    check_is_cut,
+    check_legal,
+    check_outputs,
+    check_values,
+)
 from partita.compiler.plan.check_stages import check_stages
 from partita.compiler.plan.check_storage import check_storage
 from partita.compiler.plan.document import Boxing, Document, Node, Ref
@@ -48,7 +52,7 @@ def check_nodes(document: Document, where: str) -> None:
         Hardware.from_dict(dict(document.hardware), "hardware")
         check_inputs(document.inputs)
         check_microbatches(document.microbatches, document.inputs)
-        _check_is_cut(document)
+        check_is_cut(document)
         _check_stages(document)
         _check_groups(document)
         _check_makers(document)
@@ -57,8 +61,8 @@ def check_nodes(document: Document, where: str) -> None:
             _check_order(part)
             for key, node in part.nodes.items():
                 _check_node(part, key, node)
-            _check_values(part)
-            _check_outputs(part)
+            check_values(part)
+            check_outputs(part)
 
 
 @contextmanager
@@ -99,11 +103,17 @@ def _check_stages(document: Document) -> None:
             f"mesh: found {document.mesh}, wanted {document.stages[0].mesh}, as in "
             "stages[0]"
         )
+    listed = {key: i for i, stage in enumerate(document.stages) for key in stage.nodes}
     for key, node in document.nodes.items():
         if node.stage >= len(document.stages):
             last = len(document.stages) - 1
             raise BadPlan(
                 f"nodes.{key}.stage: found {node.stage}, wanted at most {last}"
+            )
+        if listed.get(key, node.stage) != node.stage:
+            raise BadPlan(
+                f"nodes.{key}.stage: found {node.stage}, but stages[{listed[key]}] "
+                "lists it; to cut otherwise, plan again"
             )
     for index, stage in enumerate(document.stages):
         path = f"stages[{index}]"
@@ -178,126 +188,7 @@ def _check_signature(
                 f"{path}.{side}: found {len(placements)} entries, wanted {len(types)}"
             )
         for index, (placement, kind) in enumerate(zip(placements, types, strict=True)):
-            _check_legal(f"{path}.{side}[{index}]", placement, kind, mesh)
-
-
-def _check_legal(
-    path: str, placement: Placement | None, type_: TensorType | None, mesh: Mesh
-) -> None:
-    if placement is None or type_ is None:
-        if placement is not type_:
-            wanted = "a placement" if placement is None else "null: it is no tensor"
-            raise BadPlan(f"{path}: found {placement or 'null'}, wanted {wanted}")
-        return
-    try:
-        check_placement(type_.shape, placement, mesh)
-    except BadPlacement as error:
-        raise BadPlan(f"{path}: {error}") from None
-
-
-def _check_values(document: Document) -> None:
-    """Check parameters and buffers, and the placeholders that bring them in."""
-    for name, parameter in document.parameters.items():
-        path = f"parameters.{name}"
-        for stage in parameter.homes:
-            if stage >= len(document.stages):
-                raise BadPlan(f"{path}.homes: there is no stage {stage}")
-        held = parameter.placements
-        mesh = document.stages[min(parameter.homes, default=0)].mesh
-        for kind in ("use", "storage", "gradient", "optimizer"):
-            placement: Placement | None = getattr(held, kind)
-            if placement is not None:
-                place = f"{path}.placements.{kind}"
-                _check_legal(place, placement, parameter.type, mesh)
-    for name, buffer in document.buffers.items():
-        path = f"buffers.{name}.placement"
-        _check_legal(path, buffer.placement, buffer.type, document.mesh)
-    for key, node in document.nodes.items():
-        if node.role is not None:
-            _check_role(document, key, node)
-
-
-def _check_role(document: Document, key: str, node: Node) -> None:
-    assert node.role is not None
-    kind, name = node.role.kind, node.role.name
-    wanted: tuple[TensorType, Placement | None]
-    match kind:
-        case InputKind.PARAMETER if name in document.parameters:
-            parameter = document.parameters[name]
-            wanted = (parameter.type, parameter.placements.storage)
-        case InputKind.BUFFER if name in document.buffers:
-            wanted = (document.buffers[name].type, document.buffers[name].placement)
-        case InputKind.INPUT if name in document.inputs.tensors:
-            wanted = (document.inputs.tensors[name], None)
-        case InputKind.PARAMETER | InputKind.BUFFER | InputKind.INPUT:
-            raise BadPlan(f"nodes.{key}.role: there is no {kind} {name!r}")
-        case _:
-            return
-    parts = [wanted[0]]
-    if kind is InputKind.INPUT and document.microbatches > 1:
-        parts += _part_of_batch(wanted[0], document.microbatches)
-    if node.types not in [(part,) for part in parts]:
-        found = ", ".join(map(str, node.types))
-        others = f", or {parts[1]} in each microbatch" if parts[1:] else ""
-        raise BadPlan(
-            f"nodes.{key}.types: found {found}, wanted {wanted[0]} of {name}{others}; "
-            f"microbatches is {document.microbatches}"
-        )
-    if wanted[1] is not None and node.signature.results != (wanted[1],):
-        found = node.signature.results[0]
-        raise BadPlan(
-            f"nodes.{key}.signature.results[0]: found {found}, wanted {wanted[1]}, the "
-            f"placement of {kind} {name}"
-        )
-
-
-def _check_is_cut(document: Document) -> None:
-    """Check that what enters each of several microbatches is a part of the batch."""
-    entering = [
-        (key, node)
-        for key, node in document.nodes.items()
-        if node.role is not None and node.role.kind is InputKind.INPUT
-    ]
-    count, tensors = document.microbatches, document.inputs.tensors
-    whole = [
-        (key, node.types)
-        for key, node in entering
-        if node.role is not None and node.types == (tensors.get(node.role.name),)
-    ]
-    if count > 1 and entering and len(whole) == len(entering):
-        key, (type_,) = whole[0]
-        raise BadPlan(
-            f"microbatches: found {count}, but {key} is {type_}, of the whole batch; "
-            f"want 1, or a plan made for {count}"
-        )
-
-
-def _part_of_batch(type_: TensorType, count: int) -> list[TensorType]:
-    """Return the type of a microbatch's part of an input, if it can be cut."""
-    size, *others = type_.shape or (0,)
-    if size < count or size % count:
-        return []
-    return [TensorType((size // count, *others), type_.dtype)]
-
-
-def _check_outputs(document: Document) -> None:
-    for index, output in enumerate(document.outputs):
-        path = f"outputs[{index}]"
-        if str(output) in document.nodes:
-            raise BadPlan(f"{path}: a node has the key {str(output)!r}")
-        placement = output.placement
-        if output.value is None:
-            _check_legal(f"{path}.placement", placement, None, document.mesh)
-            continue
-        mesh = document.stages[document.nodes[output.value.key].stage].mesh
-        kind = type_of(document, output.value)
-        _check_legal(f"{path}.placement", placement, kind, mesh)
-        is_loss = output.kind is OutputKind.LOSS
-        if placement and (placement.has_partial or is_loss > placement.is_broadcast):
-            wanted = "B on every axis" if is_loss else "one without partial sums"
-            raise BadPlan(
-                f"{path}.placement: found {placement}, wanted {wanted}, as it leaves"
-            )
+            check_legal(f"{path}.{side}[{index}]", placement, kind, mesh)
 
 
 def _check_boxing(document: Document, path: str, boxing: Boxing) -> None:
@@ -315,7 +206,7 @@ def _check_boxing(document: Document, path: str, boxing: Boxing) -> None:
         if step.axis not in mesh.names:
             known = ", ".join(mesh.names)
             raise BadPlan(f"{place}.axis: found {step.axis!r}, wanted one of {known}")
-        _check_legal(f"{place}.to", step.after, type_, mesh)
+        check_legal(f"{place}.to", step.after, type_, mesh)
         axis = mesh.axis(step.axis)
         if step.after != at.with_axis(axis, step.after.shardings[axis]):
             raise BadPlan(

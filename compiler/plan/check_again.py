@@ -54,7 +54,8 @@ def _check_clone(document: Document, key: str, listed: Collection[str]) -> None:
         raise BadPlan(f"recompute: found {key!r}, wanted a call of the forward")
     if clone is None:
         raise BadPlan(
-            f"recompute: {key!r} is listed, but nodes has no {again_key(key)!r}"
+            f"recompute: {key!r} is listed, but nodes has no {again_key(key)!r}; to "
+            "make more again, plan like this one with recompute"
         )
     operands = tuple(
         Ref(again_key(ref.key) if ref.key in listed else ref.key, ref.index)

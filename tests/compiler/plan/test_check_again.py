@@ -61,7 +61,8 @@ def test_a_clone_that_does_the_same_is_right() -> None:
         ((MM,), f"recompute: found {MM!r}, wanted a call of the forward"),
         (
             ("up/mm/0",),
-            "recompute: 'up/mm/0' is listed, but nodes has no 'up/mm/0~again'",
+            "recompute: 'up/mm/0' is listed, but nodes has no 'up/mm/0~again'; to make "
+            "more again, plan like this one with recompute",
         ),
         (("x",), "recompute: found 'x', wanted the key of a node or of a boxing"),
         (
