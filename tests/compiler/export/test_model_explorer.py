@@ -6,6 +6,7 @@ import json
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -80,6 +81,17 @@ def test_overlays_are_the_plans_collectives(small: Plan) -> None:
     assert {"key": "placement", "value": "(P(sum), B)"} in result["attrs"]
 
 
+def wait_until_it_listens(port: int) -> None:
+    """Return once a server takes connections; it says that it runs a little before."""
+    for _ in range(300):
+        try:
+            socket.create_connection(("localhost", port)).close()
+        except ConnectionRefusedError:
+            time.sleep(0.1)
+        else:
+            return
+
+
 @pytest.fixture(scope="module")
 def explorer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the program of the explorer, in an environment that is thrown away."""
@@ -122,6 +134,7 @@ def test_the_explorer_shows_nodes_and_collectives(
     try:
         assert server.stdout is not None
         next(line for line in server.stdout if "to stop" in line)
+        wait_until_it_listens(int(port))
         models = quote(json.dumps({"models": [{"url": str(path)}]}))
         page.goto(f"http://localhost:{port}/?data={models}")
         page.wait_for_selector("edge-overlays-dropdown", timeout=OPENS_IN_MS)
