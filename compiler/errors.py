@@ -41,13 +41,17 @@ class BadBatch(PartitaError):
 class NoSolution(PartitaError):
     """No assignment of placements satisfies the pins, or none that the memory limit.
 
-    ``least_bytes`` is what the plan that needs least was found to need, where it is
-    memory that is short.
+    Where it is memory that is short, ``least_bytes`` is what the plan that needs least
+    was found to need, ``state_bytes`` what every plan holds from step to step, inputs
+    with it, as far as that is known.
     """
 
-    def __init__(self, message: str, least_bytes: int | None = None) -> None:
+    def __init__(
+        self, message: str, least_bytes: int | None = None, state_bytes: int = 0
+    ) -> None:
         super().__init__(message)
         self.least_bytes = least_bytes
+        self.state_bytes = state_bytes
 
 
 class RankFailed(PartitaError):

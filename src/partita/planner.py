@@ -262,7 +262,8 @@ class Search:
                 "; parameters, optimizer states and inputs take "
                 f"{format_bytes(self.limited.state_bytes)} at the least"
             )
-        raise NoSolution(told, int(least))
+        state_bytes = 0 if self.limited is None else self.limited.state_bytes
+        raise NoSolution(told, int(least), state_bytes)
 
     @collection_paused()
     def least_s(self) -> float:

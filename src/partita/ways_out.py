@@ -15,7 +15,7 @@ from partita.compiler.errors import BadOptions, CaptureFailed, NoSolution
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.plan import Plan
-from partita.compiler.plan.units import format_room, format_seconds
+from partita.compiler.plan.units import format_room, format_seconds, parse_bytes
 from partita.compiler.search.conflict import smallest_conflict
 from partita.compiler.search.parts import Clock
 from partita.options import Options
@@ -57,7 +57,7 @@ class Refused:
         found = [f"{way}, {_price(plan)}" for way, plan in self._ways(refusal)]
         if found:
             parts.append(f"a plan was found {'; or '.join(found)}")
-        return NoSolution("; ".join(parts), refusal.least_bytes)
+        return NoSolution("; ".join(parts), refusal.least_bytes, refusal.state_bytes)
 
     @cached_property
     def conflict(self) -> tuple[str, ...]:
@@ -109,9 +109,21 @@ class Refused:
         plan = self._try(self.captured, self.mesh, more)
         if plan is not None:
             yield f"within {room}", plan
-        yield from self._in_microbatches()
-        yield from _first(self._on_more_ranks())
-        yield from _first(self._for_smaller_batches())
+        if not self._is_full(refusal):
+            yield from self._in_microbatches()
+        yield from _first(self._on_more_ranks(refusal))
+        if not self._is_full(refusal):
+            yield from _first(self._for_smaller_batches())
+
+    def _is_full(self, refusal: NoSolution, more: int = 1) -> bool:
+        """Whether what stays from step to step is too much, on so many times the ranks.
+
+        No batch is so small that it would fit.
+        """
+        limit = 0 if self.options.memory is None else parse_bytes(self.options.memory)
+        leaves = self.captured.inputs.leaves.values()
+        inputs = sum(leaf.num_bytes for leaf in leaves if isinstance(leaf, TensorType))
+        return (refusal.state_bytes - inputs) / more > limit
 
     def _without_pins(self) -> Iterator[tuple[str, Plan]]:
         """Yield plans without one of the pins that conflict, the fastest first.
@@ -143,9 +155,11 @@ class Refused:
             if plan is not None:
                 yield f"in {plan.microbatches} microbatches", plan
 
-    def _on_more_ranks(self) -> Iterator[tuple[str, Plan]]:
+    def _on_more_ranks(self, refusal: NoSolution) -> Iterator[tuple[str, Plan]]:
         """Yield plans on meshes with an axis doubled, again and again."""
         for doubling in range(1, _MOST_DOUBLINGS + 1):
+            if self._is_full(refusal, 1 << doubling):
+                continue
             plans: list[Plan] = []
             for axis in self.mesh.names:
                 axes = {n: s << doubling * (n == axis) for n, s in self.mesh.axes}

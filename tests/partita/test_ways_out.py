@@ -136,6 +136,7 @@ def explained(
     least_bytes: int | None = 50_000,
     tried: list[Request] | None = None,
     mesh: Mesh = TP2,
+    state_bytes: int = 0,
     **options: Any,
 ) -> str:
     """Return the text of a refusal where exactly what ``allows`` says has a plan."""
@@ -158,7 +159,7 @@ def explained(
         recapture,
         Clock.of(seconds),
     )
-    text = str(refused.explained(NoSolution("refused", least_bytes)))
+    text = str(refused.explained(NoSolution("refused", least_bytes, state_bytes)))
     return re.sub(r", [\d.]+ \w+ a step", "", text)
 
 
@@ -242,6 +243,22 @@ def test_one_axis_is_doubled_that_whose_plan_is_fastest() -> None:
 def test_where_no_memory_is_short_only_pins_are_looked_at() -> None:
     text = explained(lambda asked: asked.ranks > 2, least_bytes=None, memory=1000)
     assert text == "refused"
+
+
+def test_what_holds_too_much_from_step_to_step_is_not_tried() -> None:
+    tried: list[Request] = []
+    inputs = 2 * 8 * 32 * 4
+    explained(
+        lambda _: False,
+        state_bytes=inputs + 3000,
+        tried=tried,
+        memory=1000,
+        microbatches=2,
+    )
+    short = [asked for asked in tried if asked.num_bytes == 1000]
+    assert {asked.ranks for asked in short} == {8, 16}
+    assert {asked.batch for asked in tried} == {8}
+    assert not any(asked.in_parts for asked in tried)
 
 
 def test_nothing_is_tried_once_the_time_is_over() -> None:
