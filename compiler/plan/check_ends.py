@@ -69,23 +69,23 @@ def _check_role(document: Document, key: str, node: Node) -> None:
 
 
 def check_is_cut(document: Document) -> None:
-    """Check that what enters each of several microbatches is a part of the batch."""
-    entering = [
-        (key, node)
-        for key, node in document.nodes.items()
-        if node.role is not None and node.role.kind is InputKind.INPUT
-    ]
+    """Check that each of several microbatches takes a part of the batch.
+
+    It enters as that, or whole beside the number by which microbatches slice it.
+    """
     count, tensors = document.microbatches, document.inputs.tensors
-    whole = [
-        (key, node.types)
-        for key, node in entering
-        if node.role is not None and node.types == (tensors.get(node.role.name),)
+    roles = [
+        (key, node, node.role) for key, node in document.nodes.items() if node.role
     ]
-    if count > 1 and entering and len(whole) == len(entering):
-        key, (type_,) = whole[0]
+    if count == 1 or any(r.kind is InputKind.MICROBATCH for _, _, r in roles):
+        return
+    entering = [(k, n, r) for k, n, r in roles if r.kind is InputKind.INPUT]
+    whole = [k for k, n, r in entering if n.types == (tensors.get(r.name),)]
+    if entering and len(whole) == len(entering):
+        (type_,) = document.nodes[whole[0]].types
         raise BadPlan(
-            f"microbatches: found {count}, but {key} is {type_}, of the whole batch; "
-            f"want 1, or a plan made for {count}"
+            f"microbatches: found {count}, but {whole[0]} is {type_}, of the whole "
+            f"batch; want 1, or a plan made for {count}"
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import inf
@@ -34,6 +34,7 @@ from partita.compiler.search.limited import LimitedSearch
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.pose import Posed, pose
 from partita.compiler.search.solver import Solution, solve
+from partita.decided import Decided
 from partita.lowering import in_microbatches
 from partita.options import Options
 from partita.passes.expand_ops import ExpandOps
@@ -48,24 +49,6 @@ WITHIN = "within the memory limit"
 
 _MOST_FITTINGS = 6
 _ROUGHLY = 1.25  # what the search counts may be more than the plan does
-
-
-@dataclass(frozen=True)
-class Decided:
-    """What a search decided, by position: it holds for every program that is alike.
-
-    Attributes:
-        steps: the choices of every step's problem.
-        last: those of the whole mesh, as they were taken in the end.
-        again: what is made again: of which node, by its position, and the rest of the
-            key where it is no node of the program but a part or a boxing of one.
-        result: how it was found.
-    """
-
-    steps: tuple[tuple[int, ...], ...]
-    last: tuple[int, ...]
-    again: frozenset[tuple[int, str]]
-    result: SearchResult
 
 
 @dataclass(frozen=True)
@@ -134,8 +117,7 @@ class Planner:
         """Return the plan of what was decided for a program like this one."""
         steps = iter(decided.steps)
         posed, _ = self.choose(lambda _: next(steps))
-        keys = [node.key for node in posed.problem.nodes]
-        again = {f"{keys[position]}{rest}" for position, rest in decided.again}
+        again = decided.again_in(posed)
         recompute = self.options.recompute
         return self.decide(Found(decided.last, decided.result, again, recompute), posed)
 
@@ -356,14 +338,7 @@ class Search:
     def decided(self) -> Decided:
         """What the plan made last is of, for programs alike."""
         assert self.found is not None
-        posed, found = self.found
-        at = {node.key: index for index, node in enumerate(posed.problem.nodes)}
-        return Decided(
-            tuple(self.steps),
-            tuple(found.choices),
-            frozenset(_placed(key, at) for key in found.recompute),
-            found.result,
-        )
+        return Decided.of(self.steps, *self.found)
 
     def _free(self, posed: Posed, steps: int) -> Solution:
         """Return the fastest assignment; with a limit, half of the time is for that."""
@@ -390,12 +365,3 @@ class Search:
             # without a price the bound is that of a plan without a limit
             self.memory_price = found.price or None
         return found.solution(self.bound_s)
-
-
-def _placed(key: str, at: Mapping[str, int]) -> tuple[int, str]:
-    """Return the position of the node that a key begins with, and the rest of it."""
-    end = len(key)
-    while key[:end] not in at:
-        end = max(key.rfind(mark, 0, end) for mark in "#/")
-        assert end > 0, key
-    return at[key[:end]], key[end:]

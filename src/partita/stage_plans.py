@@ -22,8 +22,9 @@ from partita.compiler.search.stage_cost import StageCost, peak_bytes
 from partita.compiler.search.stage_ends import StageProgram
 from partita.compiler.search.stage_of import stage_of
 from partita.compiler.search.stretches import Stretches
+from partita.decided import Decided
 from partita.lowering import in_stages, stage_alone
-from partita.planner import Decided, Planner, Search
+from partita.planner import Planner, Search
 
 _MOST_FITTINGS = 4
 _LEAST_S = 0.1
