@@ -124,7 +124,7 @@ def capture_spec(
         module = scored if form.own_backwards else exported.module()
     except CaptureFailed:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise CaptureFailed(_explain(model, error)) from error
     tracing = nullcontext()
     if isinstance(module, fx.GraphModule):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from partita.compiler.errors import BadPlan
 from partita.compiler.ir.program import InputKind
 from partita.compiler.ir.signature import Signature
 from partita.compiler.plan.document import Document, Node
@@ -59,6 +60,24 @@ def find_asked(document: Document) -> dict[str, Asked]:
         )
         found[key] = Asked(key, named.name, pin, is_followed)
     return found
+
+
+def check_pins(document: Document) -> None:
+    """Check that every pin names something of a plan that has some.
+
+    Raises:
+        BadPlan: for one that does not, or that no pin can be.
+    """
+    pins = document.options.pins
+    if not pins:
+        return
+    own = own_pins(document)
+    for name, text in pins.items():
+        if name not in own:
+            raise BadPlan(
+                f"options.pins: found {name!r}: {text!r}, and no parameter, buffer, "
+                "input, node or module of that name; want one that the plan has"
+            )
 
 
 def own_pins(document: Document) -> dict[str, str]:

@@ -17,6 +17,7 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import Phase
 from partita.compiler.ir.signature import Signature
 from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.plan.asked import check_pins
 from partita.compiler.plan.check_again import check_again
 from partita.compiler.plan.check_buckets import check_bucket_keys, check_buckets
 from partita.compiler.plan.check_ends import (
@@ -57,6 +58,7 @@ def check_nodes(document: Document, where: str) -> None:
         _check_groups(document)
         _check_makers(document)
         check_bucket_keys(document)
+        check_pins(document)
         for part in stage_documents(document):
             _check_order(part)
             for key, node in part.nodes.items():

@@ -88,12 +88,13 @@ def printable_lines(parts: list[str]) -> str:
 def _names(document: Document) -> dict[str, str]:
     """Return every name that can be asked for, and the node key it stands for."""
     held = {**document.parameters, **document.buffers}
+    ends = {o.name: o.value.key for o in document.outputs if o.value is not None}
     roles = {
         node.role.name: key
         for key, node in reversed([*document.nodes.items()])  # the first has the name
         if node.role is not None and node.role.kind not in _NAMELESS
     }
-    names = {name: roles.get(name, name) for name in held}
+    names = ends | {name: roles.get(name, name) for name in held}
     for name, value in held.items():
         names |= {alias: names[name] for alias in value.aliases}
     names |= roles

@@ -29,6 +29,8 @@ class Reapplied:
         gone: those that only the old plan has.
         renamed: what those are called now that the old plan calls otherwise.
         unpinned: the old plan's pins that name nothing now, or no axes of this mesh.
+        axes: those of the old plan with several ranks that the new mesh has not: what
+            lay along them is searched again.
 
     >>> str(Reapplied(("a", "b"), ("c",), ("d",), (), {"A": "a"}))
     '2 matched, 1 moved, 1 new: searched again; 1 has another name'
@@ -40,6 +42,7 @@ class Reapplied:
     gone: tuple[str, ...]
     renamed: Mapping[str, str] = field(default_factory=dict[str, str])
     unpinned: tuple[str, ...] = ()
+    axes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         parts = [
@@ -56,7 +59,8 @@ class Reapplied:
         pins = "".join(
             f"; its pin {name!r} means nothing here" for name in self.unpinned
         )
-        return told + pins
+        axes = "".join(f"; this mesh has no axis {name!r}" for name in self.axes)
+        return told + axes + pins
 
 
 def compare_reapplied(old: Document, new: Document) -> Reapplied:
@@ -77,6 +81,7 @@ def compare_reapplied(old: Document, new: Document) -> Reapplied:
         tuple(name for name in both if name not in same),
         tuple(name for name in after if name not in before),
         tuple(name for name in before if name not in after),
+        axes=tuple(sorted(splitting[0] - {a for axes in _axes(new) for a in axes})),
     )
 
 

@@ -37,6 +37,9 @@ from partita.planning import plan
 from partita.rules_for import rules_for
 from partita.staged import PIPELINE, stage_mesh
 
+KEPT = "what another plan decided kept"
+"""Says in a plan that it is compared with those alone that decide so too."""
+
 
 def plan_like(
     model: torch.nn.Module,
@@ -84,6 +87,9 @@ def plan_like(
         found = _fused(found, like, captured, options)
     if options.bucket:
         found = with_buckets_like(found, like, parse_bytes(options.bucket))
+    if carried.pins != options.pins:
+        status = f"{found.search.status}, {KEPT}"
+        found = replace(found, search=replace(found.search, status=status))
     found = _with_pins(found, carried.own, like.options.pins)
     pins = found.options.pins
     unpinned = tuple(name for name in like.options.pins if name not in pins)

@@ -15,7 +15,7 @@ from torch import nn
 
 import partita as pt
 from partita.cli.main import main
-from partita.like import plan_like
+from partita.like import KEPT, plan_like
 
 PINS = {"up.weight": "(B, S(0))", "down.weight": "(B, S(1))", "x": "(S(0), B)"}
 ZERO = "storage=(B, B); gradient=(S(0), B); optimizer=(S(0), B)"
@@ -85,9 +85,12 @@ def test_what_an_edit_adds_is_pinned_as_the_old_patterns_say() -> None:
     other, kept = plan_like(edited, X, like=old, mesh="tp=4")
     assert other.options.pins == {}
     assert kept.unpinned == ("*.weight", "x")
+    assert kept.axes == ("dp",)
     assert str(kept).endswith(
-        "; its pin '*.weight' means nothing here; its pin 'x' means nothing here"
+        "; this mesh has no axis 'dp'; its pin '*.weight' means nothing here; its pin "
+        "'x' means nothing here"
     )
+    assert KEPT in other.search.status
 
 
 def test_what_an_edit_drops_is_gone() -> None:

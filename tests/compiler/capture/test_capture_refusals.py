@@ -36,6 +36,11 @@ class Mistaken(small.Scale):
         return (x * self.w) @ torch.ones(5)  # HERE
 
 
+class Leaving(small.Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        raise SystemExit(0)  # HERE
+
+
 def bare(model: nn.Module) -> nn.Module:
     return model
 
@@ -49,7 +54,7 @@ def test_a_failure_says_nothing_but_its_error(
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("kind", [Branching, Counting, Finding, Mistaken])
+@pytest.mark.parametrize("kind", [Branching, Counting, Finding, Mistaken, Leaving])
 @pytest.mark.parametrize("wrap", [bare, small.Around, nn.Sequential])
 def test_message_names_the_users_line(kind: type[small.Scale], wrap: Any) -> None:
     model = wrap(kind())

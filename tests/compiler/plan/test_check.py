@@ -109,6 +109,12 @@ MM = "nodes.up/mm/0"
             "1, or a plan made for 2",
         ),
         (
+            ["options", "pins"],
+            {"up.*": "on tp", "vp.*": "on tp"},
+            "options.pins: found 'vp.*': 'on tp', and no parameter, buffer, input, "
+            "node or module of that name; want one that the plan has",
+        ),
+        (
             ["boxings", 0, "lowering", 0, "kind"],
             "reduce_scatter",
             "boxings[0].lowering[0].kind: found reduce_scatter from (S(0), P(sum)) to "

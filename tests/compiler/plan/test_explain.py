@@ -63,6 +63,7 @@ def test_node_is_explained_with_its_boxings(plan: Plan) -> None:
     [
         ("x", "x: input, f32[8, 6]"),
         ("loss:loss", "loss:loss: aten.mean.default, f32[]"),
+        ("loss", "loss: aten.mean.default, f32[]"),
         ("gradient:up.weight", "gradient:up.weight: aten.mm.default, f32[6, 10]"),
         ("mean/0 -> (B, B)", "mean/0 -> (B, B): boxing of f32[]"),
     ],
