@@ -78,13 +78,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print every figure with its limit; fail unless all keep to theirs."""
+    """Print every figure with its limit; fail unless all keep to theirs.
+
+    Without limits the plan is checked by itself, and its figures printed.
+    """
     limits = list(_limits(options))
-    if not limits and options.against is None and options.output is None:
-        raise BadOptions(
-            "give what the plan is to keep to: --max-memory, --max-comm, --max-seconds "
-            "or --against"
-        )
     rules = load_rules(options.rules)
     paths = [options.plan, *([] if options.against is None else [options.against])]
     loaded = [Plan.load(path) for path in paths[1:]]
@@ -105,9 +103,12 @@ def run(options: argparse.Namespace) -> int:
     is_ok = all(check.ok for check in checks)
     if options.json:
         rows = [{**asdict(check), "ok": check.ok} for check in checks]
-        print_json({"ok": is_ok, "checks": rows})
+        print_json({"ok": is_ok, "found": found, "checks": rows})
     elif checks:
         print(_table(checks))
+    elif options.output is None:
+        rows = [(name, _text(name, value)) for name, value in found.items()]
+        print(format_table(("", "found, no limit given"), rows))
     return OK if is_ok else FAILED
 
 

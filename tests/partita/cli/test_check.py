@@ -12,7 +12,7 @@ import partita as pt
 from partita.cli.main import main
 from partita.compiler.plan.plan import Plan
 from partita.page.page import render_diff_page
-from partita.recount import whole_figures
+from partita.recount import recount, whole_figures
 
 Captured = pytest.CaptureFixture[str]
 
@@ -187,16 +187,29 @@ def test_calls_that_no_rule_prices_are_named(capsys: Captured, saved: Path) -> N
     assert "no rule here prices 5 calls, which count as it states: " in last
 
 
+def test_without_limits_the_figures_are_printed(
+    capsys: Captured, saved: Path, tmp_path: Path
+) -> None:
+    assert main(["check", str(saved)]) == 0
+    head, _, *rows = capsys.readouterr().out.splitlines()
+    assert head.strip() == "found, no limit given"
+    assert [row.split()[0] for row in rows] == ["memory", "communication", "step"]
+    assert main(["check", str(saved), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["ok"]
+    assert told["checks"] == []
+    assert told["found"]["memory"] == recount(Plan.load(saved)).plan.predicted.bytes
+    broken = tmp_path / "broken.json"
+    text = saved.read_text()
+    broken.write_text(text.replace('"order": [\n  "', '"order": [\n  "no/'))
+    assert main(["check", str(broken)]) == 2
+
+
 def test_bad_input_is_one_line_and_exit_code_2(
     capsys: Captured, saved: Path, tmp_path: Path
 ) -> None:
     none = tmp_path / "none.json"
     cases = [
-        (
-            ("check", saved),
-            "partita: give what the plan is to keep to: --max-memory, --max-comm, "
-            "--max-seconds or --against",
-        ),
         (
             ("check", saved, "--max-memory", "much"),
             "partita: --max-memory much: memory 'much' is no size; want e.g. '24GiB' "
