@@ -72,6 +72,17 @@ def with_figures(plan: Plan) -> Plan:
     return predicted(plan, [*map(StageHeld.of, stage_documents(plan))])
 
 
+def step_seconds(plan: Plan) -> float:
+    """Return what the step of a plan takes, given its calls and boxings.
+
+    Of one stage without what it holds, which takes longer to count.
+    """
+    if len(plan.stages) > 1:
+        return with_figures(plan).predicted.seconds
+    seconds = _seconds_by_part(plan)
+    return with_hidden(Predicted(sum(seconds.values()), 0, seconds), plan).seconds
+
+
 def _changed(stated: Document, counted: Document) -> set[str]:
     """Return the nodes that take another time than is stated, or touch what does."""
     found = {
@@ -118,6 +129,13 @@ def whole_figures(plan: Document) -> dict[str, float]:
 
 def _predicted(plan: Plan) -> Predicted:
     """Return what a plan of one stage predicts, given its calls and boxings."""
+    seconds, held = _seconds_by_part(plan), StageHeld.of(plan)
+    apart = Predicted(sum(seconds.values()), held.peak_bytes, seconds, held.at_peak)
+    return with_hidden(apart, plan)
+
+
+def _seconds_by_part(plan: Plan) -> dict[str, float]:
+    """Return what a step of one stage takes, one thing after another, by part."""
     seconds = {"compute": 0.0, "update": 0.0}
     for node in plan.nodes.values():
         seconds["update" if node.role else "compute"] += node.seconds
@@ -136,6 +154,4 @@ def _predicted(plan: Plan) -> Predicted:
         step = simulate_step(plan)
         total = step.seconds + plan.microbatches * sum(step.stages[0].hidden_s.values())
         seconds["accumulation"] = total - sum(seconds.values())
-    held = StageHeld.of(plan)
-    apart = Predicted(sum(seconds.values()), held.peak_bytes, seconds, held.at_peak)
-    return with_hidden(apart, plan)
+    return seconds

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+from weakref import ref
 
 import pytest
 
+from partita.compiler import collection
 from partita.compiler.collection import collection_paused
 
 
@@ -19,3 +21,37 @@ def test_the_collector_is_as_it_was(is_at_work: bool) -> None:
         assert gc.isenabled() == is_at_work
     finally:
         (gc.enable if was else gc.disable)()
+
+
+class Cyclic:
+    """Kept alive by itself alone, once nothing else refers to it."""
+
+    def __init__(self) -> None:
+        self.own = self
+
+
+def test_what_is_made_meanwhile_is_old_and_seen_once_it_is_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gc.collect()
+    with collection_paused():
+        lost = ref(Cyclic())
+    assert gc.get_count()[0] < 1_000, "of which nothing is young"
+    gc.collect(1)
+    assert lost() is not None
+    monkeypatch.setattr(collection, "_MOST_UNSEEN", 10_000)
+    with collection_paused():
+        kept = [Cyclic() for _ in range(12_000)]
+    assert lost() is None
+    assert len(kept) == 12_000
+
+
+def test_what_is_frozen_stays_so() -> None:
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        with collection_paused():
+            pass
+        assert gc.get_freeze_count() == frozen
+    finally:
+        gc.unfreeze()

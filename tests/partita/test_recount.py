@@ -13,7 +13,7 @@ from tests.models.pipelines import BATCH, WIDTH, Chain
 import partita as pt
 from partita.compiler.plan.document import Predicted
 from partita.compiler.plan.plan import Plan
-from partita.recount import recount, whole_figures
+from partita.recount import recount, step_seconds, whole_figures, with_figures
 
 SPLIT = {"layers.*.weight": "(S(0), B)", "x": "(S(0), B)"}
 WHOLE = {"layers.*.weight": "(B, B)", "x": "(B, S(0))"}
@@ -145,3 +145,9 @@ def test_what_has_no_rule_here_counts_as_it_is_stated() -> None:
     found = recount(wrong(plan), rules)
     assert found.estimated == ()
     assert found.plan.nodes[key].seconds == pytest.approx(plan.nodes[key].seconds)
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_seconds_alone_are_those_of_all_figures(name: str) -> None:
+    plan = planned(name)
+    assert step_seconds(plan) == with_figures(plan).predicted.seconds
