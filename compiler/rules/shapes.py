@@ -42,8 +42,13 @@ def elementwise(call: Call) -> str:
 
 
 def sum_of_tensors(call: Call) -> str:
-    """Return ``0+1``; a number added to a tensor makes it affine, not linear."""
-    return "0+1" if len(call.operands) == 2 else ""
+    """Return ``0+1``; a number added to a tensor makes it affine unless it is zero.
+
+    Sums that begin with one, as Python's ``sum`` does, have a zero.
+    """
+    if len(call.operands) == 2:
+        return "0+1"
+    return "0" if call.arg(1) == 0 else ""
 
 
 def product_of_tensors(call: Call) -> str:

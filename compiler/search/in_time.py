@@ -273,7 +273,7 @@ class _Chooser:
             f"microbatches is {self.count}, but {fact.key!r}{where} needs the whole "
             f"batch: {info(parts.node).key!r}, which it uses, {how} over the "
             "microbatches; want 1, or a model whose loss is a sum or a mean over the "
-            "batch"
+            "batch with no number added to it"
         )
 
     # --- from what leaves to what enters

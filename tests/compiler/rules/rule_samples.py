@@ -92,6 +92,8 @@ def elementwise() -> Iterator[Sample]:
         yield call(f"{name}.Tensor", x(4, 6), 4.0)
         yield call(f"{name}.Tensor", ints(0, 5, 4, 6), ints(1, 5, 6))
     yield call("add.Tensor", x(4, 6), x(6), alpha=2)
+    for name in ("add.Tensor", "sub.Tensor", "add.Scalar", "sub.Scalar"):
+        yield call(name, x(4, 6), 0)
     yield call("addcmul", x(1, 4, 1), x(3, 4, 2), x(1, 4, 1), value=-1)
     yield call("div.Tensor_mode", x(4, 6), positive(6), rounding_mode="trunc")
     yield call("pow.Tensor_Tensor", positive(4, 6), ints(0, 4, 4, 1))

@@ -106,6 +106,31 @@ def test_a_root_of_a_mean_is_refused() -> None:
     assert "adds up over the microbatches" in text
 
 
+def listed(y: torch.Tensor, _: nn.Linear) -> torch.Tensor:
+    return torch.as_tensor(sum([y.square().mean(), y.abs().mean()]))
+
+
+def accumulated(y: torch.Tensor, _: nn.Linear) -> torch.Tensor:
+    return 0.0 + y.square().mean() - 0
+
+
+@pytest.mark.parametrize("loss", [listed, accumulated])
+def test_a_sum_may_begin_with_zero(
+    loss: Callable[[torch.Tensor, nn.Linear], torch.Tensor],
+) -> None:
+    program = capture(OfLayer(loss), (torch.randn(4, 4),), {}).program
+    chosen = choose_in_time(program, default_rules, 2)
+    added = [chosen[key].results for key in chosen if key.startswith(("add", "sub"))]
+    assert added
+    assert {*added} == {(Partial(),)}
+
+
+def test_a_number_added_to_a_loss_is_refused() -> None:
+    message = refusal(OfLayer(lambda y, layer: y.mean() + 1), torch.randn(4, 4))
+    assert "'add.Tensor/0'" in message
+    assert "with no number added to it" in message
+
+
 def test_a_penalty_of_the_parameters_is_refused() -> None:
     model = OfLayer(lambda y, layer: y.square().mean() + layer.weight.square().sum())
     assert "'add.Tensor/0'" in refusal(model, torch.randn(8, 4))
