@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 _MOST_UNSEEN = 2_000_000
-"""So many objects at most grow old unseen: cyclic garbage among them stays so long."""
+"""When so many objects have grown old unseen, all are looked at before there are more:
+cyclic garbage among them stays so long."""
 
 
 @dataclass
@@ -32,6 +33,8 @@ def collection_paused() -> Generator[None]:
     through them once behind it, as what is young, takes a tenth: they are old at once.
     """
     was_at_work = gc.isenabled()
+    if was_at_work and _unseen.count > _MOST_UNSEEN:
+        gc.collect()
     gc.disable()
     try:
         yield
@@ -42,13 +45,11 @@ def collection_paused() -> Generator[None]:
 
 
 def _grow_old() -> None:
-    """Let the collector take all objects for old ones; look at all where many were."""
+    """Let the collector take all objects for old ones."""
     collections = gc.get_stats()[-1]["collections"]
     if collections != _unseen.collections:
         _unseen.count, _unseen.collections = 0, collections
     _unseen.count += gc.get_count()[0]
-    if _unseen.count > _MOST_UNSEEN:
-        gc.collect()
-    elif not gc.get_freeze_count():  # what the program froze is to stay so
+    if not gc.get_freeze_count():  # what the program froze is to stay so
         gc.freeze()
         gc.unfreeze()

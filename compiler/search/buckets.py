@@ -15,7 +15,7 @@ Training", VLDB 2020, section 3.2.3: buckets in the order of the backward, of 25
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from partita.compiler.hardware.profile import Hardware, load_hardware
 from partita.compiler.ir.program import InputKind, OutputKind, Phase
@@ -28,22 +28,36 @@ _GRADIENTS = frozenset(str(kind) for kind in OutputKind if kind.is_gradient)
 _PARAMETERS = (InputKind.PARAMETER, InputKind.SHARED)
 
 
-def choose_buckets(document: Document, most_bytes: int) -> tuple[tuple[str, ...], ...]:
-    """Return the buckets that pay, as keys of boxings.
+@dataclass(frozen=True)
+class Packing:
+    """What of a plan of one stage goes into buckets, of whatever size.
 
-    Args:
-        document: a plan of one stage; its own buckets do not count.
-        most_bytes: what closes a bucket: bytes that a rank puts in, or gets.
+    ``ways`` are the boxings that pay and can be in one bucket, in the order in which
+    they are made, and the bytes of each: what a rank puts in, or gets.
     """
-    document = replace(document, buckets=())
-    pays = _Pays(document)
-    found: list[tuple[str, ...]] = []
-    for boxings in _alike(document):
-        worth = [boxing for boxing in boxings if pays(boxing)]
-        for members in _filled(document, worth, most_bytes):
-            if len(members) > 1:
-                found.append(tuple(boxing.key for boxing in members))
-    return tuple(found)
+
+    ways: tuple[tuple[tuple[Boxing, int], ...], ...]
+
+    @classmethod
+    def of(cls, document: Document) -> Packing:
+        """Return what goes together; buckets of ``document`` do not count."""
+        document = replace(document, buckets=())
+        pays = _Pays(document)
+        return cls(
+            tuple(
+                tuple((one, _held(document, one)) for one in boxings if pays(one))
+                for boxings in _alike(document)
+            )
+        )
+
+    def into(self, most_bytes: int) -> tuple[tuple[str, ...], ...]:
+        """Return the buckets, as keys of boxings; so many bytes close one."""
+        return tuple(
+            tuple(boxing.key for boxing in members)
+            for way in self.ways
+            for members in _filled(way, most_bytes)
+            if len(members) > 1
+        )
 
 
 def _alike(document: Document) -> Iterator[list[Boxing]]:
@@ -104,15 +118,18 @@ def _last_calls(document: Document) -> set[str]:
     return found
 
 
+def _held(document: Document, boxing: Boxing) -> int:
+    """Return what a boxing adds to a buffer, in bytes."""
+    return max(sent.buffer_bytes for sent in bucket_sent(document, [boxing]))
+
+
 def _filled(
-    document: Document, boxings: Iterable[Boxing], most_bytes: int
+    boxings: Iterable[tuple[Boxing, int]], most_bytes: int
 ) -> Iterator[list[Boxing]]:
     """Yield the boxings by buckets, each closed once it holds so many bytes."""
     members: list[Boxing] = []
     held = 0
-    for boxing in boxings:
-        sizes = (sent.buffer_bytes for sent in bucket_sent(document, [boxing]))
-        own = max(sizes)
+    for boxing, own in boxings:
         if own >= most_bytes:
             continue
         members.append(boxing)

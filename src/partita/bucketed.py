@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from operator import itemgetter
 
@@ -11,7 +11,7 @@ from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.plan.buckets import collective_totals
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.stages import stage_documents
-from partita.compiler.search.buckets import choose_buckets
+from partita.compiler.search.buckets import Packing
 from partita.recount import step_seconds, with_figures
 
 _PARTS = (1, 4, 16, 64)
@@ -24,15 +24,13 @@ def with_buckets(plan: Plan, most_bytes: int) -> Plan:
 
     They hold up to ``most_bytes`` and a tensor, less where the plan's memory limit asks
     for it; where not even small ones fit there are none. On a machine that computes
-    while messages pass, large buckets are ready late: the size is taken, or none, that
-    makes the fastest step.
+    while messages pass, large buckets are ready late: smaller ones are tried as long as
+    the step gets faster, and the size is taken, or none, that makes the fastest.
     """
     limit = plan.options.memory_bytes
     plans = _in_sizes(plan, most_bytes)
     if load_hardware(plan.hardware).overlap:
-        timed = [(step_seconds(one), one) for one in plans]
-        timed = [(s, one) for s, one in timed if s <= plan.predicted.seconds]
-        plans = (one for _, one in sorted(timed, key=itemgetter(0)))
+        plans = _fastest_first(plan, plans)
     for one in plans:
         found = with_figures(one)
         if limit is None or found.predicted.bytes <= limit:
@@ -42,9 +40,11 @@ def with_buckets(plan: Plan, most_bytes: int) -> Plan:
 
 def _in_sizes(plan: Plan, most_bytes: int) -> Iterator[Plan]:
     """Yield the plan in buckets of each size that pay, the largest first."""
+    packings = [Packing.of(part) for part in stage_documents(plan)]
     known: set[tuple[tuple[str, ...], ...]] = set()
     for part in _PARTS:
-        buckets = _buckets(plan, most_bytes // part)
+        size = most_bytes // part
+        buckets = tuple(keys for one in packings for keys in one.into(size))
         if not buckets:
             return
         if buckets not in known:
@@ -53,7 +53,13 @@ def _in_sizes(plan: Plan, most_bytes: int) -> Iterator[Plan]:
             yield replace(together, collectives=collective_totals(together))
 
 
-def _buckets(plan: Plan, most_bytes: int) -> tuple[tuple[str, ...], ...]:
-    """Return the buckets of one size that pay."""
-    parts = stage_documents(plan)
-    return tuple(keys for part in parts for keys in choose_buckets(part, most_bytes))
+def _fastest_first(plan: Plan, sizes: Iterable[Plan]) -> list[Plan]:
+    """Return those that are no slower than ``plan``, without smaller ones than pay."""
+    timed: list[tuple[float, Plan]] = []
+    has_limit = plan.options.memory_bytes is not None  # a small one may be what fits
+    for one in sizes:
+        timed.append((step_seconds(one), one))
+        if not has_limit and len(timed) > 1 and timed[-1][0] > timed[-2][0]:
+            break
+    fast = [pair for pair in timed if pair[0] <= plan.predicted.seconds]
+    return [one for _, one in sorted(fast, key=itemgetter(0))]

@@ -13,7 +13,7 @@ from torch import fx
 
 import partita as pt
 from partita.compiler.ir.local_program import LocalProgram
-from partita.compiler.search.buckets import choose_buckets
+from partita.compiler.search.buckets import Packing
 from partita.lowering import Lowered
 from partita.passes.fuse_small_ops import fuse_small_ops
 from partita.passes.localize import localize
@@ -73,7 +73,7 @@ def test_collectives_begin_in_the_order_in_which_they_did(name: str, kind: str) 
 
 def test_the_backward_goes_on_while_a_bucket_is_summed() -> None:
     plan = lowered("gpt2", "dp").plan
-    late = [keys for keys in choose_buckets(plan, 2**16) if len(keys) > 1]
+    late = [keys for keys in Packing.of(plan).into(2**16) if len(keys) > 1]
     assert len(late) > 1
     found = replace(lowered("gpt2", "dp"), plan=replace(plan, buckets=tuple(late)))
     at = positions(found.at((0,)))

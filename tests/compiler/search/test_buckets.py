@@ -13,7 +13,7 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.buckets import bucket_sent, collective_totals, way_of
 from partita.compiler.plan.emitted import completing, emitted_units
 from partita.compiler.plan.plan import Plan
-from partita.compiler.search.buckets import choose_buckets
+from partita.compiler.search.buckets import Packing
 from partita.options import Options
 from partita.planning import plan as make_plan
 
@@ -41,7 +41,7 @@ def num_bytes(plan: Plan, keys: tuple[str, ...]) -> list[int]:
 
 def test_gradients_are_one_bucket_if_it_has_room_for_all() -> None:
     plan = planned("zero1")
-    buckets = choose_buckets(plan, 25 * MB)
+    buckets = Packing.of(plan).into(25 * MB)
     sums = [keys for keys in buckets if "all_reduce" in kinds(plan, keys)]
     (keys,) = sums
     sent = [
@@ -61,7 +61,7 @@ def test_members_come_in_the_order_of_the_program() -> None:
         for item in unit
         if not isinstance(item, str)
     }
-    for keys in choose_buckets(plan, 25 * MB):
+    for keys in Packing.of(plan).into(25 * MB):
         inside = [at[key] for key in keys if key in at]
         assert inside == sorted(inside)
 
@@ -74,7 +74,7 @@ def test_collectives_are_at_most_one_more_than_the_bytes_ask_for(
     plan = planned(kind)
     boxings = {boxing.key: boxing for boxing in plan.boxings}
     ways: dict[object, list[tuple[str, ...]]] = {}
-    for keys in choose_buckets(plan, most_bytes):
+    for keys in Packing.of(plan).into(most_bytes):
         assert all(size < most_bytes for size in num_bytes(plan, keys))
         assert sum(num_bytes(plan, keys[:-1])) < most_bytes
         phase = plan.nodes[boxings[keys[0]].producer].phase
@@ -87,12 +87,12 @@ def test_collectives_are_at_most_one_more_than_the_bytes_ask_for(
 
 
 def test_a_message_less_has_to_pay_for_the_copies() -> None:
-    assert choose_buckets(planned("zero3", hardware="cpu-gloo-free"), MB) == ()
+    assert Packing.of(planned("zero3", hardware="cpu-gloo-free")).into(MB) == ()
 
 
 def test_what_an_op_of_the_model_waits_for_is_not_held_back() -> None:
     plan = planned("zero1")
-    together = {key for keys in choose_buckets(plan, MB) for key in keys}
+    together = {key for keys in Packing.of(plan).into(MB) for key in keys}
     for boxing in plan.boxings:
         users = [plan.nodes[user] for user in boxing.consumers if user in plan.nodes]
         is_parameter = boxing.producer.startswith("parameter:")
@@ -103,7 +103,7 @@ def test_what_an_op_of_the_model_waits_for_is_not_held_back() -> None:
 def test_gradients_are_completed_in_buckets_behind_the_microbatches() -> None:
     plan = planned("zero2", 2)
     late = {boxing.key for boxing in completing(plan)}
-    (keys,) = (keys for keys in choose_buckets(plan, MB) if late & {*keys})
+    (keys,) = (keys for keys in Packing.of(plan).into(MB) if late & {*keys})
     assert late > {*keys}  # the loss is none of them
     totals = {(c.kind, c.axis): c for c in collective_totals(plan)}
     assert totals == {(c.kind, c.axis): c for c in plan.collectives}
