@@ -91,6 +91,8 @@ class Stages:
         limit: the bytes of a rank.
         homes: where along the line parameters to train are at home, in order. If there
             are any, every rank is to have one, as optimizers of torch want it.
+        held: where parameters are used first, those too that are not trained; of them
+            every rank is to have one where there are fewer to train than ranks.
         clock: when to come to an end.
     """
 
@@ -101,11 +103,8 @@ class Stages:
     hardware: Hardware
     limit: int | None
     homes: tuple[int, ...]
+    held: tuple[int, ...]
     clock: Clock
-
-    def train(self, begin: int, end: int) -> int:
-        """Return at how many places between two boundaries parameters are at home."""
-        return bisect_left(self.homes, end) - bisect_left(self.homes, begin)
 
 
 @dataclass(frozen=True)
@@ -131,6 +130,8 @@ class Arranger:
         self.count = schedule.num_microbatches
         self.live = schedule.most_live
         self.is_cut = bool(schedule.cut)
+        few = 0 < len(stages.homes) < len(schedule.rows)
+        self.homes = stages.held if few else stages.homes
 
     def run(self) -> None:
         """Offer what is found to be better than the best known.
@@ -273,7 +274,7 @@ class Arranger:
         """Return what is chosen with one more stage, if that has a plan."""
         number = len(chosen.ends)
         begin = chosen.ends[-1] if chosen.ends else 0
-        if self.stages.homes and not self._trains((*chosen.ends, end)):
+        if self.homes and not self._trains((*chosen.ends, end)):
             return None
         ends = self.stages.ends(begin, end)
         allowed = self._allowed(chosen)
@@ -293,26 +294,29 @@ class Arranger:
         )
 
     def _trains(self, ends: tuple[int, ...]) -> bool:
-        """Whether all rows can have something to train, if these are the first ends."""
+        """Whether all rows can have what they are to, if these are the first ends."""
         rows = self.form.schedule.rank_of
         begins = (0, *ends[:-1])
         train = {
             row
             for row, begin, end in zip(rows, begins, ends, strict=False)
-            if self.stages.train(begin, end)
+            if self._at_home(begin, end)
         }
         waiting = {*rows} - train
         is_open = waiting <= {*rows[len(ends) :]}
-        return is_open and len(waiting) <= self.stages.train(
-            ends[-1], self.stages.num_calls
-        )
+        left = self._at_home(ends[-1], self.stages.num_calls)
+        return is_open and len(waiting) <= left
+
+    def _at_home(self, begin: int, end: int) -> int:
+        """Return at how many places between two boundaries parameters are at home."""
+        return bisect_left(self.homes, end) - bisect_left(self.homes, begin)
 
     def trained(self, ends: tuple[int, ...]) -> tuple[int, ...]:
         """Return ends near those given between which every stage has to train.
 
         They are as given where there are fewer places to train at than stages.
         """
-        homes, num = self.stages.homes, len(ends)
+        homes, num = self.homes, len(ends)
         if len(homes) < num:
             return ends
         found, begin = list[int](), 0

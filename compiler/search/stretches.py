@@ -18,6 +18,7 @@ from torch import fx
 
 from partita.compiler.capture.torch_private import uncompiled
 from partita.compiler.ir.program import (
+    InputKind,
     InputRole,
     OutputKind,
     OutputRole,
@@ -92,6 +93,16 @@ class Stretches:
             if role.kind is kind
         )
         return tuple(sorted({min(own) for own in parts if own}))
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """Where parameters are used first, those too that are not trained."""
+        first = {
+            self.at[self.users[node][0]]
+            for node, role in self.inputs
+            if role.kind is InputKind.PARAMETER and self.users[node]
+        }
+        return tuple(sorted(first))
 
     def between(self, begin: int, end: int) -> Stretch:
         """Return what matters to the stage from one boundary to another."""

@@ -23,6 +23,7 @@ from partita.compiler.plan.search_result import SearchResult, Tried
 from partita.compiler.search.arrange import Arranger, Best, OutOfTime, Stages
 from partita.compiler.search.arrangement import Form
 from partita.compiler.search.candidates import Candidates
+from partita.compiler.search.fitting import fitting
 from partita.compiler.search.floors import Floors
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.rearrange import improve
@@ -46,6 +47,10 @@ _MOST_SIZES = 8
 _MOST_CUTS = 1e12
 """Of a form with more cuts and meshes of stages not all are looked at."""
 _MOST_IMPROVED = 8
+_MOVING = 0.75
+"""Of the time left under a memory limit, for boundaries that fit and better ones."""
+_FITTING = 0.5
+"""Of that, for boundaries that fit at all."""
 _PART = 0.05
 """Of the time limit: what looking at all cuts may take where the rest took less."""
 
@@ -88,7 +93,10 @@ class PipelineSearch:
             begun = time.perf_counter()
         spent = time.perf_counter() - started
         share = min(clock.left_s, max(spent, _PART * allowed_s))
-        _improve(cutters, self.best, Clock.of(share / 2))
+        is_tight = cutters[0].planner.limit is not None
+        moving_s = _MOVING * clock.left_s if is_tight else share / 2
+        _improve(cutters, self.best, Clock.of(moving_s))
+        share = min(clock.left_s, share)
         if self.best.arrangement is None and self.best.seconds == inf:
             share = clock.left_s
         is_all &= _try_all(cutters, self.best, Clock.of(share))
@@ -112,13 +120,12 @@ class PipelineSearch:
         refusals = [refusal for cutter in cutters for refusal in cutter.refusals]
         if refusals:
             return min(refusals, key=lambda each: each.least_bytes or inf)
-        homes = len(cutters[0].plans.homes)
-        rows = min(map(len, self.space.sizes))
-        if 0 < homes < rows:
+        plans, rows = cutters[0].plans, min(map(len, self.space.sizes))
+        if plans.homes and len(plans.held) < rows:
             return NoSolution(
-                f"no pipeline was found: each of {rows} rows of ranks is to train a "
-                f"parameter, and there are {homes} places in the model where one is "
-                "used first; want fewer stages"
+                f"no pipeline was found: each of {rows} rows of ranks is to hold a "
+                f"parameter, and there are {len(plans.held)} places in the model where "
+                "one is used first; want fewer stages"
             )
         return NoSolution("no pipeline was found")
 
@@ -133,7 +140,8 @@ class PipelineSearch:
 def _improve(cutters: Sequence[Cutter], best: Best, clock: Clock) -> None:
     """Move the boundaries of the best arrangements of some forms, the fastest first.
 
-    Forms that have none yet begin where calls are shared out evenly.
+    Forms that have none yet begin where calls are shared out evenly; or near to that,
+    where that does not fit.
     """
     arrangers = [
         arranger
@@ -153,6 +161,8 @@ def _improve(cutters: Sequence[Cutter], best: Best, clock: Clock) -> None:
                     improve(arranger, place)
                 else:
                     arranger.offer(*place)
+    if cutters[0].planner.limit is not None:
+        _fit(cutters, best, Clock.of(_FITTING * clock.left_s))
     known = [(best.of_form.get(str(a.form)), a) for a in arrangers]
     found = sorted(
         ((*known, a) for known, a in known if known is not None),
@@ -163,6 +173,25 @@ def _improve(cutters: Sequence[Cutter], best: Best, clock: Clock) -> None:
             improve(arranger, (arrangement.ends, arrangement.meshes))
         except OutOfTime:
             break
+
+
+def _fit(cutters: Sequence[Cutter], best: Best, clock: Clock) -> None:
+    """Offer an arrangement that fits of each form that has none.
+
+    Every number of microbatches has its share of the time for that.
+    """
+    for number, cutter in enumerate(cutters):
+        share = Clock.of(clock.left_s / (len(cutters) - number))
+        arrangers = cutter.arrangers(best, share)
+        for arranger in sorted(arrangers, key=lambda arranger: arranger.least):
+            is_known = str(arranger.form) in best.of_form
+            place = None if is_known else arranger.balanced()
+            if place is None or arranger.least >= best.seconds:
+                continue
+            with suppress(OutOfTime):
+                near = fitting(arranger, place)
+                if near is not None:
+                    arranger.offer(arranger.trained(near[0]), near[1])
 
 
 def _try_all(cutters: Sequence[Cutter], best: Best, clock: Clock) -> bool:
@@ -307,6 +336,7 @@ class Cutter:
             load_hardware(self.planner.options.hardware),
             self.planner.limit,
             self.plans.homes,
+            self.plans.held,
             clock,
         )
 

@@ -61,7 +61,12 @@ def search_stage(
         share = Clock.of(max(clock.left_s, _LEAST_S) / 2)
         options = replace(planner.options, memory=allowed)
         search = Search(replace(planner, options=options), share, most_alternatives=0)
-        plan = search.run()
+        try:
+            plan = search.run()
+        except NoSolution:
+            if least == 0:
+                raise
+            break
         if room is None or allowed is None:
             return plan, search.decided
         least = peak_bytes(plan, room.live)
@@ -155,6 +160,11 @@ class StagePlans:
     def homes(self) -> tuple[int, ...]:
         """The places along the line where parameters to train are at home, in order."""
         return self._stretches.homes
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """The places where parameters are used first, trained or not, in order."""
+        return self._stretches.held
 
     def programs(self, ends: Sequence[int]) -> tuple[Program, ...]:
         """Return the programs of the stages that end at these boundaries."""

@@ -13,6 +13,7 @@ from partita.compiler.capture.capture import capture
 from partita.compiler.errors import NoSolution
 from partita.compiler.ir.again import again_key
 from partita.compiler.ir.mesh import Mesh
+from partita.compiler.plan.units import format_bytes
 from partita.compiler.search.arrangement import SINGLE
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.stage_cost import StageCost, peak_bytes
@@ -115,3 +116,18 @@ def test_what_does_not_fit_has_no_cost() -> None:
     last = len(plans.line.forward)
     with pytest.raises(NoSolution, match="the limit is 100 B on a rank"):
         plans.plan((last,), (SINGLE,), (Room(100, 1),))
+
+
+def test_a_refusal_names_the_limit_that_was_asked_for() -> None:
+    plans = chain()
+    place = layers(plans)[0]
+    free = plans.cost(*place, SINGLE, None)
+    assert free is not None
+    planner = Planner(plans.captured, "Chain", SINGLE, plans.planner.options)
+    program = plans.program(*place).program
+    room = Room(free.bytes(2) - 8, 2)
+    with pytest.raises(NoSolution) as refusal:
+        search_stage(planner, program, room, Clock.of(1000.0))
+    assert f"the limit is {format_bytes(room.limit_bytes)} " in str(refusal.value)
+    assert "holds 2 microbatches at once" in str(refusal.value)
+    assert refusal.value.least_bytes == free.bytes(2)

@@ -38,13 +38,19 @@ class Figures:
     def __init__(self, seed: int, num_calls: int, limit: int | None = None) -> None:
         self.seed, self.num_calls, self.limit = seed, num_calls, limit
         self.homes: tuple[int, ...] = ()
+        self.held: tuple[int, ...] = ()
         rng = np.random.default_rng(seed)
         self.least = {
             mesh: rng.integers(0, 4, (3, num_calls)) * 1e-4 for mesh in MESHES
         }
 
-    @cache  # noqa: B019 - lives as long as a test
     def cost(
+        self, begin: int, end: int, mesh: Mesh, allowed: int | None, live: int
+    ) -> StageCost | None:
+        return self._found(begin, end, mesh, allowed, live)
+
+    @cache  # noqa: B019 - lives as long as a test
+    def _found(
         self, begin: int, end: int, mesh: Mesh, allowed: int | None, live: int
     ) -> StageCost | None:
         rng = random.Random(str((self.seed, begin, end, mesh)))
@@ -86,6 +92,7 @@ class Figures:
             hardware,
             self.limit,
             self.homes,
+            self.held,
             Clock.of(seconds),
         )
 
@@ -171,12 +178,27 @@ def test_every_row_has_something_to_train(turns: int) -> None:
     offered = [(p[0], free.offer(*p)) for p in places(form, figures.num_calls)]
     assert min(seconds for _, seconds in offered) < inf
     for figures.homes in ((0,), (5,), (0, 1), (2, 3), (0, 5), (1, 2, 4)):
-        best = Best()
+        best, figures.held = Best(), figures.homes
         Arranger(form, figures.stages(), best).run()
         least = min(
             (s for ends, s in offered if train(form, figures.homes, ends)), default=inf
         )
         assert best.seconds == pytest.approx(least, rel=1e-9)
+
+
+def test_every_row_holds_something_where_there_is_little_to_train() -> None:
+    figures = Figures(1, 6)
+    form = form_of(make_schedule("1f1b", 2, 2))
+    free = Arranger(form, figures.stages(), Best())
+    offered = [(p[0], free.offer(*p)) for p in places(form, figures.num_calls)]
+    found = list[float]()
+    for figures.homes, figures.held in (((5,), (2, 3, 5)), ((0,), (0, 1))):
+        best = Best()
+        Arranger(form, figures.stages(), best).run()
+        least = min(s for ends, s in offered if train(form, figures.held, ends))
+        assert best.seconds == pytest.approx(least, rel=1e-9)
+        found.append(least)
+    assert max(found) > min(seconds for _, seconds in offered)
 
 
 def test_ends_are_moved_so_that_every_stage_trains() -> None:
