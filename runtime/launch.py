@@ -148,10 +148,15 @@ def _raise_first_failure(ranks: Sequence[Rank], folder: Path) -> None:
             continue
         if not Report.path(folder, rank).exists():
             told = doing.last_told(_doing(folder, rank))
-            raise RankFailed(f"rank {rank} {_end_of(code)}{told and f', at {told}'}")
+            when = "" if code < 0 else " before its target was done"
+            at = told and f", at {told}"
+            raise RankFailed(f"rank {rank} {_end_of(code)}{when}{at}")
         failures.append((_report(folder, rank).time_s, rank))
     _, rank = min(failures)
     report = _report(folder, rank)
+    if not report.traceback:
+        code = _exit_code(ranks[rank]) or 0
+        raise RankFailed(f"rank {rank} {_end_of(code)} after its target was done")
     raise RankFailed(f"rank {rank} failed:\n{report.traceback}") from _cause(report)
 
 
@@ -162,7 +167,7 @@ def _doing(folder: Path, rank: int) -> Path:
 def _end_of(code: int) -> str:
     if code < 0:
         return f"was killed by signal {-code} ({signal.Signals(-code).name})"
-    return f"left with exit code {code} before its target was done"
+    return f"left with exit code {code}"
 
 
 def _cause(report: Report) -> BaseException | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import pickle
 import signal
@@ -11,7 +12,7 @@ import time
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch.distributed as dist
 
@@ -42,6 +43,7 @@ def main(folder_name: str, pipe: str) -> None:
     ``pipe`` ends when the launching process does, and this one with it. A failed rank
     leaves at once, with exit code 1.
     """
+    atexit.register(_leave)  # the first to be registered is the last to run
     watch = threading.Thread(target=_end_with_launcher, args=(int(pipe),), daemon=True)
     watch.start()
     folder = Path(folder_name)
@@ -57,11 +59,19 @@ def main(folder_name: str, pipe: str) -> None:
             data = pickle.dumps(Report(time.time()))
         else:
             _write(path, pickle.dumps(_failure(error)))
-            sys.stdout.flush()
-            sys.stderr.flush()
-            # Not sys.exit: a backend's threads could keep a failed rank from ending.
-            os._exit(1)
+            _leave(1)
     _write(path, data)
+
+
+def _leave(code: int = 0) -> NoReturn:
+    """End this process without taking the interpreter down.
+
+    A backend's threads could keep a failed rank from ending; and one of gloo's that
+    still holds a tensor while Python ends aborts a rank whose target is done.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _end_with_launcher(pipe: int) -> None:

@@ -1,3 +1,4 @@
+import atexit
 import os
 import signal
 import subprocess
@@ -48,6 +49,26 @@ def fail_while_others_wait(how: str, folder: str) -> None:
         os._exit(3)
     dist.all_reduce(torch.ones(1))
     time.sleep(600)
+
+
+class Aborting:
+    """What ends its process where Python takes it down, as a thread of gloo's can."""
+
+    def __del__(self) -> None:
+        os.abort()
+
+
+left_behind: list[Aborting] = []
+
+
+def leave_much_behind(folder: str) -> int:
+    left_behind.append(Aborting())
+    atexit.register(Path(folder, f"left{os.environ['RANK']}").touch)
+    return int(os.environ["RANK"])
+
+
+def abort_when_done() -> None:
+    atexit.register(os.abort)
 
 
 def sleep(folder: str) -> None:
@@ -104,6 +125,17 @@ def test_the_error_of_a_rank_is_the_cause() -> None:
         launch("gone.py:f", 1)
     assert isinstance(raised.value.__cause__, BadOptions)
     assert str(raised.value.__cause__) == "target: there is no file gone.py"
+
+
+def test_a_rank_is_well_whatever_it_leaves_behind(tmp_path: Path) -> None:
+    assert launch(f"{__file__}:leave_much_behind", 2, (str(tmp_path),)) == [0, 1]
+    assert {path.name for path in tmp_path.iterdir()} == {"left0", "left1"}
+
+
+def test_a_rank_that_dies_once_its_target_is_done_is_told_so() -> None:
+    message = r"^rank 0 was killed by signal 6 \(SIGABRT\) after its target was done$"
+    with pytest.raises(RankFailed, match=message):
+        launch(f"{__file__}:abort_when_done", 1)
 
 
 def test_ranks_that_take_too_long_are_ended() -> None:
