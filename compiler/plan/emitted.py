@@ -121,6 +121,8 @@ def _with_groups(
         {at[key] for item in unit for key in _needed(document, boxings, item, at)} - {i}
         for i, unit in enumerate(units)
     ]
+    if all(max(needed, default=-1) < i for i, needed in enumerate(needs)):
+        return units
     return [units[i] for i in _earliest_first(needs)]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from operator import itemgetter
 
 from partita.compiler.collection import collection_paused
 from partita.compiler.hardware.profile import load_hardware
@@ -12,7 +11,7 @@ from partita.compiler.plan.buckets import collective_totals
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.stages import stage_documents
 from partita.compiler.search.buckets import Packing
-from partita.recount import step_seconds, with_figures
+from partita.recount import with_figures, with_memory, with_seconds
 
 _PARTS = (1, 4, 16, 64)
 """Of what was asked for: how large buckets are tried to be."""
@@ -27,12 +26,12 @@ def with_buckets(plan: Plan, most_bytes: int) -> Plan:
     while messages pass, large buckets are ready late: smaller ones are tried as long as
     the step gets faster, and the size is taken, or none, that makes the fastest.
     """
-    limit = plan.options.memory_bytes
-    plans = _in_sizes(plan, most_bytes)
+    limit, is_one = plan.options.memory_bytes, len(plan.stages) == 1
+    plans = map(with_seconds if is_one else with_figures, _in_sizes(plan, most_bytes))
     if load_hardware(plan.hardware).overlap:
         plans = _fastest_first(plan, plans)
     for one in plans:
-        found = with_figures(one)
+        found = with_memory(one) if is_one else one
         if limit is None or found.predicted.bytes <= limit:
             return found
     return plan
@@ -53,13 +52,17 @@ def _in_sizes(plan: Plan, most_bytes: int) -> Iterator[Plan]:
             yield replace(together, collectives=collective_totals(together))
 
 
-def _fastest_first(plan: Plan, sizes: Iterable[Plan]) -> list[Plan]:
-    """Return those that are no slower than ``plan``, without smaller ones than pay."""
-    timed: list[tuple[float, Plan]] = []
+def _fastest_first(plan: Plan, sizes: Iterable[Plan]) -> Iterator[Plan]:
+    """Yield those that are no slower than ``plan``, without smaller ones than pay."""
+    timed: list[Plan] = []
     has_limit = plan.options.memory_bytes is not None  # a small one may be what fits
     for one in sizes:
-        timed.append((step_seconds(one), one))
-        if not has_limit and len(timed) > 1 and timed[-1][0] > timed[-2][0]:
+        timed.append(one)
+        if not has_limit and len(timed) > 1 and _seconds(one) > _seconds(timed[-2]):
             break
-    fast = [pair for pair in timed if pair[0] <= plan.predicted.seconds]
-    return [one for _, one in sorted(fast, key=itemgetter(0))]
+    fast = (one for one in timed if _seconds(one) <= _seconds(plan))
+    yield from sorted(fast, key=_seconds)
+
+
+def _seconds(plan: Plan) -> float:
+    return plan.predicted.seconds

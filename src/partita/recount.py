@@ -66,21 +66,29 @@ def recount(plan: Plan, rules: RuleSet = default_rules) -> Recounted:
 
 
 def with_figures(plan: Plan) -> Plan:
-    """Return the plan with what its step takes, given its calls and boxings."""
+    """Return the plan with what its step takes and holds, by its calls and boxings."""
     if len(plan.stages) == 1:
-        return replace(plan, predicted=_predicted(plan))
+        return with_memory(with_seconds(plan))
     return predicted(plan, [*map(StageHeld.of, stage_documents(plan))])
 
 
-def step_seconds(plan: Plan) -> float:
-    """Return what the step of a plan takes, given its calls and boxings.
+def with_seconds(plan: Plan) -> Plan:
+    """Return the plan of one stage with what its step takes.
 
-    Of one stage without what it holds, which takes longer to count.
+    What it holds takes longer to count, and stays as it is stated (``with_memory``).
     """
-    if len(plan.stages) > 1:
-        return with_figures(plan).predicted.seconds
-    seconds = _seconds_by_part(plan)
-    return with_hidden(Predicted(sum(seconds.values()), 0, seconds), plan).seconds
+    seconds, stated = _seconds_by_part(plan), plan.predicted
+    apart = Predicted(
+        sum(seconds.values()), stated.bytes, seconds, stated.bytes_by_part
+    )
+    return replace(plan, predicted=with_hidden(apart, plan))
+
+
+def with_memory(plan: Plan) -> Plan:
+    """Return the plan of one stage with what its ranks hold."""
+    held, stated = StageHeld.of(plan), plan.predicted
+    found = replace(stated, bytes=held.peak_bytes, bytes_by_part=held.at_peak)
+    return replace(plan, predicted=found)
 
 
 def _changed(stated: Document, counted: Document) -> set[str]:
@@ -125,13 +133,6 @@ def whole_figures(plan: Document) -> dict[str, float]:
         "communication": sent_bytes(plan),
         "step": plan.predicted.seconds,
     }
-
-
-def _predicted(plan: Plan) -> Predicted:
-    """Return what a plan of one stage predicts, given its calls and boxings."""
-    seconds, held = _seconds_by_part(plan), StageHeld.of(plan)
-    apart = Predicted(sum(seconds.values()), held.peak_bytes, seconds, held.at_peak)
-    return with_hidden(apart, plan)
 
 
 def _seconds_by_part(plan: Plan) -> dict[str, float]:
