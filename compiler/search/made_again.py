@@ -79,9 +79,11 @@ class MadeAgain:
     ) -> list[tuple[float, Linear]]:
         type_ = self.timed.nodes[value[0]].result_types[value[1]]
         assert type_ is not None
+        box_seconds = self.timed.posed.problem.box_seconds
+        # Not where it is boxed so: that may be had, for its price, where it is not.
         return [
-            (self.timed.posed.problem.box_seconds(type_, made, to), boxed)
-            for (made, to), boxed in self.timed.placed.boxes(value).items()
+            (box_seconds(type_, made, to), self.timed.placed.made(value)[made])
+            for made, to in self.timed.placed.boxes(value)
             if to == want
         ]
 
