@@ -157,6 +157,8 @@ class LimitedSearch:
         bound_s = best.bound_s  # by prices; that of the program is of blocks alike
         if not best.is_optimal:
             best = self._jointly(limit, best)
+            if best.bound_s == inf and not self.fold.has_classes:
+                return best  # nothing fits
         if not best.is_optimal:
             found = self._by_windows(limit, best)
             if found is not best:
