@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 _MOST_UNSEEN = 2_000_000
-"""When so many objects have grown old unseen, all are looked at before there are more:
-cyclic garbage among them stays so long."""
+_MOST_PART = 0.25
+"""When more than so many objects have grown old unseen, and than so large a part of
+those that the last look left, all are looked at before there are more: cyclic garbage
+among them stays so long, and looking takes no more time the more there are."""
 
 
 @dataclass
@@ -18,6 +20,11 @@ class _Unseen:
 
     count: int = 0
     collections: int = 0
+    left: int = 0  # by the last look from here
+
+    @property
+    def is_much(self) -> bool:
+        return self.count > max(_MOST_UNSEEN, _MOST_PART * self.left)
 
 
 _unseen = _Unseen()
@@ -33,8 +40,9 @@ def collection_paused() -> Generator[None]:
     through them once behind it, as what is young, takes a tenth: they are old at once.
     """
     was_at_work = gc.isenabled()
-    if was_at_work and _unseen.count > _MOST_UNSEEN:
+    if was_at_work and _unseen.is_much:
         gc.collect()
+        _unseen.left = len(gc.get_objects())
     gc.disable()
     try:
         yield

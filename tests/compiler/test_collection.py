@@ -40,12 +40,29 @@ def test_what_is_made_meanwhile_is_old_and_seen_once_it_is_much(
     gc.collect(1)
     assert lost() is not None
     monkeypatch.setattr(collection, "_MOST_UNSEEN", 10_000)
+    monkeypatch.setattr(collection, "_MOST_PART", 0.0)
     with collection_paused():
         kept = [Cyclic() for _ in range(12_000)]
     assert lost() is not None
     with collection_paused():
         assert lost() is None
     assert len(kept) == 12_000
+
+
+def test_the_more_there_is_the_more_grows_old_before_all_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(collection, "_MOST_UNSEEN", 0)
+    monkeypatch.setattr(collection, "_MOST_PART", 0.0)
+    for _ in range(2):  # the first makes something to see, if nothing has
+        with collection_paused():
+            lost = ref(Cyclic())
+    monkeypatch.setattr(collection, "_MOST_PART", 1.0)
+    with collection_paused():
+        assert lost() is not None, "of all that there is it was the least part"
+    monkeypatch.setattr(collection, "_MOST_PART", 0.0)
+    with collection_paused():
+        assert lost() is None
 
 
 def test_what_is_frozen_stays_so() -> None:
