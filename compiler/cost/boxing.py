@@ -18,20 +18,18 @@ from math import prod
 
 from partita.compiler.cost.collectives import axis_seconds
 from partita.compiler.cost.compute import memory_s
+from partita.compiler.cost.moves import moves_of
 from partita.compiler.cost.step import (
     Step,
     StepKind,
-    find_step,
     is_uneven_exchange,
     step_wire_bytes,
     widest_coordinates,
 )
-from partita.compiler.errors import BadPlacement
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.layout import (
     check_placement,
     even_shard_shape,
-    largest_shard_shape,
     shard_shape,
 )
 from partita.compiler.ir.mesh import Mesh
@@ -181,47 +179,26 @@ def edges_of(type: TensorType, mesh: Mesh, hardware: Hardware) -> Edges:
 
 
 class Edges:
-    """The steps between one tensor's placements, each priced once."""
+    """The steps between one tensor's placements with their prices on one machine."""
 
     def __init__(self, type: TensorType, mesh: Mesh, hardware: Hardware) -> None:
-        self.type = type
-        self.mesh = mesh
-        self.hardware = hardware
-        self._known: dict[tuple[Placement, int, Sharding], _Edge | None] = {}
-        self._prices: dict[object, Price] = {}
+        self.moves = moves_of(type, mesh)
+        self._hardware = hardware
+        self._prices: list[Price] = []
+
+    @property
+    def prices(self) -> list[Price]:
+        """What each kind of steps costs, of those that were asked for so far."""
+        moves = self.moves
+        for step, wire in moves.kinds[len(self._prices) :]:
+            seconds = _seconds_of(moves.type, step, wire, moves.mesh, self._hardware)
+            self._prices.append((seconds, wire, 1))
+        return self._prices
 
     def get(self, before: Placement, axis: int, sharding: Sharding) -> _Edge | None:
         """Return the step that gives ``axis`` another sharding, if there is one."""
-        key = (before, axis, sharding)
-        if key not in self._known:
-            self._known[key] = self._priced(before, axis, sharding)
-        return self._known[key]
-
-    def _priced(self, before: Placement, axis: int, sharding: Sharding) -> _Edge | None:
-        try:
-            after = before.with_axis(axis, sharding)
-        except BadPlacement:
-            return None  # this axis would cut across another axis's segments
-        step = find_step(self.type.shape, before, after, axis, self.mesh)
-        if step is None:
-            return None
-        return step, self._price(step)
-
-    def _price(self, step: Step) -> Price:
-        # Along an axis all that counts of the others is what they leave to it.
-        together = step.before.with_axis(step.axis, Broadcast())
-        left: object = largest_shard_shape(self.type.shape, together, self.mesh)
-        shardings = (*step.before.shardings, *step.after.shardings)
-        segmented = any(isinstance(s, Split) and s.segments for s in shardings)
-        if segmented or is_uneven_exchange(self.type.shape, step, self.mesh):
-            left = together
-        own = (s.shardings[step.axis] for s in (step.before, step.after))
-        key = (step.kind, step.axis, *own, left)
-        if key not in self._prices:
-            wire = step_wire_bytes(self.type, step, self.mesh)
-            seconds = _seconds_of(self.type, step, wire, self.mesh, self.hardware)
-            self._prices[key] = seconds, wire, 1
-        return self._prices[key]
+        move = self.moves.get(before, axis, sharding)
+        return None if move is None else (move.step, self.prices[move.kind])
 
 
 @lru_cache(maxsize=1 << 14)

@@ -86,7 +86,7 @@ def split(model: Model) -> list[Model]:
 
 @dataclass(slots=True)
 class PartSearch:
-    """The search of one part: what is known so far, and how it goes on."""
+    """The search of one part, reduced: what is known so far, and how it goes on."""
 
     model: Model
     clock: Clock
@@ -101,7 +101,7 @@ class PartSearch:
         """Search until the gap is closed or the time is over."""
         try:
             while self._round():
-                pass
+                reduce_model(self.model)
         except DeadEnd:
             if self.assignment is None:
                 raise
@@ -127,9 +127,8 @@ class PartSearch:
         self.bound = max(self.bound, least)
 
     def _round(self) -> bool:
-        """Reduce, bound, search and prune; whether to begin anew with what is left."""
+        """Bound, search and prune; whether to begin anew with what is left."""
         model = self.model
-        reduce_model(model)
         if not model.costs:
             self._offer({}, model.constant)
             self._raise_bound(model.constant)

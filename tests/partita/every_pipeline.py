@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations, product
 from math import inf
+from typing import NamedTuple
 
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.mesh import Mesh
-from partita.compiler.search.arrangement import Arrangement, Form
+from partita.compiler.search.arrangement import Form
 from partita.compiler.search.pipeline_step import (
     Hop,
     PlacedStage,
@@ -19,11 +20,48 @@ from partita.compiler.search.pipeline_step import (
 from partita.pipeline_space import PipelineSpace
 from partita.stage_plans import Room, StagePlans
 
-Priced = tuple[Arrangement, float]
+
+class Pipeline(NamedTuple):
+    """One way to cut a program: form, where stages end, and the mesh of each."""
+
+    form: Form
+    ends: tuple[int, ...]
+    meshes: tuple[Mesh, ...]
 
 
-def every_pipeline(plans: StagePlans, space: PipelineSpace) -> Iterator[Priced]:
-    """Yield all arrangements of one stage on a row, and what the step takes."""
+def least_seconds(plans: list[StagePlans], space: PipelineSpace) -> float:
+    """Return what the fastest of all takes; infinity where none fits."""
+    return min((_least(each, space) for each in plans), default=inf)
+
+
+def _least(plans: StagePlans, space: PipelineSpace) -> float:
+    """Return what the fastest takes of one number of microbatches.
+
+    Under a limit no stage is faster than without one: what takes too long even so is
+    not priced within it.
+    """
+    free = sorted(_every_pipeline(plans, space), key=lambda found: found[0])
+    limit = plans.planner.limit
+    if limit is None:
+        return free[0][0] if free else inf
+    least = inf
+    for free_s, pipeline in free:
+        if free_s >= least:
+            break
+        placed = _placed(plans, pipeline, limit)
+        if placed is not None:
+            schedule = pipeline.form.schedule
+            assert most_bytes(schedule, placed[0]) <= limit
+            seconds = step_seconds(schedule, *placed)
+            assert seconds >= free_s * (1 - 1e-9)
+            least = min(least, seconds)
+    return least
+
+
+def _every_pipeline(
+    plans: StagePlans, space: PipelineSpace
+) -> Iterator[tuple[float, Pipeline]]:
+    """Yield all of one stage on a row, with what the step takes without a limit."""
     last = len(plans.line.forward)
     by_place: dict[tuple[tuple[int, ...], tuple[Mesh, ...]], list[Form]] = {}
     for form in space.forms(plans.captured.program.in_time.count):
@@ -32,37 +70,17 @@ def every_pipeline(plans: StagePlans, space: PipelineSpace) -> Iterator[Priced]:
             by_place.setdefault((form.sizes, meshes), []).append(form)
     for (sizes, meshes), forms in by_place.items():
         for inside in combinations(range(1, last), len(sizes) - 1):
-            yield from _priced(plans, (*inside, last), meshes, forms)
-
-
-def _priced(
-    plans: StagePlans,
-    ends: tuple[int, ...],
-    meshes: tuple[Mesh, ...],
-    forms: list[Form],
-) -> Iterator[Priced]:
-    """Yield what one cut takes by each schedule that it fits."""
-    known: dict[tuple[int | None, ...], tuple[list[PlacedStage], list[Hop]] | None] = {}
-    limit = plans.planner.limit
-    for form in forms:
-        live = form.schedule.most_live
-        key = (None,) * len(live) if limit is None else live
-        if key not in known:
-            known[key] = _placed(plans, ends, meshes, form)
-        found = known[key]
-        if found is None:
-            continue
-        stages, hops = found
-        if limit is not None:
-            assert most_bytes(form.schedule, stages) <= limit
-        seconds = step_seconds(form.schedule, stages, hops)
-        yield Arrangement(form, ends, meshes, (limit,) * len(ends)), seconds
+            placed = _placed(plans, Pipeline(forms[0], (*inside, last), meshes), None)
+            if placed is not None:
+                for form in forms:
+                    seconds = step_seconds(form.schedule, *placed)
+                    yield seconds, Pipeline(form, (*inside, last), meshes)
 
 
 def _placed(
-    plans: StagePlans, ends: tuple[int, ...], meshes: tuple[Mesh, ...], form: Form
+    plans: StagePlans, pipeline: Pipeline, limit: int | None
 ) -> tuple[list[PlacedStage], list[Hop]] | None:
-    limit = plans.planner.limit
+    form, ends, meshes = pipeline
     is_trained = bool(plans.captured.program.trained)
     stages: list[PlacedStage] = []
     begins = (0, *ends)
@@ -78,10 +96,3 @@ def _placed(
     hardware = load_hardware(plans.planner.options.hardware)
     every = range(len(stages))
     return stages, [h for number in every for h in hops_to(stages, number, hardware)]
-
-
-def least_seconds(plans: list[StagePlans], space: PipelineSpace) -> float:
-    """Return what the fastest of all takes; infinity where none fits."""
-    return min(
-        (s for each in plans for _, s in every_pipeline(each, space)), default=inf
-    )

@@ -1,0 +1,93 @@
+"""The steps between one tensor's placements, whatever the machine that makes them.
+
+Many of them cost the same on any machine: on one axis, between the same shardings, of
+what the other axes leave alike. These are of one *kind*, which is priced once.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from partita.compiler.cost.step import (
+    Step,
+    find_step,
+    is_uneven_exchange,
+    step_wire_bytes,
+)
+from partita.compiler.errors import BadPlacement
+from partita.compiler.ir.layout import largest_shard_shape
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.sbp import Broadcast, Placement, Sharding, Split
+from partita.compiler.ir.tensor_type import TensorType
+
+
+class Move(NamedTuple):
+    """A step, and the number of its kind."""
+
+    step: Step
+    kind: int
+
+
+class Kind(NamedTuple):
+    """One of the steps that cost the same, and the bytes that a rank sends in each."""
+
+    step: Step
+    wire: int
+
+
+@lru_cache(maxsize=1 << 12)
+def moves_of(type: TensorType, mesh: Mesh) -> Moves:
+    """Return the steps between the placements of a tensor of logical ``type``."""
+    return Moves(type, mesh)
+
+
+class Moves:
+    """The steps between one tensor's placements, each found once; see ``moves_of``."""
+
+    def __init__(self, type: TensorType, mesh: Mesh) -> None:
+        self.type = type
+        self.mesh = mesh
+        self.kinds: list[Kind] = []
+        self._known: dict[tuple[Placement, int, Sharding], Move | None] = {}
+        self._numbers: dict[object, int] = {}
+        self._left: dict[tuple[Sharding | None, ...], tuple[int, ...]] = {}
+
+    def get(self, before: Placement, axis: int, sharding: Sharding) -> Move | None:
+        """Return the step that gives ``axis`` another sharding, if there is one."""
+        key = (before, axis, sharding)
+        if key not in self._known:
+            self._known[key] = self._find(before, axis, sharding)
+        return self._known[key]
+
+    def _find(self, before: Placement, axis: int, sharding: Sharding) -> Move | None:
+        try:
+            after = before.with_axis(axis, sharding)
+        except BadPlacement:
+            return None  # this axis would cut across another axis's segments
+        step = find_step(self.type.shape, before, after, axis, self.mesh)
+        return None if step is None else Move(step, self._kind(step))
+
+    def _kind(self, step: Step) -> int:
+        # Along an axis all that counts of the others is what they leave to it.
+        axis, before = step.axis, step.before.shardings
+        others = (*before[:axis], None, *before[axis + 1 :])
+        left: object = self._left_by(others)
+        shardings = (*before, *step.after.shardings)
+        segmented = any(isinstance(s, Split) and s.segments for s in shardings)
+        if segmented or is_uneven_exchange(self.type.shape, step, self.mesh):
+            left = others
+        key = (step.kind, axis, before[axis], step.after.shardings[axis], left)
+        if key not in self._numbers:
+            self._numbers[key] = len(self.kinds)
+            wire = step_wire_bytes(self.type, step, self.mesh)
+            self.kinds.append(Kind(step, wire))
+        return self._numbers[key]
+
+    def _left_by(self, others: tuple[Sharding | None, ...]) -> tuple[int, ...]:
+        """Return the largest shard that all axes but one make."""
+        if others not in self._left:
+            together = Placement(tuple(s or Broadcast() for s in others))
+            shape = largest_shard_shape(self.type.shape, together, self.mesh)
+            self._left[others] = shape
+        return self._left[others]
