@@ -226,8 +226,11 @@ def pins(
     found |= {
         "layers.*/add.Tensor/*": stream,
         "layers.*norm*/*norm*/*": stream,
+        "norm/*norm*/*": stream,
         "layers.*norm*/*~grad/add.Tensor/*": stream,
-        "head/mm/*": on("S(0)", "S(1)"),
+        "head/mm/0": on("S(0)", "S(1)"),
+        "head/mm/0~grad/mm/0": on("P(sum)", "S(0)"),  # of the weight
+        "head/mm/0~grad/mm/1": on("S(0)", "P(sum)"),
     }
     return found
 

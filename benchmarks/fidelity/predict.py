@@ -127,8 +127,12 @@ def predict(layout: Layout) -> Prediction:
     count = schedule.num_stages
     stages = [
         parts.stage(layers, number == 0, number == count - 1)
-        for number, layers in enumerate(sizes)
+        for number, layers in enumerate(sizes[:-1])
     ]
+    is_alone = count > 1 and not sizes[-1]  # the loss, on a stage without a layer
+    stages.append(
+        [_loss(_like(layout))] if is_alone else parts.stage(sizes[-1], count == 1, True)
+    )
     items = [_joined([part.items for part in stage]) for stage in stages]
     step = step_of(schedule, items, _transfers(parts, count))
     held = [0] * layout.pp
@@ -204,6 +208,13 @@ def _parts(layout: Layout) -> Parts:
     return Parts(first, middle, last, plan.transfers)
 
 
+@cache
+def _loss(layout: Layout) -> Part:
+    """Return a stage of the last norm, the output and the loss."""
+    plan = _plan_of_layers(layout, is_loss_alone=True)
+    return Part.of(stage_document(plan, len(plan.stages) - 1))
+
+
 def options_of(layout: Layout, model: nn.Module) -> pt.Options:
     """Return what a stage of ``layout`` is planned with."""
     return pt.Options(
@@ -219,12 +230,17 @@ def options_of(layout: Layout, model: nn.Module) -> pt.Options:
 
 def plan_of_three(layout: Layout) -> pt.Plan:
     """Return the plan of three layers, each with its ends a stage of its own."""
+    return _plan_of_layers(layout, is_loss_alone=False)
+
+
+def _plan_of_layers(layout: Layout, is_loss_alone: bool) -> pt.Plan:
     model, planner = _captured(layout.shape, layout.batch, layout.microbatches)
     options = options_of(layout, model)
     planner = replace(planner, mesh=layout.mesh, options=options)
     program = planner.captured.program
-    of_forward = _of_layers(planner)
-    stages = in_stages(program, stage_of(program, of_forward), 3)
+    of_forward = _of_layers(planner, is_loss_alone)
+    count = max(of_forward.values()) + 1
+    stages = in_stages(program, stage_of(program, of_forward), count)
     plans: list[pt.Plan] = []
     for stage in stages:
         own = replace(
@@ -236,9 +252,9 @@ def plan_of_three(layout: Layout) -> pt.Plan:
         planned = replace(planner, captured=captured, options=own)
         plans.append(Search(planned, Clock.of(_LIMIT_S)).run())
     size = layout.mesh.size
-    ranks = (tuple(range(n * size, (n + 1) * size)) for n in range(3))
+    ranks = (tuple(range(n * size, (n + 1) * size)) for n in range(count))
     joined = join_stages(plans, [Stage(layout.mesh, own, ()) for own in ranks])
-    mesh = pt.Mesh(pp=3, **dict(layout.mesh.axes))
+    mesh = pt.Mesh(pp=count, **dict(layout.mesh.axes))
     return with_priced_transfers(replace(joined, mesh=mesh))
 
 
@@ -250,15 +266,16 @@ def _captured(shape: Shape, batch: int, count: int) -> tuple[nn.Module, Planner]
     return model, Planner.of(model, (), inputs, pt.Mesh(dp=1), options)
 
 
-def _of_layers(planner: Planner) -> dict[str, int]:
+def _of_layers(planner: Planner, is_loss_alone: bool) -> dict[str, int]:
     """Return the stage of every call of the forward: that of its layer."""
     found: dict[str, int] = {}
+    calls = [info(node) for node in planner.captured.program.calls()]
+    forward = [fact for fact in calls if fact.phase is Phase.FORWARD]
+    in_layer = [fact.module.split(".")[:1] == ["layers"] for fact in forward]
+    end = len(forward) - in_layer[::-1].index(True)
     stage = 0
-    for node in planner.captured.program.calls():
-        fact = info(node)
-        if fact.phase is Phase.FORWARD:
-            path = fact.module.split(".")
-            if path[0] == "layers":
-                stage = max(stage, int(path[1]))
-            found[fact.key] = stage
+    for number, fact in enumerate(forward):
+        if in_layer[number]:
+            stage = max(stage, int(fact.module.split(".")[1]))
+        found[fact.key] = stage + (is_loss_alone and number >= end)
     return found

@@ -31,17 +31,21 @@ LAYOUT = Layout(SHAPE, "a100-80gb-selene", 3, 2, 2, 2, 16)
 
 
 def whole(layout: Layout) -> pt.Plan:
-    """Return the plan of all layers, two to a stage, without the short cut."""
+    """Return the plan of all layers, each on its stage, without the short cut."""
     model, batch = build(layout.shape, layout.batch)
     options = options_of(layout, model)
     planner = Planner.of(model, (), batch, layout.mesh, options)
     program = planner.captured.program
+    sizes = layout.layers_of_stages
+    of_layer = [stage for stage, layers in enumerate(sizes) for _ in range(layers)]
     number = 0
     of_forward: dict[str, int] = {}
     for node in program.calls():
         if info(node).phase is Phase.FORWARD:
             path = info(node).module.split(".")
-            number = int(path[1]) // 2 if path[0] == "layers" else number
+            if path[0] in ("norm", "head"):
+                number = layout.pp - 1
+            number = of_layer[int(path[1])] if path[0] == "layers" else number
             of_forward[info(node).key] = number
     plans: list[pt.Plan] = []
     for stage in in_stages(program, stage_of(program, of_forward), layout.pp):
@@ -68,8 +72,12 @@ def whole(layout: Layout) -> pt.Plan:
 # Small ops at the model's ends are not pinned, so seconds may differ a little.
 @pytest.mark.parametrize(
     "layout",
-    [LAYOUT, replace(LAYOUT, recompute="full", zero=1)],
-    ids=["plain", "full"],
+    [
+        LAYOUT,
+        replace(LAYOUT, recompute="full", zero=1),
+        replace(LAYOUT, sizes=(3, 3, 0)),
+    ],
+    ids=["plain", "full", "loss alone"],
 )
 def test_stages_are_the_sum_of_their_layers(layout: Layout) -> None:
     plan, found = whole(layout), predict(layout)
