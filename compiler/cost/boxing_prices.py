@@ -8,15 +8,11 @@ sources of one kind together, relaxed one mesh axis at a time until nothing impr
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from functools import lru_cache
-from itertools import product
 
 import numpy as np
 import numpy.typing as npt
 
 from partita.compiler.cost.boxing import base_shardings, cheapest_steps, edges_of
-from partita.compiler.cost.moves import moves_of
-from partita.compiler.errors import BadPlacement
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.layout import check_placement
 from partita.compiler.ir.mesh import Mesh
@@ -163,10 +159,10 @@ class _Graph:
             {sharding: number for number, sharding in enumerate(options)}
             for options in self.options
         ]
-        kinds = _kinds(type, mesh, tuple(map(tuple, self.options)))
-        prices = edges_of(type, mesh, hardware).prices
-        seconds = np.array([*(price[0] for price in prices), np.inf])
-        self.steps = [seconds[own] for own in kinds]
+        edges = edges_of(type, mesh, hardware)
+        kinds = edges.moves.kinds_between(tuple(map(tuple, self.options)))
+        seconds = np.array([*(price[0] for price in edges.prices), np.inf])
+        self.steps = [seconds[own] for own in kinds]  # the last where there is none
 
     def codes(self, placements: Sequence[Placement]) -> Ints:
         """Return the numbers of the shardings ``[placement, axis]``."""
@@ -210,29 +206,3 @@ class _Graph:
                 found = np.minimum(found, np.moveaxis(moved, -1, 1 + axis))
             if np.array_equal(before, found):
                 return found
-
-
-@lru_cache(maxsize=1 << 12)
-def _kinds(
-    type: TensorType, mesh: Mesh, options: tuple[tuple[Sharding, ...], ...]
-) -> tuple[Ints, ...]:
-    """Return per axis the kinds of its steps ``[*grid, new]``; -1 where there is none.
-
-    The grid is of ``options`` per axis.
-    """
-    moves = moves_of(type, mesh)
-    shape = tuple(map(len, options))
-    kinds = tuple(np.full((*shape, size), -1, dtype=np.int64) for size in shape)
-    for at in product(*map(range, shape)):
-        shardings = tuple(o[n] for o, n in zip(options, at, strict=True))
-        try:
-            before = Placement(shardings)
-        except BadPlacement:
-            continue  # two axes would cut across each other's segments
-        for axis, own in enumerate(options):
-            for number, sharding in enumerate(own):
-                if number != at[axis]:
-                    move = moves.get(before, axis, sharding)
-                    if move is not None:
-                        kinds[axis][(*at, number)] = move.kind
-    return kinds

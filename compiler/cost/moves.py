@@ -7,7 +7,11 @@ what the other axes leave alike. These are of one *kind*, which is priced once.
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import product
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from partita.compiler.cost.step import (
     Step,
@@ -20,6 +24,11 @@ from partita.compiler.ir.layout import largest_shard_shape
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Broadcast, Placement, Sharding, Split
 from partita.compiler.ir.tensor_type import TensorType
+
+Ints = npt.NDArray[np.int64]
+
+Options = tuple[tuple[Sharding, ...], ...]
+"""Per mesh axis, the shardings that a placement may have there."""
 
 
 class Move(NamedTuple):
@@ -52,6 +61,7 @@ class Moves:
         self._known: dict[tuple[Placement, int, Sharding], Move | None] = {}
         self._numbers: dict[object, int] = {}
         self._left: dict[tuple[Sharding | None, ...], tuple[int, ...]] = {}
+        self._grids: dict[Options, tuple[Ints, ...]] = {}
 
     def get(self, before: Placement, axis: int, sharding: Sharding) -> Move | None:
         """Return the step that gives ``axis`` another sharding, if there is one."""
@@ -59,6 +69,32 @@ class Moves:
         if key not in self._known:
             self._known[key] = self._find(before, axis, sharding)
         return self._known[key]
+
+    def kinds_between(self, options: Options) -> tuple[Ints, ...]:
+        """Return per axis the kinds of its steps ``[*grid, new]``; -1 for no step.
+
+        The grid is of all placements with these shardings.
+        """
+        if options not in self._grids:
+            self._grids[options] = self._grid(options)
+        return self._grids[options]
+
+    def _grid(self, options: Options) -> tuple[Ints, ...]:
+        shape = tuple(map(len, options))
+        kinds = tuple(np.full((*shape, size), -1, dtype=np.int64) for size in shape)
+        for at in product(*map(range, shape)):
+            shardings = tuple(o[n] for o, n in zip(options, at, strict=True))
+            try:
+                before = Placement(shardings)
+            except BadPlacement:
+                continue  # two axes would cut across each other's segments
+            for axis, own in enumerate(options):
+                for number, sharding in enumerate(own):
+                    if number != at[axis]:
+                        move = self.get(before, axis, sharding)
+                        if move is not None:
+                            kinds[axis][(*at, number)] = move.kind
+        return kinds
 
     def _find(self, before: Placement, axis: int, sharding: Sharding) -> Move | None:
         try:
