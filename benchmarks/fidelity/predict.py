@@ -10,7 +10,7 @@ the test compares both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
@@ -211,7 +211,7 @@ def _parts(layout: Layout) -> Parts:
 @cache
 def _loss(layout: Layout) -> Part:
     """Return a stage of the last norm, the output and the loss."""
-    plan = _plan_of_layers(layout, is_loss_alone=True)
+    plan = _plan_cut(layout, _loss_apart)
     return Part.of(stage_document(plan, len(plan.stages) - 1))
 
 
@@ -230,15 +230,16 @@ def options_of(layout: Layout, model: nn.Module) -> pt.Options:
 
 def plan_of_three(layout: Layout) -> pt.Plan:
     """Return the plan of three layers, each with its ends a stage of its own."""
-    return _plan_of_layers(layout, is_loss_alone=False)
+    return _plan_cut(layout, _by_layers)
 
 
-def _plan_of_layers(layout: Layout, is_loss_alone: bool) -> pt.Plan:
+def _plan_cut(layout: Layout, cut: Callable[[Planner], dict[str, int]]) -> pt.Plan:
+    """Return the plan of three layers, given the stage of every call of the forward."""
     model, planner = _captured(layout.shape, layout.batch, layout.microbatches)
     options = options_of(layout, model)
     planner = replace(planner, mesh=layout.mesh, options=options)
     program = planner.captured.program
-    of_forward = _of_layers(planner, is_loss_alone)
+    of_forward = cut(planner)
     count = max(of_forward.values()) + 1
     stages = in_stages(program, stage_of(program, of_forward), count)
     plans: list[pt.Plan] = []
@@ -266,16 +267,29 @@ def _captured(shape: Shape, batch: int, count: int) -> tuple[nn.Module, Planner]
     return model, Planner.of(model, (), inputs, pt.Mesh(dp=1), options)
 
 
-def _of_layers(planner: Planner, is_loss_alone: bool) -> dict[str, int]:
+def _by_layers(planner: Planner) -> dict[str, int]:
     """Return the stage of every call of the forward: that of its layer."""
     found: dict[str, int] = {}
-    calls = [info(node) for node in planner.captured.program.calls()]
-    forward = [fact for fact in calls if fact.phase is Phase.FORWARD]
-    in_layer = [fact.module.split(".")[:1] == ["layers"] for fact in forward]
-    end = len(forward) - in_layer[::-1].index(True)
     stage = 0
-    for number, fact in enumerate(forward):
-        if in_layer[number]:
-            stage = max(stage, int(fact.module.split(".")[1]))
-        found[fact.key] = stage + (is_loss_alone and number >= end)
+    for key, path in _forward(planner):
+        if path[0] == "layers":
+            stage = max(stage, int(path[1]))
+        found[key] = stage
     return found
+
+
+def _loss_apart(planner: Planner) -> dict[str, int]:
+    """Return the same, with what follows the last layer on a stage of its own."""
+    found = _by_layers(planner)
+    after = max(found.values()) + 1
+    for key, path in reversed(_forward(planner)):
+        if path[0] == "layers":
+            break
+        found[key] = after
+    return found
+
+
+def _forward(planner: Planner) -> list[tuple[str, list[str]]]:
+    """Return the calls of the forward: their keys, and the paths of their modules."""
+    calls = (info(node) for node in planner.captured.program.calls())
+    return [(f.key, f.module.split(".")) for f in calls if f.phase is Phase.FORWARD]

@@ -17,6 +17,7 @@ from partita.compiler.search.limited import LimitedSearch
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.solver import solve
+from partita.compiler.search.windows import WindowSearch
 from partita.compiler.search.worthwhile import everything
 
 
@@ -88,7 +89,7 @@ def test_what_is_held_is_counted_as_by_a_run(seed: int) -> None:
             assert keeping.seconds == pytest.approx(run.again_seconds(again))
 
 
-def test_where_nothing_fits_it_is_shown() -> None:
+def test_where_nothing_fits_it_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     posed, optimizer = small(2)
     least = min(way.peak for way in all_ways(posed, optimizer))
     fold = Fold.none(posed.problem)
@@ -96,6 +97,11 @@ def test_where_nothing_fits_it_is_shown() -> None:
     found = search.run((), None, Clock.of(60))
     assert found.found is None
     assert found.bound_s == inf
+    monkeypatch.setattr(WindowSearch, "improved", None)  # not asked for then
+    free = solve(posed.problem, 60)
+    limited = LimitedSearch(posed, free, optimizer, Clock.of(60)).run(least - 1)
+    assert not limited.fits
+    assert limited.bound_s == inf
 
 
 def test_without_time_the_known_stays() -> None:
