@@ -14,6 +14,7 @@ from torch import fx
 from partita.compiler.capture import attention as attention  # defines the op
 from partita.compiler.capture.draws import rewrite_draws
 from partita.compiler.capture.keys import short_op
+from partita.compiler.capture.known_masks import name_known_masks
 from partita.compiler.capture.own_rows import gather_own_rows
 from partita.compiler.capture.torch_private import pytree
 from partita.compiler.capture.unsort import unsort
@@ -165,6 +166,8 @@ def canonicalize(program: Program) -> Program:
     * constants are ``full`` of a stated shape; splits and slices state sizes and
       bounds; ``cat`` has no empty operands
     * random numbers are drawn by seed and element (random_numbers.py)
+    * attention is told what its mask says, where there is a word for that
+      (known_masks.py)
     * rows are not sorted where it does not matter how they lie (unsort.py)
     * what each row takes of itself is a gather (own_rows.py)
     * positions that are counted (``arange`` of integers) are constants
@@ -186,6 +189,7 @@ def canonicalize(program: Program) -> Program:
             node.target = same
         elif rewrite := _REWRITES.get(node.target):
             rewrite(node)
+    name_known_masks(program)
     unsort(program)
     gather_own_rows(program)
     program = _with_counted_constants(_without_unused_constants(program))

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import sys
 import traceback
-from contextlib import nullcontext
+from collections.abc import Generator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -101,7 +102,16 @@ def capture(
     return capture_spec(model, spec, loss=loss, train=train)
 
 
+@contextmanager
+def _made_on_cpu() -> Generator[None]:
+    """Within it tensors are made on the CPU, whatever the default device is."""
+    is_so = torch.get_default_device().type == "cpu"
+    with nullcontext() if is_so else torch.device("cpu"):
+        yield
+
+
 @any_name()
+@_made_on_cpu()
 def capture_spec(
     model: torch.nn.Module,
     spec: InputSpec,
