@@ -23,7 +23,6 @@ from torch._C import (
 from torch._C._distributed_c10d import HashStore, Store, TCPStore
 from torch._decomp import get_decompositions
 from torch._functorch._aot_autograd import descriptors
-from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import graph as fx_graph
@@ -64,6 +63,9 @@ def export_joint(
     ``decompose`` are taken apart by torch's own functions, those in ``own`` by these.
     Where gradients are switched off there is no backward.
     """
+    # Brings Dynamo, which takes half of the time of importing all of Partita.
+    from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
+
     table: dict[Any, Callable[..., Any]] = get_decompositions(list(decompose))
     table.update(own)
     with ExitStack() as stack:
