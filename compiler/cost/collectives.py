@@ -11,6 +11,13 @@ cheapest algorithm is taken: NCCL's tuner (src/graph/tuning.cc).
 A group that spans nodes may run one ring over all of its ranks, as fast as its slowest
 link, or, to add up, the hierarchy of a tree over nodes and a chain or a switch within
 each: fewer bytes on the network, since what leaves a node is added up already.
+
+Between processes on CPUs a gather or a scatter may also be an exchange: each rank
+hands to each other one what that is to have, and adds up by itself. That is as many
+bytes and one pass over them more; but gloo runs a reduce-scatter as an all-reduce of
+the whole, and builds what an all-gather brings twice (torch 2.13,
+ProcessGroupGloo.cpp). ``passes/exchange_instead.py`` carries it out where the figures
+say that it is faster.
 """
 
 from __future__ import annotations
@@ -20,6 +27,8 @@ from functools import lru_cache
 from itertools import product
 
 from partita.compiler.cost.arithmetic import NUMBERS, Arithmetic, Real
+from partita.compiler.cost.compute import memory_s
+from partita.compiler.hardware.device import Device
 from partita.compiler.hardware.links import Algorithm, CollectiveCost, Leg
 from partita.compiler.hardware.profile import CollectiveKind, Hardware
 from partita.compiler.ir.mesh import Mesh
@@ -28,6 +37,10 @@ __all__ = [
     "CollectiveCost",
     "CollectiveKind",
     "axis_seconds",
+    "carried_out",
+    "exchange_seconds",
+    "is_exchanged",
+    "may_be_exchanged",
     "seconds",
     "wire_bytes",
 ]
@@ -56,7 +69,65 @@ def axis_seconds(
 
     ``num_bytes`` are those of the rank that sends most, as ``wire_bytes`` counts them.
     """
-    return seconds(kind, num_bytes, mesh.sizes[axis], hardware.legs(mesh, axis))
+    size, legs = mesh.sizes[axis], hardware.legs(mesh, axis)
+    found = seconds(kind, num_bytes, size, legs)
+    if not may_be_exchanged(kind, hardware.device):
+        return found
+    return min(found, exchange_seconds(num_bytes, size, legs, hardware.device))
+
+
+def may_be_exchanged(kind: CollectiveKind, device: Device) -> bool:
+    """Whether a collective may be carried out as an exchange."""
+    return device.kind == "cpu" and kind in _EXCHANGED
+
+
+@lru_cache(maxsize=1 << 14)
+def is_exchanged(
+    kind: CollectiveKind, num_bytes: int, mesh: Mesh, axis: int, hardware: Hardware
+) -> bool:
+    """Whether the groups of ``axis`` carry a collective out as an exchange.
+
+    ``num_bytes`` as in ``axis_seconds``.
+    """
+    if not may_be_exchanged(kind, hardware.device):
+        return False
+    own_s = seconds(kind, num_bytes, mesh.sizes[axis], hardware.legs(mesh, axis))
+    return axis_seconds(kind, num_bytes, mesh, axis, hardware) < own_s
+
+
+def carried_out(
+    kind: CollectiveKind, payload_bytes: int, mesh: Mesh, axis: int, hardware: Hardware
+) -> tuple[CollectiveKind, int]:
+    """Return as what the groups of ``axis`` carry a collective out, and its payload."""
+    size = mesh.sizes[axis]
+    wire = wire_bytes(kind, payload_bytes, size)
+    if not is_exchanged(kind, wire, mesh, axis, hardware):
+        return kind, payload_bytes
+    is_gather = kind is CollectiveKind.ALL_GATHER
+    return CollectiveKind.ALL_TO_ALL, payload_bytes * (size if is_gather else 1)
+
+
+def exchange_seconds(
+    num_bytes: Real,
+    size: Real,
+    legs: tuple[Leg, ...],
+    device: Device,
+    on: Arithmetic = NUMBERS,
+) -> Real:
+    """Return how long a gather or a scatter takes as an exchange; see ``seconds``.
+
+    What a rank gathers is its shard copied for each, before; what it has of a sum is
+    all that was exchanged added up, after: one pass over the whole and over a part.
+    Scatter and gather together are an all-reduce, and no faster than the machine's own.
+    """
+    exchanged_s = seconds(CollectiveKind.ALL_TO_ALL, num_bytes, size, legs, on)
+    touched = num_bytes * (size + 1) / (size - 1)
+    exchanged_s = exchanged_s + device.launch_s + memory_s(touched, device, on)
+    both_s = seconds(CollectiveKind.ALL_REDUCE, 2 * num_bytes, size, legs, on)
+    return on.greatest(exchanged_s, both_s / 2)
+
+
+_EXCHANGED = (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
 
 
 def seconds(

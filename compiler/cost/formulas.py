@@ -17,7 +17,12 @@ import sympy
 import torch
 
 from partita.compiler.cost.arithmetic import SYMBOLS, Real
-from partita.compiler.cost.collectives import CollectiveKind, seconds
+from partita.compiler.cost.collectives import (
+    CollectiveKind,
+    exchange_seconds,
+    may_be_exchanged,
+    seconds,
+)
 from partita.compiler.cost.compute import short_name
 from partita.compiler.hardware.device import Device
 from partita.compiler.hardware.links import CollectiveCost, Leg
@@ -134,30 +139,46 @@ def collective_formula(
     >>> gloo, mesh = load_hardware("cpu-gloo"), Mesh(tp=2)
     >>> bytes_ = size_symbol("bytes")
     >>> formula = collective_formula(
-    ...     CollectiveKind.ALL_GATHER, bytes_, mesh, 0, gloo
+    ...     CollectiveKind.ALL_REDUCE, bytes_, mesh, 0, gloo
     ... )
     >>> print(formula)
-    bytes/loopback_bytes_per_s + loopback_alpha_s*(tp - 1) + loopback_base_s
+    bytes/loopback_bytes_per_s + loopback_alpha_s*(2*tp - 2) + loopback_base_s
     """
     size = size_symbol(mesh.names[axis])
+    sent = sympy.sympify(num_bytes)
     values: dict[str, float] = {name: float(n) for name, n in mesh.axes}
+    may_exchange = may_be_exchanged(kind, hardware.device)
+    kinds = (kind, *(_EXCHANGES if may_exchange else ()))
     legs: list[Leg] = []
     numeric = hardware.legs(mesh, axis)
     for number, leg in enumerate(numeric):
-        cost, found = _cost_symbols(leg, kind)
-        values |= found
+        costs: dict[CollectiveKind, CollectiveCost] = {}
+        for each in kinds:
+            costs[each], found = _cost_symbols(leg, each, "" if each is kind else each)
+            values |= found
         is_top = number == len(numeric) - 1
         wide: Any = SYMBOLS.up(size, leg.members) if is_top else leg.size
-        link = replace(leg.link, costs={kind: cost})
-        legs.append(replace(leg, link=link, size=wide))
-    expr = seconds(kind, sympy.sympify(num_bytes), size, tuple(legs), SYMBOLS)
+        legs.append(replace(leg, link=replace(leg.link, costs=costs), size=wide))
+    expr = seconds(kind, sent, size, tuple(legs), SYMBOLS)
+    if may_exchange:
+        device, rates = device_symbols(hardware.device, torch.float32)
+        values |= rates
+        exchanged = exchange_seconds(sent, size, tuple(legs), device, SYMBOLS)
+        expr = SYMBOLS.least(expr, exchanged)
     return Formula(sympy.sympify(expr), values)
 
 
+_EXCHANGES = (CollectiveKind.ALL_TO_ALL, CollectiveKind.ALL_REDUCE)
+"""Whose figures say what a gather or a scatter takes as an exchange."""
+
+
 def _cost_symbols(
-    leg: Leg, kind: CollectiveKind
+    leg: Leg, kind: CollectiveKind, name: str
 ) -> tuple[CollectiveCost, dict[str, float]]:
-    """Return the costs of a level with symbols for its figures, and their values."""
+    """Return the costs of a level with symbols for its figures, and their values.
+
+    The symbols have ``name`` in theirs, where there is one.
+    """
     values: dict[str, float] = {}
 
     def named(name: str, value: float) -> Any:
@@ -167,7 +188,8 @@ def _cost_symbols(
     first = leg.link.costs[kind]
     symbolic: list[CollectiveCost] = []
     for number, cost in enumerate((first, *first.others)):
-        stem = leg.link.name + (f"_{number}" if number else "")
+        parts = (leg.link.name, name, str(number) if number else "")
+        stem = "_".join(part for part in parts if part)
         symbolic.append(
             CollectiveCost(
                 alpha_s=named(f"{stem}_alpha_s", cost.alpha_s),

@@ -22,7 +22,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from partita.compiler.cost.boxing import copies_seconds
-from partita.compiler.cost.collectives import axis_seconds, wire_bytes
+from partita.compiler.cost.collectives import (
+    CollectiveKind,
+    axis_seconds,
+    carried_out,
+    wire_bytes,
+)
 from partita.compiler.cost.compute import memory_s
 from partita.compiler.cost.step import (
     Step,
@@ -183,16 +188,22 @@ def collective_totals(document: Document) -> tuple[CollectiveTotal, ...]:
     """Return how often each collective runs along each axis, and on how much."""
     counts: Counter[tuple[str, str]] = Counter()
     payloads: Counter[tuple[str, str]] = Counter()
+    hardware = load_hardware(document.hardware)
+
+    def count(kind: str, payload: int, mesh: Mesh, axis: str, times: int) -> None:
+        stated = CollectiveKind(kind), payload, mesh, mesh.axis(axis)
+        carried, put_in = carried_out(*stated, hardware)
+        counts[str(carried), axis] += times
+        payloads[str(carried), axis] += times * put_in
+
     for part in stage_documents(document):
         mesh = part.mesh
         for boxing, step in steps_alone(part):
             if step.payload and mesh.sizes[mesh.axis(step.axis)] > 1:
                 times = times_in_step(boxing, part.microbatches)
-                counts[step.kind, step.axis] += times
-                payloads[step.kind, step.axis] += times * step.payload
+                count(step.kind, step.payload, mesh, step.axis, times)
         for sent in sending(part):
-            counts[sent.kind, sent.axis] += sent.times
-            payloads[sent.kind, sent.axis] += sent.times * sent.payload
+            count(sent.kind, sent.payload, mesh, sent.axis, sent.times)
     return tuple(
         CollectiveTotal(kind, axis, counts[kind, axis], payloads[kind, axis])
         for kind, axis in sorted(counts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import cast
 
 import torch
@@ -15,6 +16,7 @@ from partita.compiler.capture.inputs import InputSpec
 from partita.compiler.capture.scored_model import LossFunction
 from partita.compiler.cost.step import Step, find_step
 from partita.compiler.errors import BadOptions, BadPlan, CaptureFailed
+from partita.compiler.hardware.profile import Hardware, load_hardware
 from partita.compiler.ir.again import again_key
 from partita.compiler.ir.layout import shard_shape
 from partita.compiler.ir.local_program import LocalProgram
@@ -40,6 +42,7 @@ from partita.passes.base import run_sequence
 from partita.passes.bring_parameters import bring_parameters
 from partita.passes.complete_gradients import complete_gradients, without_completing
 from partita.passes.cut_stages import Cutting, cut_stages
+from partita.passes.exchange_instead import exchange_instead
 from partita.passes.fuse_small_ops import fuse_small_ops
 from partita.passes.localize import localize
 from partita.passes.lower_boxings import lowering_key
@@ -273,7 +276,13 @@ class Lowered:
         """Return what the rank at ``coordinates`` runs."""
         local = localize(self.program, coordinates, self.rules, self.steps)
         fused = fuse_small_ops(local, self.plan.fusion)
-        return sink_waits(send_together(fused, self.plan.buckets))
+        sunk = sink_waits(send_together(fused, self.plan.buckets))
+        return exchange_instead(sunk, self.hardware)
+
+    @cached_property
+    def hardware(self) -> Hardware:
+        """The machine that the plan is for."""
+        return load_hardware(self.plan.hardware)
 
     def parted(self, local: LocalProgram) -> tuple[LocalProgram, ...]:
         """Return the forward and the backward of what a rank runs.
@@ -295,7 +304,8 @@ class Lowered:
 
     def _local(self, program: Program, coordinates: tuple[int, ...]) -> LocalProgram:
         local = localize(program, coordinates, self.rules, self.steps)
-        return send_together(local, self.plan.buckets)
+        sent = send_together(local, self.plan.buckets)
+        return exchange_instead(sent, self.hardware)
 
     def of_all(self) -> list[LocalProgram]:
         """Return what every rank runs; ranks with equal programs share one graph."""

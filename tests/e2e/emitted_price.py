@@ -74,7 +74,7 @@ class _Pricer(fx.Interpreter):
             target = str(n.target)
             if target.startswith("_c10d_functional.") and "wait" not in target:
                 self._collective(n, target.split(".")[1])
-            elif has_info(n) and " -> " not in info(n).key:  # no part of a boxing
+            elif has_info(n) and not _is_part(n):
                 self._call(n)
         return result
 
@@ -82,8 +82,8 @@ class _Pricer(fx.Interpreter):
         given = self.env[n.all_input_nodes[0]]
         (group,) = (a for a in n.args if isinstance(a, str) and "/" in a)
         axis = self.local.mesh.axis(group.rpartition("/")[2])
-        kind, size = _KINDS[name], self.local.mesh.sizes[axis]
-        wire = wire_bytes(kind, given.numel() * given.itemsize, size)
+        kind, size = _stands_for(n) or _KINDS[name], self.local.mesh.sizes[axis]
+        wire = wire_bytes(_KINDS[name], given.numel() * given.itemsize, size)
         self.found.collectives_s += axis_seconds(
             kind, wire, self.local.mesh, axis, self.hardware
         )
@@ -106,3 +106,23 @@ class _Pricer(fx.Interpreter):
             product_of(factors, local_sizes(factors, {})),
         )
         self.found.num_calls += 1
+
+
+def _stands_for(call: fx.Node) -> CollectiveKind | None:
+    """Return what a call carries out as an exchange: a gather of what is repeated for
+    each, a scatter of which each part is added up.
+    """
+    if "all_to_all" not in str(call.target):
+        return None
+    (given,), (wait,) = call.all_input_nodes, call.users
+    if given.target is torch.ops.aten.repeat.default:
+        return CollectiveKind.ALL_GATHER
+    reductions = {"aten.sum.dim_IntList", "aten.amax.default", "aten.amin.default"}
+    own = [user for apart in wait.users for user in apart.users if _is_part(user)]
+    adds = any(str(user.target) in reductions for user in own)
+    return CollectiveKind.REDUCE_SCATTER if adds else None
+
+
+def _is_part(node: fx.Node) -> bool:
+    """Whether a node is a part of a boxing, or its result."""
+    return has_info(node) and " -> " in info(node).key

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from partita.compiler.cost.collectives import carried_out
 from partita.compiler.cost.step import Step, payload_bytes_at
+from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.document import Boxing
 from partita.compiler.plan.plan import Plan
@@ -30,7 +32,7 @@ def planned(
     ``is_double`` for a model in double precision, ``with_entering`` for a step to
     which parameters come from their optimizers.
     """
-    mesh = plan.mesh
+    mesh, hardware = plan.mesh, load_hardware(plan.hardware)
     coordinates = mesh.coordinates(rank)
     boxings = {boxing.key: boxing for boxing in plan.boxings}
     steps = lowerings_of(plan)
@@ -43,7 +45,8 @@ def planned(
             continue
         rows = [_sent(plan, boxings[k], steps[k], is_double=is_double) for k in keys]
         for calls in zip(*rows, strict=True):
-            kind, axis = str(calls[0][1].collective), calls[0][1].axis
+            kind, axis = calls[0][1].collective, calls[0][1].axis
+            assert kind is not None
             payload = sum(
                 payload_bytes_at(type_, step, mesh, coordinates)
                 for type_, step in calls
@@ -52,7 +55,8 @@ def planned(
                 groups = mesh.groups(mesh.names[axis])
                 (group,) = (ranks for ranks in groups if rank in ranks)
                 times = times_in_step(first, plan.microbatches)
-                found[kind, group, payload] += times
+                carried, put_in = carried_out(kind, payload, mesh, axis, hardware)
+                found[str(carried), group, put_in] += times
     return found
 
 

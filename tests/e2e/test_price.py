@@ -101,6 +101,18 @@ def test_fastest_plan(name: str, mesh: Mesh) -> None:
     assert plan.collectives, "nothing was split: the test shows nothing"
 
 
+def test_gathers_and_scatters_that_are_exchanges() -> None:
+    planner = planner_of(ZOO["mlp"](), TP, load_hardware("cpu-gloo"))
+    pins = {f"{name}.weight": "S(0) use=B" for name in ("up", "down")}
+    pins |= {"x": "S(0)", "target": "S(0)"}
+    planner = replace(planner, options=replace(planner.options, pins=pins))
+    found = solve(planner.posed.problem, 60.0)
+    plan = check(planner, Found(found.choices, RESULT), found.seconds)
+    stated = {step.kind for boxing in plan.boxings for step in boxing.lowering}
+    assert {"all_gather", "reduce_scatter"} <= stated
+    assert "all_to_all" in {total.kind for total in plan.collectives}
+
+
 def test_sums_that_an_op_needs_inside_and_returns_are_counted_once() -> None:
     model = Normed()
     built = model, (torch.randn(4, 3, 8, 8),), {}

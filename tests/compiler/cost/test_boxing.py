@@ -33,7 +33,7 @@ LAUNCH_S, MEMORY = 1e-6, 1e9
 HARDWARE = Hardware(
     name="by-hand",
     source="made up",
-    device=Device("cpu", {"f32": 1e9}, MEMORY, 1 << 30, LAUNCH_S),
+    device=Device("cuda", {"f32": 1e9}, MEMORY, 1 << 30, LAUNCH_S),
     links=(
         Link(
             "wire",
@@ -173,8 +173,12 @@ def test_splitting_a_copy_sends_nothing(name: str) -> None:
         ("(B, B)", "(S(0), S(0))", ["slice:0", "slice:1"]),
         # the inner chunks lie inside the outer ones, so the inner split moves away
         ("(S(0), S(0))", "(B, S(0))", ["all_to_all:1", "all_gather:0", "all_to_all:1"]),
-        # a sum of maxima: the maximum comes first
-        ("(P(sum), P(max))", "(B, B)", ["all_reduce:1", "all_reduce:0"]),
+        # a sum of maxima: the maximum comes first, and of it each adds up a part
+        (
+            "(P(sum), P(max))",
+            "(B, B)",
+            ["reduce_scatter:1", "all_reduce:0", "all_gather:1"],
+        ),
     ],
 )
 def test_inner_axes_are_undone_first(
