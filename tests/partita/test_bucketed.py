@@ -97,7 +97,9 @@ def test_buckets_that_cannot_be_are_refused() -> None:
         f"plan: buckets[0]: {mixed[1]!r} is not like {mixed[0]!r}; want the same "
         "collectives along the same axes, on one dtype, in one part of the step"
     )
+    plan = planned("zero1", "25MiB")
     alone = next(
         b.key for b in plan.boxings if {s.kind for s in b.lowering} == {"slice"}
     )
-    assert "takes steps that cannot be shared" in broken(plan, ((alone, first[0]),))
+    mixed = alone, plan.buckets[0][0]
+    assert "takes steps that cannot be shared" in broken(plan, (mixed,))
