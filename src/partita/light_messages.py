@@ -4,13 +4,16 @@ The search adds up boxings one by one, each with the latency of its messages: wh
 them share a buffer is known only of a whole plan. Where latencies are much of the step
 they are not what it should compare by, so it is done once more with messages that have
 each their part of a buffer's latency, and sums that pass beside computing at the least
-that they can take. Of the two plans, in buckets, the faster is taken.
+that they can take. Where that plan takes longer in its buckets than it was searched by,
+as one does whose messages need several buffers, a larger part is tried. Of these plans,
+in buckets, the fastest is taken.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import replace
+from math import sqrt
 
 from partita.bucketed import with_buckets
 from partita.compiler.collection import collection_paused
@@ -25,10 +28,11 @@ from partita.compiler.search.by_axes import steps_of
 from partita.compiler.search.decide import Found
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.pose import priced_on
-from partita.compiler.search.solver import solve
+from partita.compiler.search.solver import Solution, solve
 from partita.planner import ALIKE, Planner
 
 _MUCH = 0.01  # of a step's seconds
+_KEPT = 1.01  # times what a plan was searched by, at most
 
 
 @collection_paused()
@@ -52,25 +56,42 @@ def fastest_in_buckets(
     posed = planner.posed
     if any(pin.price_s is not None for pin in posed.pins.values()):
         return first  # a price is no time, and would have to be compared too
-    light = with_latency(load_hardware(plan.hardware), share)
+    plans = [first]
+    for part in (share, sqrt(share)):
+        found = _searched(
+            planner, with_latency(load_hardware(plan.hardware), part), clock
+        )
+        spent_s = plan.search.seconds + time.perf_counter() - started
+        other = with_buckets(_decided(planner, found, plan, spent_s), most_bytes)
+        limit = plan.options.memory_bytes
+        if limit is None or other.predicted.bytes <= limit:
+            plans.append(other)
+        if other.predicted.seconds <= _KEPT * found.seconds:
+            break
+    return min(plans, key=lambda found: found.predicted.seconds)
+
+
+def _searched(planner: Planner, light: Hardware, clock: Clock) -> Solution:
+    """Search by the prices of another machine."""
+    posed = planner.posed
     fold = posed.fold.with_prices(priced_on(posed.problem, light))
     if planner.captured.program.in_time.count == 1:
         beside = SumsBeside.of(fold, light)
         fold = fold if beside is None else beside.fold
-    found = solve(fold.problem, max(clock.left_s, 0.01), fold=fold)
+    return solve(fold.problem, max(clock.left_s, 0.01), fold=fold)
+
+
+def _decided(planner: Planner, found: Solution, first: Plan, spent_s: float) -> Plan:
+    alike = f", {ALIKE}" if planner.posed.fold.has_classes else ""
     result = SearchResult(
         f"{found.solver}, messages together",
-        f"not shown to be optimal{f', {ALIKE}' if fold.has_classes else ''}",
+        f"not shown to be optimal{alike}",
         None,
-        plan.search.seconds + time.perf_counter() - started,
-        plan.search.tried,
-        memory_price=plan.search.memory_price,
+        spent_s,
+        first.search.tried,
+        memory_price=first.search.memory_price,
     )
-    other = with_buckets(planner.decide(Found(found.choices, result)), most_bytes)
-    limit = plan.options.memory_bytes
-    if limit is not None and other.predicted.bytes > limit:
-        return first
-    return min(first, other, key=lambda found: found.predicted.seconds)
+    return planner.decide(Found(found.choices, result))
 
 
 def with_latency(hardware: Hardware, share: float) -> Hardware:

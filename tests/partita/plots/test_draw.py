@@ -82,7 +82,7 @@ def test_lanes_are_named_after_ranks_stages_and_tracks(any_plan: Plan) -> None:
     assert ("ranks 2-3, stage 1" in named) == several
     assert ("to row 1" in named) == several
     assert ("ranks 0-1" in named) != several
-    assert ("axis dp" in named) != several
+    assert "axis dp" in named
     legend = draw_timeline(any_plan, make_timetable(any_plan)).legends[0]
     assert len({text.get_text() for text in legend.get_texts()}) == len(
         legend.get_texts()
