@@ -81,11 +81,12 @@ def drop_checks(module: fx.GraphModule) -> None:
         module.recompile()
 
 
-def unify_attention(module: fx.GraphModule) -> None:
+def unify_attention(module: fx.GraphModule, dtype: torch.dtype | None = None) -> None:
     """Replace scaled_dot_product_attention by the device-neutral op, in place.
 
     It stays as it is, to be decomposed by torch, where a mask needs a gradient (a
-    learned position bias) or scores are dropped at random.
+    learned position bias) or scores are dropped at random. ``dtype`` is what autocast
+    would cast what it is given to.
     """
     graph = module.graph
     learned = _depends_on_parameters(module)
@@ -100,9 +101,9 @@ def unify_attention(module: fx.GraphModule) -> None:
         if scale is None:
             scale = 1.0 / math.sqrt(query.meta["val"].shape[-1])
         with graph.inserting_before(node):
+            tensors = [_in_dtype(x, dtype) for x in (query, key, value, mask)]
             new = graph.call_function(
-                torch.ops.partita.attention.default,
-                (query, key, value, mask, causal, scale),
+                torch.ops.partita.attention.default, (*tensors, causal, scale)
             )
             new.meta = {k: v for k, v in node.meta.items() if k != "val"}
             first = graph.call_function(operator.getitem, (new, 0))
@@ -111,6 +112,18 @@ def unify_attention(module: fx.GraphModule) -> None:
         graph.erase_node(node)
     if found:
         module.recompile()
+
+
+def _in_dtype(node: fx.Node | None, dtype: torch.dtype | None) -> fx.Node | None:
+    """Return ``node`` as autocast hands it on: floats but doubles in ``dtype``."""
+    if node is None or dtype is None:
+        return node
+    found = node.meta["val"].dtype
+    if not found.is_floating_point or found in (dtype, torch.float64):
+        return node
+    cast = node.graph.call_function(aten.to.dtype, (node, dtype))
+    cast.meta = {k: v for k, v in node.meta.items() if k != "val"}
+    return cast
 
 
 def _attention_arguments(node: fx.Node) -> tuple[Any, ...]:

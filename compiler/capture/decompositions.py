@@ -50,6 +50,8 @@ FROM_TORCH = (
 )
 """Taken apart by torch's own decompositions."""
 
+_HALF = (torch.float16, torch.bfloat16)
+
 
 def _dims(x: Tensor, dim: Sequence[int] | int | None) -> list[int]:
     if dim is None or dim == []:
@@ -72,6 +74,10 @@ def _mean_dim(
     count = prod(x.shape[d] for d in dims)
     if not dims:
         return x.clone() if dtype is None else x.to(dtype)
+    made = x.dtype if dtype is None else dtype
+    if made in _HALF:  # the sum of all may be out of range, or have no digits left
+        total = aten.sum.dim_IntList(x, dims, keepdim, dtype=torch.float32)
+        return aten.div.Scalar(total, count).to(made)
     return aten.div.Scalar(aten.sum.dim_IntList(x, dims, keepdim, dtype=dtype), count)
 
 
@@ -102,6 +108,11 @@ def _var_mean(
     correction: float | None = None,
     keepdim: bool = False,
 ) -> tuple[Tensor, Tensor]:
+    if x.dtype in _HALF:
+        var, mean = _var_mean(
+            x.to(torch.float32), dim, correction=correction, keepdim=keepdim
+        )
+        return var.to(x.dtype), mean.to(x.dtype)
     dims = _dims(x, dim)
     count = prod(x.shape[d] for d in dims) - (1 if correction is None else correction)
     mean = _mean_dim(x, dims, True)
@@ -120,7 +131,7 @@ def _group_norm(
     groups: int,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    sums = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
+    sums = torch.float32 if x.dtype in _HALF else x.dtype
     shape = [batch, groups, channels // groups, positions]
     grouped = x.to(sums).reshape(shape)
     var, mean = _var_mean(grouped, [2, 3], correction=0, keepdim=True)

@@ -80,7 +80,12 @@ class Planner:
         """Capture ``model``, to be planned on ``mesh``; see ``plan``."""
         with collection_paused():
             captured = capture(
-                model, args, kwargs, loss=options.loss, train=options.train
+                model,
+                args,
+                kwargs,
+                loss=options.loss,
+                train=options.train,
+                precision=options.precision,
             )
         if isinstance(options.microbatches, int):
             captured = in_microbatches(captured, options.microbatches, options.rules)
@@ -168,6 +173,7 @@ class Planner:
                 optimizer=options.optimizer,
                 memory_bytes=self.limit,
                 pins={name: str(pin) for name, pin in options.pins.items()},
+                precision=options.precision,
             ),
         )
         if options.fuse:
