@@ -29,6 +29,7 @@ from partita.compiler.ir.program import (
     operands,
     set_info,
     type_of,
+    update_info,
     value_of,
 )
 
@@ -351,6 +352,18 @@ _CONSTANTS: dict[object, int] = {
 }
 
 
+def _state_statistics(node: fx.Node) -> None:
+    """Give a norm's statistics their dtype: of its parameters, if that is wider.
+
+    Torch's fake tensors have that of what is normalized.
+    """
+    normalized, *parameters = (type_of(value).dtype for value in operands(node))
+    if parameters and normalized.itemsize < parameters[0].itemsize:
+        out, *statistics = info(node).types
+        wide = [t and replace(t, dtype=parameters[0]) for t in statistics[:2]]
+        update_info(node, types=(out, *wide, *statistics[2:]))
+
+
 def _drop_overwritten(node: fx.Node) -> None:
     """Hand on what a whole tensor is overwritten with, if it is of the same type."""
     _, source = operands(node)
@@ -377,6 +390,9 @@ _REWRITES: dict[object, Callable[[fx.Node], None]] = {
     aten.slice.Tensor: _state_slice,
     aten.cat.default: _drop_empty_operands,
     aten.copy.default: _drop_overwritten,
+    aten.native_layer_norm.default: _state_statistics,
+    aten._native_batch_norm_legit.no_stats: _state_statistics,
+    aten._native_batch_norm_legit_functional.default: _state_statistics,
     aten.full_like.default: _to_full,
     aten.new_full.default: _to_full,
     **dict.fromkeys(_CONSTANTS, _to_full),

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from partita.compiler.capture.strided import as_strided, as_strided_scatter
+from partita.compiler.capture.torch_private import group_norm_backward
 
 aten = torch.ops.aten
 
@@ -42,7 +43,6 @@ FROM_TORCH = (
     aten.roll,
     aten.glu,
     aten.glu_backward,
-    aten.native_group_norm_backward,
     aten._fused_rms_norm,
     aten._fused_rms_norm_backward,
     aten.addcmul,
@@ -142,8 +142,26 @@ def _group_norm(
         out = out * weight.reshape(per_channel)
     if bias is not None:
         out = out + bias.reshape(per_channel)
-    mean, scale = (t.to(x.dtype).reshape(batch, groups) for t in (mean, scale))
+    kept = x.dtype if weight is None else torch.promote_types(x.dtype, weight.dtype)
+    mean, scale = (t.to(kept).reshape(batch, groups) for t in (mean, scale))
     return out.to(x.dtype).reshape(x.shape), mean, scale
+
+
+def _group_norm_backward(
+    grad: Tensor,
+    x: Tensor,
+    mean: Tensor,
+    scale: Tensor,
+    weight: Tensor | None,
+    *rest: Any,
+) -> tuple[Tensor | None, ...]:
+    if x.dtype not in _HALF:
+        return group_norm_backward(grad, x, mean, scale, weight, *rest)
+    wide = (None if t is None else t.float() for t in (grad, x, mean, scale, weight))
+    made = group_norm_backward(*wide, *rest)
+    own = x.dtype if weight is None else weight.dtype
+    dtypes = x.dtype, own, own
+    return tuple(t if t is None else t.to(d) for t, d in zip(made, dtypes, strict=True))
 
 
 def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
@@ -169,6 +187,7 @@ OWN: dict[Any, Callable[..., Any]] = {
     aten.var_mean.correction: _var_mean,
     aten.std.correction: _std,
     aten.native_group_norm.default: _group_norm,
+    aten.native_group_norm_backward.default: _group_norm_backward,
     aten._weight_norm_interface.default: _weight_norm,
     aten._weight_norm_interface_backward.default: _weight_norm_backward,
     aten.as_strided.default: as_strided,
