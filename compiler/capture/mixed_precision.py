@@ -10,9 +10,9 @@ Equal copies of one tensor are one, as autocast keeps those of parameters. The g
 of its uses are added up in float32, each cast by itself, where autocast adds those of a
 parameter in 16 bits.
 
-It is the list for the CPU on every machine, since capture knows no device: softmax, norms
-and sums take 16 bits if they are given them, where torch's list for CUDA has float32.
-Their kernels add up in float32 on both.
+It is the list for the CPU on every machine, since capture knows no device: softmax,
+norms and sums take 16 bits if they are given them, where torch's list for CUDA has
+float32. Their kernels add up in float32 on both.
 
 Source: torch's "Automatic Mixed Precision", autocast op reference; the lists are in
 aten/src/ATen/autocast_mode.h and autocast_mode.cpp.

@@ -101,7 +101,7 @@ class Planner:
             program, options.rules, self.mesh, hardware, known=known
         )
         self.known[self.mesh] = candidates.known
-        return pose(candidates, options.pins, options.optimizer)
+        return pose(candidates, options.pins, options.optimizer, options.wide_sums)
 
     def search(self) -> Plan:
         """Return the fastest plan that the search finds in its time.
@@ -156,6 +156,7 @@ class Planner:
             options.pins,
             options.optimizer,
             choose,
+            options.wide_sums,
         )
 
     def decide(self, found: Found, posed: Posed | None = None) -> Plan:

@@ -57,6 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=tuple(PRECISIONS),
         help="mixed precision, as under torch.autocast (as the model is)",
     )
+    parser.add_argument(
+        "--narrow-sums",
+        action="store_true",
+        help="add gradients up in the 16 bits they are made in (their parameter's)",
+    )
     parser.add_argument("--inference", action="store_true", help="only the forward")
     parser.add_argument(
         "--pin",
@@ -123,6 +128,8 @@ def run(options: argparse.Namespace) -> int:
     given = {name: value for name, value in choices.items() if value is not None}
     if options.inference:
         given["train"] = False
+    if options.narrow_sums:
+        given["wide_sums"] = False
     if options.fuse:
         given["fuse"] = True
     model, args, kwargs = example
