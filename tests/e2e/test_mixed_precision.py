@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -85,8 +86,6 @@ FAST = ("microbatches", "in pieces", "inference")
 
 @pytest.mark.parametrize("way", [way if way in FAST else slow(way) for way in WAYS])
 def test_it_goes_with_every_other_choice(way: str) -> None:
-    from dataclasses import replace
-
     built = ZOO["gpt2"]()
     model, args, kwargs = built
     mesh, options = WAYS[way]
@@ -168,6 +167,25 @@ def test_two_ranks_train_as_autocast_does(
         assert result["losses"] == pytest.approx(alone, abs=2 * own)
         assert result["losses"] == found[0]["losses"]
         assert result["dtypes"] == {torch.float32}
+
+
+def step_inside_and_outside(document: Any) -> list[float]:
+    """Return the loss of a step, and of one in a block that autocasts."""
+    model, args, _ = ZOO["mlp"]()
+    program = pt.compile(model, pt.Plan.from_dict(document), device="cpu")
+    losses = [float(program.step(*args))]
+    with torch.autocast("cpu", torch.bfloat16):
+        losses.append(float(program.step(*args)))
+    return losses
+
+
+@pytest.mark.dist
+def test_a_program_runs_as_planned_whatever_is_around_it() -> None:
+    model, args, _ = ZOO["mlp"]()
+    plan = pt.plan(model, *args, mesh="ranks=2")
+    what = f"{__file__}:step_inside_and_outside", 2, (plan.to_dict(),)
+    for outside, inside in launch(*what, timeout_s=100.0):
+        assert inside == outside
 
 
 def peak_of_step(name: str, document: dict[str, Any]) -> int:
