@@ -99,7 +99,7 @@ def test_a_parameter_is_cast_once_and_its_gradient_is_its_own() -> None:
     backward = casts(captured, Phase.BACKWARD_WEIGHT)
     assert backward["bf16[4, 4] -> f32[4, 4]"] == 2  # added up in float32
     entering = [info(node).types for node, _ in captured.program.placeholders()]
-    assert not any(type_ and type_.dtype is HALF for type_, in entering)
+    assert not any(type_ and type_.dtype is HALF for (type_,) in entering)
     for node, _ in captured.program.results():
         assert type_of(value_of(node)).dtype is torch.float32
 

@@ -110,9 +110,7 @@ def test_more_plans_run_so_too(kind: str, tmp_path: Path) -> None:
     elif kind in ("zero3", "mixed"):
         pins = storage_pins(built, "zero3", 1)
         precision = "bfloat16" if kind == "mixed" else None
-        plan = planned(
-            built, "dp=2", pins=pins, microbatches=2, precision=precision
-        )
+        plan = planned(built, "dp=2", pins=pins, microbatches=2, precision=precision)
     else:
         built = ZOO["vit"]()
         options = Options(microbatches=1)
