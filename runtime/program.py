@@ -9,6 +9,7 @@ through ``.data``: a step has to see that they changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -47,7 +48,7 @@ class ParallelProgram:
         way: the pipeline that the stages are in; ``None`` where there is one stage.
 
     Attributes:
-        loss_scale: what the gradients are multiplied with.
+        loss_scale: what the gradients are multiplied with; see ``LossScaler``.
         seed: of dropout and everything else that the model draws; equal on all ranks.
         num_steps: the steps that have run; each draws other numbers than the last.
     """
@@ -153,7 +154,8 @@ class ParallelProgram:
         taken: set[int] = set()
         for number, share in self._shares.items():
             taken |= storages(share.own.values()) | storages(entering[number].values())
-        outputs = self._runner.step(self._feeds_of(batch, entering), taken)
+        with self._not_autocast():
+            outputs = self._runner.step(self._feeds_of(batch, entering), taken)
         losses = [
             share.take(outputs[number], taken) for number, share in self._shares.items()
         ]
@@ -194,7 +196,8 @@ class ParallelProgram:
             share = self._shares[stage]
             return share.feeds(read[batch], share.entering(), drawn, part)
 
-        streamed = runner.stream(feeds_of, len(read), update)
+        with self._not_autocast():
+            streamed = runner.stream(feeds_of, len(read), update)
         self.num_steps += len(read)
         return streamed
 
@@ -220,7 +223,8 @@ class ParallelProgram:
         """Return the outputs of this rank's stages; write the buffers."""
         batch = self._batch.read(args, kwargs)
         entering = {number: share.entering() for number, share in self._shares.items()}
-        runs = self._runner.forward(self._feeds_of(batch, entering))
+        with self._not_autocast():
+            runs = self._runner.forward(self._feeds_of(batch, entering))
         found: list[tuple[Share, WholeOutputs]] = []
         for number, share in self._shares.items():
             share.write_buffers(runs[number][-1])
@@ -236,6 +240,14 @@ class ParallelProgram:
             return self._shares[stage].feeds(batch, entering[stage], drawn, number)
 
         return feeds_of
+
+    def _not_autocast(self) -> AbstractContextManager[Any]:
+        """Return a block in which ops run in the dtypes that the plan has for them.
+
+        A loop that had ``torch.autocast`` may still be in it; the plan's own
+        ``precision`` is in the program.
+        """
+        return torch.autocast(self.groups.device.type, enabled=False)
 
     # --- training
 

@@ -241,8 +241,17 @@ class OneAttention(TorchFunctionMode):
         if func is torch.nn.functional.scaled_dot_product_attention:
             given = _attention_call(*args, **kwargs)
             if given is not None:
-                return attention(*given)[0]
+                return attention(*map(_autocast, given))[0]
         return func(*args, **kwargs)
+
+
+def _autocast(argument: Any) -> Any:
+    """Return an argument as autocast would hand it on to torch's own attention."""
+    device = argument.device.type if isinstance(argument, Tensor) else ""
+    if not device or not torch.is_autocast_enabled(device):
+        return argument
+    is_cast = argument.is_floating_point() and argument.dtype != torch.float64
+    return argument.to(torch.get_autocast_dtype(device)) if is_cast else argument
 
 
 def _attention_call(

@@ -30,6 +30,7 @@ from partita.compiler.ir.program import (
     operands,
     set_info,
     type_of,
+    update_info,
     value_of,
 )
 
@@ -82,11 +83,12 @@ def drop_checks(module: fx.GraphModule) -> None:
         module.recompile()
 
 
-def unify_attention(module: fx.GraphModule) -> None:
+def unify_attention(module: fx.GraphModule, dtype: torch.dtype | None = None) -> None:
     """Replace scaled_dot_product_attention by the device-neutral op, in place.
 
     It stays as it is, to be decomposed by torch, where a mask needs a gradient (a
-    learned position bias) or scores are dropped at random.
+    learned position bias) or scores are dropped at random. ``dtype`` is what autocast
+    would cast what it is given to.
     """
     graph = module.graph
     learned = _depends_on_parameters(module)
@@ -101,9 +103,9 @@ def unify_attention(module: fx.GraphModule) -> None:
         if scale is None:
             scale = 1.0 / math.sqrt(query.meta["val"].shape[-1])
         with graph.inserting_before(node):
+            tensors = [_in_dtype(x, dtype) for x in (query, key, value, mask)]
             new = graph.call_function(
-                torch.ops.partita.attention.default,
-                (query, key, value, mask, causal, scale),
+                torch.ops.partita.attention.default, (*tensors, causal, scale)
             )
             new.meta = {k: v for k, v in node.meta.items() if k != "val"}
             first = graph.call_function(operator.getitem, (new, 0))
@@ -112,6 +114,18 @@ def unify_attention(module: fx.GraphModule) -> None:
         graph.erase_node(node)
     if found:
         module.recompile()
+
+
+def _in_dtype(node: fx.Node | None, dtype: torch.dtype | None) -> fx.Node | None:
+    """Return ``node`` as autocast hands it on: floats but doubles in ``dtype``."""
+    if node is None or dtype is None:
+        return node
+    found = node.meta["val"].dtype
+    if not found.is_floating_point or found in (dtype, torch.float64):
+        return node
+    cast = node.graph.call_function(aten.to.dtype, (node, dtype))
+    cast.meta = {k: v for k, v in node.meta.items() if k != "val"}
+    return cast
 
 
 def _attention_arguments(node: fx.Node) -> tuple[Any, ...]:
@@ -342,6 +356,18 @@ _CONSTANTS: dict[object, int] = {
 }
 
 
+def _state_statistics(node: fx.Node) -> None:
+    """Give a norm's statistics their dtype: of its parameters, if that is wider.
+
+    Torch's fake tensors have that of what is normalized.
+    """
+    normalized, *parameters = (type_of(value).dtype for value in operands(node))
+    if parameters and normalized.itemsize < parameters[0].itemsize:
+        out, *statistics = info(node).types
+        wide = [t and replace(t, dtype=parameters[0]) for t in statistics[:2]]
+        update_info(node, types=(out, *wide, *statistics[2:]))
+
+
 def _drop_overwritten(node: fx.Node) -> None:
     """Hand on what a whole tensor is overwritten with, if it is of the same type."""
     _, source = operands(node)
@@ -368,6 +394,9 @@ _REWRITES: dict[object, Callable[[fx.Node], None]] = {
     aten.slice.Tensor: _state_slice,
     aten.cat.default: _drop_empty_operands,
     aten.copy.default: _drop_overwritten,
+    aten.native_layer_norm.default: _state_statistics,
+    aten._native_batch_norm_legit.no_stats: _state_statistics,
+    aten._native_batch_norm_legit_functional.default: _state_statistics,
     aten.full_like.default: _to_full,
     aten.new_full.default: _to_full,
     **dict.fromkeys(_CONSTANTS, _to_full),

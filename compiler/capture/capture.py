@@ -34,6 +34,12 @@ from partita.compiler.capture.fingerprint import fingerprint
 from partita.compiler.capture.grouped import grouped_products
 from partita.compiler.capture.inputs import InputSpec, describe
 from partita.compiler.capture.keys import find_frames, user_frames
+from partita.compiler.capture.mixed_precision import (
+    PRECISIONS,
+    autocasting,
+    cast_inside,
+    share_copies,
+)
 from partita.compiler.capture.quiet import quiet_failure
 from partita.compiler.capture.roles import read_roles
 from partita.compiler.capture.scored_model import LossFunction, OutputForm, ScoredModel
@@ -83,6 +89,7 @@ def capture(
     *,
     loss: LossFunction | None = None,
     train: bool = True,
+    precision: str | None = None,
 ) -> Captured:
     """Capture ``model`` called as ``model(*args, **kwargs)``.
 
@@ -92,6 +99,7 @@ def capture(
         kwargs: keyword example inputs.
         loss: computes the scalar loss from the outputs; see ``pick_loss``.
         train: capture the backward too; otherwise only the outputs.
+        precision: of mixed precision, see ``mixed_precision``; ``None``: the model's.
 
     Raises:
         CaptureFailed: naming the line of the user's model that stands in the way.
@@ -99,7 +107,7 @@ def capture(
     if not isinstance(cast(object, model), torch.nn.Module):
         raise CaptureFailed(f"the model is a {type(model).__name__}; want an nn.Module")
     spec = describe(model, args, kwargs)
-    return capture_spec(model, spec, loss=loss, train=train)
+    return capture_spec(model, spec, loss=loss, train=train, precision=precision)
 
 
 @contextmanager
@@ -118,6 +126,7 @@ def capture_spec(
     *,
     loss: LossFunction | None = None,
     train: bool = True,
+    precision: str | None = None,
 ) -> Captured:
     """Capture ``model`` for inputs of the types in ``spec``; see ``capture``."""
     tensors_of_model = (*model.parameters(), *model.buffers())
@@ -129,7 +138,8 @@ def capture_spec(
     form = OutputForm()
     scored = ScoredModel(model, spec, loss, train, form)
     try:
-        with without_mkldnn(), without_code(), quiet_failure():
+        casting = autocasting(precision)
+        with without_mkldnn(), without_code(), quiet_failure(), casting:
             exported = torch.export.export(scored, tensors, strict=False)
         module = scored if form.own_backwards else exported.module(check_guards=False)
     except CaptureFailed:
@@ -140,9 +150,12 @@ def capture_spec(
     if isinstance(module, fx.GraphModule):
         drop_checks(module)
         lift_own_tensors(module, exported.constants, model)
-        unify_attention(module)
+        unify_attention(module, PRECISIONS.get(precision or ""))
         unify_bags(module)
+        if precision is not None:
+            cast_inside(module, precision)
     else:
+        module.precision = precision
         tracing = OneAttention()
     try:
         with torch.set_grad_enabled(train), without_mkldnn(), without_code(), tracing:
@@ -157,7 +170,10 @@ def capture_spec(
             f"{type(model).__name__}: the loss depends on no parameter that requires a "
             "gradient; train one, or give Options(train=False) for inference"
         )
-    return Captured(canonicalize(program), spec, form)
+    program = canonicalize(program)
+    if precision is not None:
+        program = share_copies(program)
+    return Captured(program, spec, form)
 
 
 def _explain(model: torch.nn.Module, error: BaseException) -> str:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from partita.compiler.capture.strided import as_strided, as_strided_scatter
+from partita.compiler.capture.torch_private import group_norm_backward
 
 aten = torch.ops.aten
 
@@ -42,13 +43,14 @@ FROM_TORCH = (
     aten.roll,
     aten.glu,
     aten.glu_backward,
-    aten.native_group_norm_backward,
     aten._fused_rms_norm,
     aten._fused_rms_norm_backward,
     aten.addcmul,
     aten.addcdiv,
 )
 """Taken apart by torch's own decompositions."""
+
+_HALF = (torch.float16, torch.bfloat16)
 
 
 def _dims(x: Tensor, dim: Sequence[int] | int | None) -> list[int]:
@@ -72,6 +74,10 @@ def _mean_dim(
     count = prod(x.shape[d] for d in dims)
     if not dims:
         return x.clone() if dtype is None else x.to(dtype)
+    made = x.dtype if dtype is None else dtype
+    if made in _HALF:  # the sum of all may be out of range, or have no digits left
+        total = aten.sum.dim_IntList(x, dims, keepdim, dtype=torch.float32)
+        return aten.div.Scalar(total, count).to(made)
     return aten.div.Scalar(aten.sum.dim_IntList(x, dims, keepdim, dtype=dtype), count)
 
 
@@ -102,6 +108,11 @@ def _var_mean(
     correction: float | None = None,
     keepdim: bool = False,
 ) -> tuple[Tensor, Tensor]:
+    if x.dtype in _HALF:
+        var, mean = _var_mean(
+            x.to(torch.float32), dim, correction=correction, keepdim=keepdim
+        )
+        return var.to(x.dtype), mean.to(x.dtype)
     dims = _dims(x, dim)
     count = prod(x.shape[d] for d in dims) - (1 if correction is None else correction)
     mean = _mean_dim(x, dims, True)
@@ -120,7 +131,7 @@ def _group_norm(
     groups: int,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    sums = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
+    sums = torch.float32 if x.dtype in _HALF else x.dtype
     shape = [batch, groups, channels // groups, positions]
     grouped = x.to(sums).reshape(shape)
     var, mean = _var_mean(grouped, [2, 3], correction=0, keepdim=True)
@@ -131,8 +142,26 @@ def _group_norm(
         out = out * weight.reshape(per_channel)
     if bias is not None:
         out = out + bias.reshape(per_channel)
-    mean, scale = (t.to(x.dtype).reshape(batch, groups) for t in (mean, scale))
+    kept = x.dtype if weight is None else torch.promote_types(x.dtype, weight.dtype)
+    mean, scale = (t.to(kept).reshape(batch, groups) for t in (mean, scale))
     return out.to(x.dtype).reshape(x.shape), mean, scale
+
+
+def _group_norm_backward(
+    grad: Tensor,
+    x: Tensor,
+    mean: Tensor,
+    scale: Tensor,
+    weight: Tensor | None,
+    *rest: Any,
+) -> tuple[Tensor | None, ...]:
+    if x.dtype not in _HALF:
+        return group_norm_backward(grad, x, mean, scale, weight, *rest)
+    wide = (None if t is None else t.float() for t in (grad, x, mean, scale, weight))
+    made = group_norm_backward(*wide, *rest)
+    own = x.dtype if weight is None else weight.dtype
+    dtypes = x.dtype, own, own
+    return tuple(t if t is None else t.to(d) for t, d in zip(made, dtypes, strict=True))
 
 
 def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
@@ -158,6 +187,7 @@ OWN: dict[Any, Callable[..., Any]] = {
     aten.var_mean.correction: _var_mean,
     aten.std.correction: _std,
     aten.native_group_norm.default: _group_norm,
+    aten.native_group_norm_backward.default: _group_norm_backward,
     aten._weight_norm_interface.default: _weight_norm,
     aten._weight_norm_interface_backward.default: _weight_norm_backward,
     aten.as_strided.default: as_strided,

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from partita.compiler.capture.inputs import InputSpec
+from partita.compiler.capture.mixed_precision import autocasting
 from partita.compiler.capture.torch_private import pytree
 from partita.compiler.errors import CaptureFailed
 
@@ -130,7 +131,10 @@ class OutputForm:
 
 
 class ScoredModel(torch.nn.Module):
-    """Calls the user's model on a flat list of tensors; returns loss and outputs."""
+    """Calls the user's model on a flat list of tensors; returns loss and outputs.
+
+    ``precision`` is that of a forward which nothing around it casts.
+    """
 
     def __init__(
         self,
@@ -147,12 +151,19 @@ class ScoredModel(torch.nn.Module):
         self._loss = loss
         self._train = train
         self.training = model.training  # not train(), which would reach its modules
+        self.precision: str | None = None
 
     def forward(self, *tensors: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return the scalar loss (when training) and the named outputs, detached."""
         args, kwargs = self._spec.rebuild(
             dict(zip(self._spec.tensors, tensors, strict=True))
         )
+        with autocasting(self.precision):
+            return self._scored(args, kwargs)
+
+    def _scored(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         before, attributes = _owned_buffers(self.model), _attributes(self.model)
         try:
             returned = self.model(*args, **kwargs)

@@ -298,6 +298,14 @@ def type_of(value: Value) -> TensorType:
     return result
 
 
+def is_short_copy(node: fx.Node) -> bool:
+    """Whether ``node`` makes a copy of its only operand in fewer bits."""
+    (made, *others), used = info(node).types or (None,), operands(node)
+    if made is None or others or len(used) != 1:
+        return False
+    return made.is_short(type_of(used[0]))
+
+
 def placement_of(value: Value) -> Placement:
     """Return the placement in which ``value`` is made."""
     signature = info(value.node).signature

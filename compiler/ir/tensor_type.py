@@ -93,3 +93,14 @@ class TensorType:
     def num_bytes(self) -> int:
         """The size of the whole tensor in bytes."""
         return self.numel * self.dtype.itemsize
+
+    def is_short(self, other: TensorType) -> bool:
+        """Whether it is ``other`` in fewer bits, as mixed precision casts floats.
+
+        >>> wide = TensorType((8,), torch.float32)
+        >>> TensorType((8,), torch.bfloat16).is_short(wide), wide.is_short(wide)
+        (True, False)
+        """
+        are_floats = self.dtype.is_floating_point and other.dtype.is_floating_point
+        is_less = self.dtype.itemsize < other.dtype.itemsize
+        return are_floats and is_less and self.shape == other.shape

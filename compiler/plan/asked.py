@@ -10,7 +10,7 @@ from partita.compiler.ir.program import InputKind
 from partita.compiler.ir.signature import Signature
 from partita.compiler.plan.document import Document, Node
 from partita.compiler.plan.units import format_seconds
-from partita.compiler.plan.uses import Use, find_uses
+from partita.compiler.plan.uses import Use, find_uses, is_short_copy
 from partita.compiler.search.pin_names import Named, find_pins, naming_any
 from partita.compiler.search.pins import Pin
 
@@ -118,7 +118,8 @@ def _used(
         if node is None:
             continue  # it leaves the program
         is_view = node.seconds == 0.0 and len(node.operands) == 1
-        if is_view and pin.use.is_broadcast:
+        is_seen_through = is_view and pin.use.is_broadcast
+        if is_seen_through or is_short_copy(document, node):
             yield from _used(document, uses, use.consumer, pin)
         else:
             yield use

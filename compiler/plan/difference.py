@@ -59,7 +59,7 @@ class Difference:
     """What differs between two plans, from the first to the second.
 
     Attributes:
-        plan: model, mesh, hardware, microbatches, schedule.
+        plan: model, mesh, hardware, precision, microbatches, schedule.
         parameters: placements of parameters and buffers, and those of one plan alone.
         nodes: signatures of calls, and calls of one plan alone.
         collectives: how many of a kind run along an axis, and their payloads.
@@ -125,6 +125,7 @@ def _of_plan(document: Document) -> dict[str, str]:
         "model": f"{document.model.class_name} {fingerprint}",
         "mesh": mesh_text(document),
         "hardware": str(document.hardware.get("name", "unnamed")),
+        "precision": document.options.precision or "the model's own",
         "microbatches": str(document.microbatches),
         "schedule": document.schedule.name,
         "stages": str(len(document.stages)),

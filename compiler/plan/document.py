@@ -90,7 +90,8 @@ class ModelId:
 class PlanOptions:
     """What the plan was asked for, as far as applying it needs to know.
 
-    ``loss_name`` is the attribute, or ``module:function`` of the callable.
+    ``loss_name`` is the attribute, or ``module:function`` of the callable;
+    ``precision`` that of mixed precision, ``None`` where the model is as it is.
     """
 
     loss: LossKind = LossKind.OUTPUT
@@ -99,6 +100,7 @@ class PlanOptions:
     optimizer: str = "adamw"
     memory_bytes: int | None = None
     pins: Mapping[str, str] = field(default_factory=dict[str, str])
+    precision: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,10 +107,12 @@ def _head(document: Document) -> str:
 def title(document: Document) -> str:
     """Return what the plan is of: model, mesh, hardware."""
     hardware = document.hardware.get("name", "unnamed")
+    precision = document.options.precision
     return (
         f"{document.model.class_name} on mesh {mesh_text(document)}: "
         f"{document.mesh.size} ranks, hardware {hardware}, "
         f"{'training' if document.options.train else 'inference'}"
+        f"{f' in {precision}' if precision else ''}"
     )
 
 

@@ -10,7 +10,7 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import InputKind, OutputKind, Phase
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
-from partita.compiler.plan.document import Boxing, Document, Ref
+from partita.compiler.plan.document import Boxing, Document, Node, Ref
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +45,36 @@ def find_uses(document: Document) -> Iterator[Use]:
 
 
 def parameter_uses(document: Document) -> dict[str, list[Placement]]:
-    """Return how calls take each parameter, the first of them first, by its name."""
+    """Return how calls take each parameter, the first of them first, by its name.
+
+    A copy in fewer bits is taken in place of the parameter; what makes it comes last.
+    """
     names = {
         key: node.role.name
         for key, node in document.nodes.items()
         if node.role is not None and node.role.kind is InputKind.PARAMETER
     }
     found: dict[str, list[Placement]] = {}
+    copied: dict[str, list[Placement]] = {}
     for key in document.order:
         node = document.nodes[key]
+        is_copy = is_short_copy(document, node)
+        uses = copied if is_copy else found
         for ref, wanted in zip(node.operands, node.signature.operands, strict=True):
             if ref.key in names:
-                found.setdefault(names[ref.key], []).append(wanted)
-    return found
+                uses.setdefault(names[ref.key], []).append(wanted)
+                names |= {key: names[ref.key]} if is_copy else {}
+    return {
+        name: [*found.get(name, ()), *copied.get(name, ())]
+        for name in (*found, *copied)
+    }
+
+
+def is_short_copy(document: Document, node: Node) -> bool:
+    """Whether a call makes a copy of its only operand in fewer bits."""
+    if len(node.operands) != 1 or len(node.types) != 1 or node.types[0] is None:
+        return False
+    return node.types[0].is_short(type_of(document, node.operands[0]))
 
 
 def mesh_of(document: Document, key: str) -> Mesh:

@@ -8,7 +8,8 @@ slashes too. A pattern is read by its form:
   activation checkpoint of each would
 * ``*.mlp.act/*``, with a slash: nodes, by their keys
 * ``parameter:transformer.h.*``, with a colon: what enters. Where a parameter is
-  gathered for its use, it is gathered again, and its views are taken again
+  gathered for its use, it is gathered again, and its views and its copies in fewer
+  bits are made again
 * ``parameter:* -> (B,)``, with an arrow: boxings, by their keys
 """
 
@@ -21,7 +22,15 @@ from functools import cached_property
 from torch import fx
 
 from partita.compiler.errors import BadOptions
-from partita.compiler.ir.program import Phase, Program, Value, info, operands, value_of
+from partita.compiler.ir.program import (
+    Phase,
+    Program,
+    Value,
+    info,
+    is_short_copy,
+    operands,
+    value_of,
+)
 from partita.compiler.rules.calls import call_of, rule_and_factors
 from partita.compiler.rules.rule import RuleSet
 
@@ -93,7 +102,7 @@ class Again:
         """Return what enters the program and is, or is seen through, ``node``."""
         while node.op != "placeholder":
             used = operands(node)
-            if len(used) != 1 or not self._is_free(node):
+            if len(used) != 1 or not (self._is_free(node) or is_short_copy(node)):
                 return None
             node = used[0].node
         return node

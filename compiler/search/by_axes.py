@@ -45,6 +45,7 @@ def choose_by_axes(
     pins: Mapping[str, str],
     optimizer: str,
     choose: Choose,
+    wide_sums: bool = True,
 ) -> tuple[Posed, Sequence[int]]:
     """Return the last step's problem, which is that of the whole mesh, and its choices.
 
@@ -56,6 +57,7 @@ def choose_by_axes(
         pins: placements that are fixed.
         optimizer: what updates the parameters.
         choose: picks a choice per node of a posed problem.
+        wide_sums: as for ``pose``.
 
     Raises:
         BadOptions: for a pin that is unknown or illegal.
@@ -72,7 +74,7 @@ def choose_by_axes(
         part = Mesh(**sizes)
         candidates = Candidates(program.with_mesh(part), rules, part, hardware, within)
         closed = [a for a, size in enumerate(part.sizes) if size < mesh.sizes[a]]
-        posed = pose(candidates, _projected(pins, closed), optimizer)
+        posed = pose(candidates, _projected(pins, closed), optimizer, wide_sums)
         choices = choose(posed)
         found = posed, choices
         nodes = zip(posed.problem.nodes, choices, strict=True)

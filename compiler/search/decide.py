@@ -19,6 +19,7 @@ from partita.compiler.ir.program import (
     OutputKind,
     Value,
     info,
+    is_short_copy,
     op_name,
     type_of,
     value_of,
@@ -280,6 +281,8 @@ class _Decider:
     def _first_use(self, node: fx.Node, storage: Placement) -> Placement:
         for user in node.users:
             if user.op == "call_function":
+                if is_short_copy(user) and user.users:
+                    return self._first_use(user, storage)
                 wanted = self.chosen.nodes[user].signature.operands
                 for value, want in zip(self.chosen.used[user], wanted, strict=True):
                     if value.node is node:

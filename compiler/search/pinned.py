@@ -15,6 +15,7 @@ from partita.compiler.ir.program import (
     Program,
     Value,
     info,
+    is_short_copy,
     operands,
     type_of,
 )
@@ -162,8 +163,8 @@ class Pinned:
         total = 0.0 if pin is None else self._own_price(pin, choice)
         for value, want in zip(operands(node), choice.signature.operands, strict=True):
             named = self._uses.get(value.node)
-            if named is None or named.pin.use == want:
-                continue
+            if named is None or named.pin.use == want or is_short_copy(node):
+                continue  # what uses a copy of it in 16 bits has that as asked
             if self._is_seen_through(node, named.pin) and not named.pin.is_hard:
                 continue  # what uses the view pays
             total += _price(named.pin)
@@ -177,14 +178,20 @@ class Pinned:
 
     @cached_property
     def _uses(self) -> dict[fx.Node, NamedPin]:
-        """Pins of uses, by what is used: also the views of what is to stay whole."""
+        """Pins of uses, by what is used: also the views of what is to stay whole.
+
+        Short copies are used in place of what they are of: cast before it is gathered,
+        a parameter moves half of the bytes.
+        """
         found = {n: named for n, named in self._found.items() if named.pin.use}
         for node in self._program.calls():
             sources = {value.node for value in operands(node)}
             if len(sources) == 1:
                 (source,) = sources
                 named = found.get(source)
-                if named is not None and self._is_seen_through(node, named.pin):
+                if named is None:
+                    continue
+                if self._is_seen_through(node, named.pin) or is_short_copy(node):
                     found.setdefault(node, named)
         return found
 

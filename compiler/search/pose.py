@@ -51,6 +51,7 @@ from partita.compiler.search.problem import (
     Tie,
     made_placement,
 )
+from partita.compiler.search.wide_sums import WidePrices, with_narrow
 
 Item = fx.Node | OutputRole
 
@@ -82,15 +83,21 @@ class Posed:
 
 
 def pose(
-    candidates: Candidates, pins: Mapping[str, str], optimizer: str = "adamw"
+    candidates: Candidates,
+    pins: Mapping[str, str],
+    optimizer: str = "adamw",
+    wide_sums: bool = True,
 ) -> Posed:
     """Return the search problem of a program.
+
+    With ``wide_sums`` gradients are added up over ranks behind their casts to a wider
+    dtype (wide_sums.py).
 
     Raises:
         BadOptions: for a pin that is unknown or illegal.
         NoSolution: when a pin leaves a node nothing to choose.
     """
-    return _Poser(candidates, pins, optimizer).pose()
+    return _Poser(candidates, pins, optimizer).pose(wide_sums)
 
 
 class _Poser:
@@ -113,7 +120,7 @@ class _Poser:
         self._added = self._added_up()
         self.pinned = Pinned(candidates, pins)
 
-    def pose(self) -> Posed:
+    def pose(self, wide_sums: bool) -> Posed:
         nodes = list(self.candidates.used)
         at = {node: index for index, node in enumerate(nodes)}
         choices: dict[Item, tuple[Choice, ...]] = {
@@ -157,6 +164,13 @@ class _Poser:
                 )
             )
             items.append(role)
+        if wide_sums:
+            gradients = {
+                index
+                for index, item in enumerate(items)
+                if isinstance(item, OutputRole) and item.kind.is_gradient
+            }
+            search_nodes = list(with_narrow(search_nodes, gradients))
         prices = _prices(
             search_nodes,
             self.mesh,
@@ -309,12 +323,12 @@ def _prices(
     mesh: Mesh,
     hardware: Hardware,
     known: dict[object, Table],
-) -> BoxingPrices:
+) -> WidePrices:
     """Return what prices all boxings that the nodes may ask for."""
     prices = BoxingPrices(mesh, hardware, known)
     for type_, (made, wanted) in _boxed(nodes).items():
         prices.expect(type_, made, wanted)
-    return prices
+    return WidePrices(prices)
 
 
 def update_seconds(

@@ -28,12 +28,14 @@ from partita.options import Options  # noqa: E402
 from partita.planning import plan  # noqa: E402
 from partita.plots.plot import plot  # noqa: E402
 from partita.report import Report  # noqa: E402
+from partita.runtime.loss_scaler import LossScaler  # noqa: E402
 from partita.verification import verify  # noqa: E402
 from partita.version import __version__  # noqa: E402
 
 __all__ = [
     "Broadcast",
     "Hardware",
+    "LossScaler",
     "Mesh",
     "Options",
     "Partial",

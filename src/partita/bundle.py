@@ -123,7 +123,14 @@ class Bundle:
             BadPlan: when the plan is of another model.
         """
         loss = loss_of(plan, None)
-        captured = capture(model, args, kwargs, loss=loss, train=plan.options.train)
+        captured = capture(
+            model,
+            args,
+            kwargs,
+            loss=loss,
+            train=plan.options.train,
+            precision=plan.options.precision,
+        )
         leaves = name_leaves(model, args, kwargs)
         ranges = {
             name: Range.of(leaf)

@@ -69,7 +69,14 @@ def plan_like(
     mesh = Mesh.parse(mesh) if isinstance(mesh, str) else mesh or like.mesh
     options = options or options_of(like, mesh)
     with collection_paused():
-        captured = capture(model, args, kwargs, loss=options.loss, train=options.train)
+        captured = capture(
+            model,
+            args,
+            kwargs,
+            loss=options.loss,
+            train=options.train,
+            precision=options.precision,
+        )
     count = options.microbatches if isinstance(options.microbatches, int) else 1
     program = in_microbatches(captured, count, options.rules).program
     own = stage_mesh(mesh) if PIPELINE in mesh.names else mesh
@@ -140,6 +147,7 @@ def options_of(like: Plan, mesh: Mesh) -> Options:
         memory=own.memory_bytes,
         optimizer=own.optimizer,
         train=own.train,
+        precision=own.precision,
         microbatches=like.microbatches,
         schedule=like.schedule.name if has_stages else "auto",
         stages_per_rank=len(like.stages) // rows if has_stages else 1,

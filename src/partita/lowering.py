@@ -76,7 +76,13 @@ def capture_for(
     spec = spec or to_capture(plan.inputs)
     name, planned = type(model).__name__, plan.model.class_name
     try:
-        captured = capture_spec(model, spec, loss=loss, train=plan.options.train)
+        captured = capture_spec(
+            model,
+            spec,
+            loss=loss,
+            train=plan.options.train,
+            precision=plan.options.precision,
+        )
     except CaptureFailed as error:
         if name == planned:
             raise

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
+from partita.compiler.capture.mixed_precision import PRECISIONS
 from partita.compiler.capture.scored_model import LossFunction
 from partita.compiler.cost.optimizer_memory import OPTIMIZERS
 from partita.compiler.errors import BadOptions
@@ -31,6 +32,12 @@ class Options:
             as torch makes them, ``"fused-adamw"``, one kernel for all of an update, or
             ``"mixed-adamw"``, which keeps copies of parameters in 16 bits in f32.
         train: plan the backward too; otherwise the model is for inference.
+        precision: ``"bfloat16"`` or ``"float16"``: the model runs as it would under
+            ``torch.autocast`` with that dtype. Parameters, their gradients and the
+            optimizer stay as they are. ``None``: as the model is.
+        wide_sums: add gradients up over ranks in the dtype of their parameter where
+            they are made in 16 bits, as DDP does; with ``False`` before they are cast,
+            in half of the bytes, where that is faster.
         microbatches: into how many equal parts a batch is cut in time; their gradients
             add up before they are reduced. ``"auto"`` is the fastest number for a
             pipeline. For one stage it is 1, but where the fastest plan does not keep
@@ -71,6 +78,8 @@ class Options:
     memory: str | int | None = None
     optimizer: str = "adamw"
     train: bool = True
+    precision: str | None = None
+    wide_sums: bool = True
     microbatches: int | str = "auto"
     schedule: str = "auto"
     stages_per_rank: int | str = "auto"
@@ -85,10 +94,16 @@ class Options:
         if self.optimizer not in OPTIMIZERS:
             known = ", ".join(OPTIMIZERS)
             raise BadOptions(f"optimizer {self.optimizer!r} is not one of {known}")
-        for name in ("train", "fuse"):
+        for name in ("train", "wide_sums", "fuse"):
             value = getattr(self, name)
             if not isinstance(value, bool):
                 raise BadOptions(f"{name} is {value!r}; want True or False")
+        precision = cast(object, self.precision)
+        if precision is not None and precision not in PRECISIONS:
+            raise BadOptions(
+                f"precision is {precision!r}; want one of {', '.join(PRECISIONS)}, or "
+                "None, which leaves the model as it is"
+            )
         if isinstance(self.recompute, str):
             raise BadOptions(
                 f"recompute is {self.recompute!r}; want a sequence of names, like "

@@ -80,7 +80,12 @@ class Planner:
         """Capture ``model``, to be planned on ``mesh``; see ``plan``."""
         with collection_paused():
             captured = capture(
-                model, args, kwargs, loss=options.loss, train=options.train
+                model,
+                args,
+                kwargs,
+                loss=options.loss,
+                train=options.train,
+                precision=options.precision,
             )
         if isinstance(options.microbatches, int):
             captured = in_microbatches(captured, options.microbatches, options.rules)
@@ -96,7 +101,7 @@ class Planner:
             program, options.rules, self.mesh, hardware, known=known
         )
         self.known[self.mesh] = candidates.known
-        return pose(candidates, options.pins, options.optimizer)
+        return pose(candidates, options.pins, options.optimizer, options.wide_sums)
 
     def search(self) -> Plan:
         """Return the fastest plan that the search finds in its time.
@@ -151,6 +156,7 @@ class Planner:
             options.pins,
             options.optimizer,
             choose,
+            options.wide_sums,
         )
 
     def decide(self, found: Found, posed: Posed | None = None) -> Plan:
@@ -168,6 +174,7 @@ class Planner:
                 optimizer=options.optimizer,
                 memory_bytes=self.limit,
                 pins={name: str(pin) for name, pin in options.pins.items()},
+                precision=options.precision,
             ),
         )
         if options.fuse:

@@ -101,7 +101,13 @@ def plan(
         return _fastest(other, mesh, Clock.of(options.time_limit))
 
     def recapture(spec: InputSpec) -> Captured:
-        return capture_spec(model, spec, loss=options.loss, train=options.train)
+        return capture_spec(
+            model,
+            spec,
+            loss=options.loss,
+            train=options.train,
+            precision=options.precision,
+        )
 
     refusal, tried = min(compared.refusals, key=lambda pair: pair[0].least_bytes or 0)
     clock = Clock.of(options.time_limit)
@@ -117,7 +123,14 @@ def _captured(
 ) -> Captured:
     started = time.perf_counter()
     with collection_paused():
-        captured = capture(model, args, kwargs, loss=options.loss, train=options.train)
+        captured = capture(
+            model,
+            args,
+            kwargs,
+            loss=options.loss,
+            train=options.train,
+            precision=options.precision,
+        )
     num_calls = sum(1 for _ in captured.program.calls())
     spent = format_seconds(time.perf_counter() - started)
     _log.info("captured %d calls in %s", num_calls, spent)

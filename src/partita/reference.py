@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from partita.compiler.capture.draws import LayoutFreeDraws
+from partita.compiler.capture.mixed_precision import autocasting
 from partita.compiler.capture.random_numbers import seed_value
 from partita.compiler.capture.scored_model import (
     LossFunction,
@@ -42,21 +43,25 @@ class Reference:
         loss: LossFunction | None,
         train: bool,
         draws: tuple[str, ...] = (),
+        precision: str | None = None,
     ) -> Reference:
         """Call a copy of ``model`` as the user does, and differentiate its loss.
 
         Random numbers are those that a program with these ``draws`` draws for seed 0.
+        With a ``precision`` the forward and the loss are autocast.
         """
         model = copy.deepcopy(model)
         args, kwargs = pytree.tree_map(_copied, (args, kwargs))
         before = {n: b.clone() for n, b in model.named_buffers()}
-        seed = torch.tensor(seed_value(0, 0), device=device_of(model))
+        device = device_of(model)
+        seed = torch.tensor(seed_value(0, 0), device=device)
         drawing = LayoutFreeDraws(seed, draws)
-        with torch.set_grad_enabled(train), drawing:
+        casting = autocasting(precision, device.type)
+        with torch.set_grad_enabled(train), drawing, casting:
             returned = model(*args, **kwargs)
+            scalar = pick_loss(returned, loss) if train else None
         values, outputs = Tensors(), name_outputs(returned)
-        if train:
-            scalar = pick_loss(returned, loss)
+        if scalar is not None:
             scalar.backward()
             values["loss"] = scalar.detach()
             outputs = name_outputs_beside_loss(returned, loss)

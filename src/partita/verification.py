@@ -80,22 +80,29 @@ class Verifier:
         loss: LossFunction | None = None,
         train: bool = True,
         draws: tuple[str, ...] = (),
+        precision: str | None = None,
     ) -> Verifier:
-        """Run the user's module in both precisions; ``draws`` as in ``Reference``."""
+        """Run the user's module in both precisions.
+
+        ``draws`` and ``precision`` are as in ``Reference``; in double precision
+        nothing is cast, but what asks whether it is autocast is told so.
+        """
         if any(p.is_meta for p in model.parameters()):
             raise BadOptions(
                 "verify needs the model's values, but it is on the meta device; "
                 "materialize it, or verify a smaller one of the same architecture"
             )
         with (noting := ConstantDtypes()):
-            own = Reference.of(model, args, kwargs, loss, train, draws)
+            own = Reference.of(model, args, kwargs, loss, train, draws, precision)
         model64 = doubled(model)
         promoting = promoting_floats(
             promote_arguments, promote_tensor, grouped_products()
         )
         with double_precision(), promoting, ConstantDtypes(noting.notes):
             args64, kwargs64 = pytree.tree_map(_promoted, (args, kwargs))
-            double = Reference.of(model64, args64, kwargs64, loss, train, draws)
+            double = Reference.of(
+                model64, args64, kwargs64, loss, train, draws, precision
+            )
         return cls(model, args, kwargs, loss, double, own)
 
     def verify(self, plan: Plan, rules: RuleSet = default_rules) -> Report:
@@ -324,5 +331,8 @@ def verify(
     spec = describe(model, args, kwargs)
     captured = capture_for(model, plan, spec, loss, rules)
     draws = captured.program.draws
-    verifier = Verifier.of(model, args, kwargs, loss, plan.options.train, draws)
+    asked = plan.options
+    verifier = Verifier.of(
+        model, args, kwargs, loss, asked.train, draws, asked.precision
+    )
     return verifier.verify_captured(captured, plan, rules)

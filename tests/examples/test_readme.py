@@ -64,6 +64,27 @@ def test_training_loop_trains_on_two_ranks(tmp_path: Path) -> None:
     assert first == second
 
 
+MIXED, SCALED = (b.text for b in blocks(PAGE) if b.section == "Mixed precision")
+
+
+def test_mixed_precision_is_verified(capsys: pytest.CaptureFixture[str]) -> None:
+    known, _ = run_example(capsys)
+    exec(MIXED, known)
+    assert capsys.readouterr().out.startswith("verify: ok: 5 tensors")
+
+
+@pytest.mark.dist
+def test_loop_with_a_scaled_loss_trains_on_two_ranks(tmp_path: Path) -> None:
+    script = f"{EXAMPLE}{MIXED}{SCALED}{TELL}"
+    (tmp_path / "train.py").write_text(script, "utf-8")
+
+    run_ranks(["--nproc-per-node=2", "train.py"], tmp_path)
+
+    first, second = (float((tmp_path / f"loss{rank}").read_text()) for rank in "01")
+    assert 0 < first < 2
+    assert first == second
+
+
 def test_make_targets_are_there() -> None:
     targets = [line.split()[1] for line in MAKE.splitlines()]
     makefile = (ROOT / "Makefile").read_text("utf-8")

@@ -49,6 +49,12 @@ def test_defaults() -> None:
             "microbatches is 2, but only a training step is run in parts; with "
             "train=False want 1, or 'auto'",
         ),
+        (
+            {"precision": "bf16"},
+            "precision is 'bf16'; want one of bfloat16, float16, or None, which leaves "
+            "the model as it is",
+        ),
+        ({"wide_sums": 1}, "wide_sums is 1; want True or False"),
         ({"time_limit": -1.5}, "time_limit is -1.5; want seconds above 0"),
     ],
 )

@@ -20,6 +20,7 @@ from partita.cli.loss import add_loss, load_loss
 from partita.cli.progress import shown
 from partita.cli.rules import add_rules, load_rules, unused_rules
 from partita.cli.target import load_target
+from partita.compiler.capture.mixed_precision import PRECISIONS
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.plan import Plan
@@ -51,6 +52,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--stages-per-rank", help="more than 1 for interleaved stages (the fastest)"
     )
     parser.add_argument("--optimizer", help="adamw, sgd, ...: for its memory (adamw)")
+    parser.add_argument(
+        "--precision",
+        choices=tuple(PRECISIONS),
+        help="mixed precision, as under torch.autocast (as the model is)",
+    )
+    parser.add_argument(
+        "--narrow-sums",
+        action="store_true",
+        help="add gradients up in the 16 bits they are made in (their parameter's)",
+    )
     parser.add_argument("--inference", action="store_true", help="only the forward")
     parser.add_argument(
         "--pin",
@@ -105,6 +116,7 @@ def run(options: argparse.Namespace) -> int:
         "hardware": options.hardware,
         "memory": options.memory,
         "optimizer": options.optimizer,
+        "precision": options.precision,
         "time_limit": options.time_limit,
         "schedule": options.schedule,
         "stages_per_rank": _read_count(options.stages_per_rank),
@@ -116,6 +128,8 @@ def run(options: argparse.Namespace) -> int:
     given = {name: value for name, value in choices.items() if value is not None}
     if options.inference:
         given["train"] = False
+    if options.narrow_sums:
+        given["wide_sums"] = False
     if options.fuse:
         given["fuse"] = True
     model, args, kwargs = example

@@ -106,12 +106,17 @@ def train_rank(
     program = pt.compile(example.model, plan, rules=rules, compilation=how)
     kind = OPTIMIZERS[settings.optimizer]
     optimizer: Any = kind(program.parameters(), lr=settings.lr)
+    is_scaled = plan.options.precision == "float16"
+    scaler = pt.LossScaler(program) if is_scaled else None
     losses: list[float] = []
     seconds: list[float] = []
     for index in range(settings.steps):
         started = time.perf_counter()
         loss = program.step(*example.args, **example.kwargs)
-        optimizer.step()
+        if scaler is None:
+            optimizer.step()
+        else:
+            scaler.step(optimizer)
         optimizer.zero_grad()
         losses.append(float(loss))
         seconds.append(time.perf_counter() - started)

@@ -23,6 +23,12 @@ WEIGHTS = (X[0, :, 0].contiguous(), X[1, :, 1].contiguous())
 SIZES = X[:, :1, :1].exp()
 NORMED = (SIZES, aten._weight_norm_interface.default(X, SIZES, 0)[1])
 
+GROUPS = (3, 4, 5, 2)
+OF_GROUPS = aten.native_group_norm.default(X, *WEIGHTS, *GROUPS, 0.1)[1:]
+OF_HALF = [statistic.float() for statistic in OF_GROUPS]
+EVERY = [True, True, True]
+HALF, WIDE = X.bfloat16(), [weight.float() for weight in WEIGHTS]
+
 CALLS: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (aten.mean.default, (X,), {}),
     (aten.mean.default, (X.float(),), {"dtype": torch.float64}),
@@ -51,7 +57,21 @@ CALLS: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
         (X.transpose(1, 2), X[0], [4, 5], [5, 1], 8),
         {},
     ),
-    (aten.native_group_norm.default, (X.bfloat16(), None, None, 3, 4, 5, 1, 0.1), {}),
+    (aten.native_group_norm.default, (HALF, None, None, 3, 4, 5, 1, 0.1), {}),
+    (aten.native_group_norm.default, (HALF, *WIDE, *GROUPS, 0.1), {}),
+    (
+        aten.native_group_norm_backward.default,
+        (2 - X, X, *OF_GROUPS, WEIGHTS[0], *GROUPS, EVERY),
+        {},
+    ),
+    (
+        aten.native_group_norm_backward.default,
+        (2 - HALF, HALF, *OF_HALF, WIDE[0], *GROUPS, EVERY),
+        {},
+    ),
+    (aten.mean.dim, (HALF, [0, 2]), {}),
+    (aten.mean.dim, (60000 * X[0, :2].half().clamp(0.9, 1), [-1]), {}),
+    (aten.var_mean.correction, (100 + HALF, [2]), {}),
 ]
 
 

@@ -104,3 +104,21 @@ def test_run_trains_on_local_ranks(
     figures = json.loads(out)
     assert len(figures["losses"]) == len(figures["seconds"]) == 3
     assert figures["losses"][2] < figures["losses"][0]
+
+
+@pytest.mark.dist
+def test_mixed_precision_is_planned_checked_and_run(
+    target: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    saved = str(tmp_path / "mixed.plan.json")
+    words = ["plan", target, "--mesh", "dp=2", "--precision", "float16"]
+    assert main([*words, "--narrow-sums", "-o", saved]) == 0
+    assert "training in float16" in capfd.readouterr().out
+    assert Plan.load(saved).options.precision == "float16"
+    assert main(["verify", target, saved]) == 0
+    capfd.readouterr()
+    words = ["run", target, saved, "--steps", "3", "--optimizer", "sgd"]
+    assert main([*words, "--lr", "0.05", "--json"]) == 0
+    losses = json.loads(capfd.readouterr().out)["losses"]
+    assert losses[2] < losses[0]
+    assert main(["plan", target, "--mesh", "dp=2", "--precision", "half"]) == 2

@@ -94,7 +94,7 @@ def test_it_runs_without_partita_with_our_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.dist
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["drawn", "zero3", "vit"])
+@pytest.mark.parametrize("kind", ["drawn", "zero3", "mixed", "vit"])
 def test_more_plans_run_so_too(kind: str, tmp_path: Path) -> None:
     from tests.models.storage_pins import storage_pins
     from tests.models.zoo import ZOO
@@ -107,9 +107,10 @@ def test_more_plans_run_so_too(kind: str, tmp_path: Path) -> None:
         options = Options(fuse=True, microbatches=2)
         planner = Planner.of(*built, pt.Mesh(dp=2, tp=2), options)
         plan = next(p for p in map(planner.random, range(20)) if p.fusion)
-    elif kind == "zero3":
+    elif kind in ("zero3", "mixed"):
         pins = storage_pins(built, "zero3", 1)
-        plan = planned(built, "dp=2", pins=pins, microbatches=2)
+        precision = "bfloat16" if kind == "mixed" else None
+        plan = planned(built, "dp=2", pins=pins, microbatches=2, precision=precision)
     else:
         built = ZOO["vit"]()
         options = Options(microbatches=1)

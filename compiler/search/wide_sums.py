@@ -1,0 +1,100 @@
+"""Gradients made in 16 bits, and added up over ranks in the bits of their parameter.
+
+In mixed precision a gradient is made in 16 bits and cast to its parameter's dtype.
+Added up before the cast it moves half of the bytes, and every addition rounds; DDP adds
+up behind it. Here the types of such gradients are marked, and a sum of what is marked
+has no boxing: partial sums pass the cast, and are added up behind it. Gathers may come
+before: a copy has no more digits in 32 bits than it had in 16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from partita.compiler.ir.sbp import Partial, Placement
+from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.search.problem import Choice, SearchNode
+
+
+class Narrow(TensorType):
+    """The type of a gradient that is still to be cast to a wider dtype."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class WidePrices:
+    """Prices of boxings; infinite for a sum of what is ``Narrow``."""
+
+    prices: Callable[[TensorType, Placement, Placement], float]
+
+    def __call__(self, type: TensorType, made: Placement, wanted: Placement) -> float:
+        """Return the seconds of the cheapest boxing from ``made`` to ``wanted``."""
+        pairs = zip(made.shardings, wanted.shardings, strict=True)
+        if isinstance(type, Narrow) and any(
+            isinstance(old, Partial) and old != new for old, new in pairs
+        ):
+            return inf
+        return self.prices(type, made, wanted)
+
+
+def with_narrow(
+    nodes: Sequence[SearchNode], gradients: Collection[int]
+) -> tuple[SearchNode, ...]:
+    """Return the nodes with the types of gradients that are cast later marked.
+
+    Those are what leads to gradients alone, by calls that partial sums pass through.
+
+    Args:
+        nodes: those of a problem, in order.
+        gradients: which of them are outputs that gradients leave by.
+    """
+    users: dict[tuple[int, int], list[int]] = {}
+    for index, node in enumerate(nodes):
+        for value in node.operands:
+            users.setdefault(value, []).append(index)
+    passing: dict[int, bool] = {}
+    leads_to: dict[int, int] = {}  # the bytes of an element of the narrowest gradient
+    found = list(nodes)
+
+    def least_bytes(value: tuple[int, int]) -> int | None:
+        using = users.get(value, ())
+        if not using or any(user not in leads_to for user in using):
+            return None
+        return min(leads_to[user] for user in using)
+
+    for index in reversed(range(len(nodes))):
+        node = nodes[index]
+        if index in gradients:
+            ((source, result),) = node.operands
+            type_ = nodes[source].result_types[result]
+            assert type_ is not None
+            leads_to[index] = type_.dtype.itemsize
+            continue
+        leading = [least_bytes((index, i)) for i in range(len(node.result_types))]
+        types = tuple(map(_marked, node.result_types, leading))
+        if types != node.result_types:
+            found[index] = replace(node, result_types=types)
+        if len(leading) != 1 or leading[0] is None or not node.operands:
+            continue
+        if passing.setdefault(id(node.choices), _passes_sums(node.choices)):
+            leads_to[index] = leading[0]
+    return tuple(found)
+
+
+def _marked(type: TensorType | None, num_bytes: int | None) -> TensorType | None:
+    if type is None or num_bytes is None or not type.dtype.is_floating_point:
+        return type
+    is_narrow = type.dtype.itemsize < num_bytes
+    return Narrow(type.shape, type.dtype) if is_narrow else type
+
+
+def _passes_sums(choices: Sequence[Choice]) -> bool:
+    """Whether partial sums of all operands make a partial sum."""
+    return any(
+        all(p is not None and p.has_partial for p in placements)
+        for choice in choices
+        if (placements := (*choice.signature.operands, *choice.signature.results))
+    )
