@@ -28,6 +28,7 @@ from partita.compiler.plan.check_ends import (
 )
 from partita.compiler.plan.check_stages import check_stages
 from partita.compiler.plan.check_storage import check_storage
+from partita.compiler.plan.check_turns import check_turns
 from partita.compiler.plan.document import Boxing, Document, Node, Ref
 from partita.compiler.plan.inputs import check_inputs, check_microbatches
 from partita.compiler.plan.stages import stage_documents
@@ -86,6 +87,7 @@ def _check_boxings(document: Document) -> None:
     _check_arrivals(document)
     check_storage(document)
     check_buckets(document)
+    check_turns(document)
 
 
 def _check_makers(document: Document) -> None:

@@ -94,7 +94,7 @@ def test_without_overlap_it_leaves_a_plan_alone() -> None:
     made = planner("mlp", 0.0)
     search = BesideSearch(made, Clock.of(60.0))
     assert fastest(search).nodes == made.search().nodes
-    assert search.sums is None
+    assert search.messages is None
     assert search.most_hidden_s == 0.0
 
 

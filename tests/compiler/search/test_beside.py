@@ -13,7 +13,7 @@ from tests.models.captured import captured
 import partita as pt
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.plan.search_result import SearchResult
-from partita.compiler.search.beside import Leaving, SumsBeside
+from partita.compiler.search.beside import MessagesBeside, Unawaited
 from partita.compiler.search.decide import Found
 from partita.compiler.search.draw import draw_choices
 from partita.compiler.search.problem import cost_of
@@ -39,7 +39,7 @@ def planner(name: str, mesh: str, hardware: Hardware = MACHINE) -> Planner:
 )
 def test_no_plan_takes_less(name: str, mesh: str, hardware: Hardware) -> None:
     made = planner(name, mesh, hardware)
-    sums = SumsBeside.of(made.posed.fold, hardware)
+    sums = MessagesBeside.of(made.posed.fold, hardware)
     assert sums is not None
     bound_s = solve(sums.fold.problem, 60.0, fold=sums.fold).bound_s
     plans = [made.search(), *map(made.random, range(6))]
@@ -58,7 +58,7 @@ def test_an_assignment_takes_its_price_at_least_and_at_most_the_sum(
 ) -> None:
     made = planner("gpt2", "dp=2,tp=2", hardware)
     problem = made.posed.problem
-    sums = SumsBeside.of(made.posed.fold, hardware)
+    sums = MessagesBeside.of(made.posed.fold, hardware)
     assert sums is not None
     choices = draw_choices(random.Random(seed), made.posed)
     found = Found(choices, SearchResult("drawn", "drawn", None, 0.0))
@@ -72,13 +72,13 @@ def test_an_assignment_takes_its_price_at_least_and_at_most_the_sum(
 
 def test_what_the_program_uses_keeps_its_price() -> None:
     posed = planner("gpt2", "dp=2").posed
-    problem, sums = posed.problem, SumsBeside.of(posed.fold, MACHINE)
+    problem, sums = posed.problem, MessagesBeside.of(posed.fold, MACHINE)
     assert sums is not None
     leaving = {
         (index, result)
         for index, node in enumerate(sums.fold.problem.nodes)
         for result, type_ in enumerate(node.result_types)
-        if isinstance(type_, Leaving)
+        if isinstance(type_, Unawaited)
     }
     assert leaving
     for node in problem.nodes:
@@ -91,4 +91,4 @@ def test_what_the_program_uses_keeps_its_price() -> None:
 
 
 def test_without_overlap_there_is_no_other_problem() -> None:
-    assert SumsBeside.of(planner("mlp", "dp=2").posed.fold, machine()) is None
+    assert MessagesBeside.of(planner("mlp", "dp=2").posed.fold, machine()) is None
