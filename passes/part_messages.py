@@ -81,8 +81,8 @@ class _Parting:
         graph = fx.Graph()
         copies: dict[fx.Node, fx.Node] = {}
         for node in self.nodes:
-            wanted = before.get(node, [])
-            for needed in (*wanted, *(() if node in late else (node,))):
+            wanted = [*before.get(node, ()), *(() if node in late else (node,))]
+            for needed in (w for w in wanted if w not in copies):
                 for made in missing(needed, copies):
                     copies[made] = graph.node_copy(made, copies.__getitem__)
         graph.lint()

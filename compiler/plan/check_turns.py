@@ -13,6 +13,19 @@ from partita.compiler.plan.emitted import Unit, emitted_units, key_of
 from partita.compiler.plan.turns import END, places
 
 
+def check_turn_keys(document: Document) -> None:
+    """Check that a plan says of its boxings alone when their messages pass.
+
+    Raises:
+        BadPlan: naming what is none.
+    """
+    known = {boxing.key for boxing in document.boxings}
+    for path, turns in (("ahead", document.ahead), ("late", document.late)):
+        for key in turns:
+            if key not in known:
+                raise BadPlan(f"{path}: found {key!r}, wanted the key of a boxing")
+
+
 def check_turns(document: Document) -> None:
     """Check when the messages of a stage start, and when they are waited for.
 
