@@ -67,6 +67,18 @@ class MessagesBeside:
         priced = replace(problem, nodes=nodes, box_seconds=prices)
         return cls(fold.with_prices(priced), hardware)
 
+    def between(self, part: float) -> Fold:
+        """Return the problem with such messages at more than their least.
+
+        ``part`` is 0 for that and 1 for all that they take, as where only so much of
+        them finds computing to pass beside.
+        """
+        problem = self.fold.problem
+        prices = problem.box_seconds
+        assert isinstance(prices, _BesidePrices)
+        dearer = replace(problem, box_seconds=replace(prices, part=part))
+        return self.fold.with_prices(dearer)
+
     def least_of(self, choices: Sequence[int]) -> float:
         """Return seconds that a plan with these choices takes at the least."""
         seconds = self.fold.cost_of(choices)
@@ -145,10 +157,14 @@ def _unawaited(node: SearchNode, results: Sequence[int]) -> SearchNode:
 
 @dataclass(frozen=True)
 class _BesidePrices:
-    """The prices of a problem, less what of such messages may be hidden."""
+    """The prices of a problem, less what of such messages may be hidden.
+
+    ``part`` is that of it which is not, all the same.
+    """
 
     problem: Problem
     hardware: Hardware
+    part: float = 0.0
 
     def __call__(self, type: TensorType, made: Placement, wanted: Placement) -> float:
         if not isinstance(type, Unawaited):
@@ -165,7 +181,8 @@ class _BesidePrices:
         last, kind = sending[-1]
         wire = step_wire_bytes(plain, last, mesh)
         message_s = axis_seconds(kind, wire, mesh, last.axis, self.hardware)
-        return seconds - message_s + self._slowed * message_s
+        taken = self._slowed + self.part * (1 - self._slowed)
+        return seconds - message_s + taken * message_s
 
     @cached_property
     def _slowed(self) -> float:

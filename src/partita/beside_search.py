@@ -4,8 +4,9 @@ The search adds up what calls and boxings take one by one. On a machine that com
 while a message passes, those take less that nothing waits for: what brings gradients to
 where they are stored, gathers of parameters that start ahead. By how much is known only
 of a whole plan. So the search is done once more with such messages at the least that
-they can take, which also bounds what any plan takes. Of the two plans the faster is
-taken, as their steps are simulated.
+they can take, which also bounds what any plan takes, and where that does not settle it
+with a part of them that takes its time. Of all these plans the fastest is taken, as
+their steps are simulated.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ ONE_BY_ONE = "messages one by one"
 
 BESIDE = "messages beside computing"
 """Says in a plan that the search that found it reckoned with what passes beside."""
+
+_BETWEEN = (0.25, 0.5)
+"""What of messages finds nothing to pass beside, where there is not enough for all."""
 
 _TIMES = 4
 """Under a memory limit it takes as long as the first, if so many times that is left."""
@@ -102,21 +106,38 @@ class BesideSearch:
             plan = add_turns(search.run())
             return self._within(plan, self.planner.limit, free, messages)
         least_s = messages.least_of(search.choices)
-        other = None
+        others: list[Plan] = []
         if messages.fold.cost_of(search.choices) > free.seconds * (1 + OPTIMAL_GAP):
-            result = self._result(free.solver, search.seconds, messages.fold)
-            found = Found(free.choices, result)
-            other = add_turns(self.planner.decide(found))
-            other = self._with_gap(other, free.bound_s)
+            others.append(self._plan(free, search, messages, free.bound_s))
             if self.planner.options.fuse:
                 least_s = 0.0  # a group may take less than its calls
-            if other.predicted.seconds <= least_s:
-                return other
-        plan = add_turns(search.run())
-        if self._is_least(plan):
-            return plan
-        is_faster = other and other.predicted.seconds < plan.predicted.seconds
-        return other if other and is_faster else _one_by_one(plan)
+        plan = None
+        if not others or others[0].predicted.seconds > least_s:
+            plan = add_turns(search.run())
+            if self._is_least(plan):
+                return plan
+        known = {free.choices, search.choices}
+        for part in _BETWEEN:
+            fold = messages.between(part)
+            found = solve(fold.problem, max(self.clock.left_s, 0.01), fold=fold)
+            if found.choices not in known:
+                known.add(found.choices)
+                others.append(self._plan(found, search, messages, free.bound_s))
+        if plan is not None:
+            others.insert(0, _one_by_one(plan))
+        return min(others, key=lambda one: one.predicted.seconds)
+
+    def _plan(
+        self,
+        found: Solution,
+        search: Search,
+        messages: MessagesBeside,
+        bound_s: float,
+    ) -> Plan:
+        """Return the plan of an assignment, with the gap to what bounds all."""
+        result = self._result(found.solver, search.seconds, messages.fold)
+        plan = add_turns(self.planner.decide(Found(found.choices, result)))
+        return self._with_gap(plan, bound_s)
 
     def _is_least(self, plan: Plan) -> bool:
         """Whether no plan is noticeably faster than this one."""

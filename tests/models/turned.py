@@ -1,4 +1,4 @@
-"""Plans of a machine that computes while messages pass: early gathers, late scatters."""
+"""Plans of a machine that computes while messages pass: early gathers, late sums."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_what_it_finds_is_told_with_the_gap_to_its_bound() -> None:
 
 
 def test_where_nothing_is_hidden_the_plan_says_what_it_was_compared_with() -> None:
-    made = planner("mlp", 0.9)
+    made = planner("mlp", 0.01)
     alone = made.search()
     plan = found(made)
     assert not plan.predicted.hidden_by_part

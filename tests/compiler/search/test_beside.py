@@ -1,4 +1,4 @@
-"""With sums that leave at their least, the cheapest assignment bounds every plan."""
+"""With messages at their least, the cheapest assignment bounds every plan."""
 
 from __future__ import annotations
 
@@ -74,20 +74,35 @@ def test_what_the_program_uses_keeps_its_price() -> None:
     posed = planner("gpt2", "dp=2").posed
     problem, sums = posed.problem, MessagesBeside.of(posed.fold, MACHINE)
     assert sums is not None
-    leaving = {
+    unawaited = {
         (index, result)
         for index, node in enumerate(sums.fold.problem.nodes)
         for result, type_ in enumerate(node.result_types)
         if isinstance(type_, Unawaited)
     }
-    assert leaving
+    entering = {
+        (index, 0) for index, node in enumerate(problem.nodes) if not node.operands
+    }
+    assert unawaited & entering
+    assert unawaited - entering
     for node in problem.nodes:
         if len(node.operands) > 1:
-            assert leaving.isdisjoint(node.operands)
+            assert not (unawaited - entering) & {*node.operands}
     for node, light in zip(problem.nodes, sums.fold.problem.nodes, strict=True):
         shapes = [t and (t.shape, t.dtype) for t in node.result_types]
         assert shapes == [t and (t.shape, t.dtype) for t in light.result_types]
         assert node.choices is light.choices
+
+
+def test_between_least_and_all_prices_grow() -> None:
+    made = planner("gpt2", "dp=2")
+    problem, beside = made.posed.problem, MessagesBeside.of(made.posed.fold, MACHINE)
+    assert beside is not None
+    choices = draw_choices(random.Random(1), made.posed)
+    folds = [beside.fold, *map(beside.between, (0.0, 0.5, 1.0))]
+    prices = [cost_of(fold.problem, choices) for fold in folds]
+    assert prices[0] == prices[1] < prices[2] < prices[3]
+    assert prices[3] == pytest.approx(cost_of(problem, choices))
 
 
 def test_without_overlap_there_is_no_other_problem() -> None:
