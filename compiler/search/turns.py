@@ -39,45 +39,23 @@ _NOTICEABLE = 1e-3
 """Of a step's seconds: what one more under way has to save."""
 
 
-def add_turns(document: D) -> D:
-    """Return a plan as ``with_turns`` does, with what its step takes and holds then."""
-    found = with_turns(document)
-    if (found.ahead, found.late) == (document.ahead, document.late):
-        return document
-    memory = timeline(found)
-    sizes = memory.by_category(memory.peak).items()
-    apart = replace(
-        one_by_one(document.predicted),
-        bytes=memory.peak_bytes,
-        bytes_by_part={str(category): size for category, size in sizes},
-    )
-    return replace(found, predicted=with_hidden(apart, found))
-
-
 def with_turns(document: D) -> D:
-    """Return a plan of one stage with messages that pass beside computing.
+    """Return a plan of one stage with messages that pass beside computing, if it pays.
 
     Where its machine computes while messages pass; elsewhere all are waited for at
-    once. A plan that keeps to its memory limit does so then. What it predicts stays
-    what it was.
+    once. A plan that keeps to its memory limit does so then. It predicts the seconds
+    that its step takes so, and holds what it did.
     """
     plain = replace(document, ahead={}, late={})
     if not load_hardware(document.hardware).overlap:
         return plain
-    found = _Messages.of(plain)
-    if not (found.gathered or found.late):
-        return plain
-    limit = document.options.memory_bytes
-    least_s = _step_s(plain)
-    best, best_s = plain, least_s
-    for num in _UNDER_WAY:
-        other = replace(plain, ahead=found.ahead(num), late=found.behind(num))
-        if limit is not None:
-            other = _fitting(other, limit)
-        other_s = _step_s(other)
-        if other_s < best_s - _NOTICEABLE * least_s:
-            best, best_s = other, other_s
-    return best
+    messages = _Messages.of(plain)
+    found = plain
+    if messages.gathered or messages.late:
+        found = messages.fastest(plain)
+    if (found.ahead, found.late) == (document.ahead, document.late):
+        return document
+    return replace(found, predicted=with_hidden(one_by_one(found.predicted), found))
 
 
 def _step_s(document: Document) -> float:
@@ -134,6 +112,20 @@ class _Messages:
             keys[number] = first_of.get(key, key)
         gathered = [own for own in (stands[True], stands[False]) if own]
         return cls(units, keys, gathered, late, is_forward)
+
+    def fastest(self, plain: D) -> D:
+        """Return the plan with those whose simulated step is fastest, or as it was."""
+        limit = plain.options.memory_bytes
+        plain_s = best_s = _step_s(plain)
+        best = plain
+        for num in _UNDER_WAY:
+            other = replace(plain, ahead=self.ahead(num), late=self.behind(num))
+            if limit is not None:
+                other = _fitting(other, limit)
+            other_s = _step_s(other)
+            if other_s < best_s - _NOTICEABLE * plain_s:
+                best, best_s = other, other_s
+        return best
 
     def ahead(self, num: int) -> dict[str, str]:
         """Return what starts ahead, where, with so many places under way."""

@@ -27,8 +27,9 @@ from partita.compiler.search.fold import Fold
 from partita.compiler.search.limited import LimitedSearch
 from partita.compiler.search.parts import OPTIMAL_GAP, Clock
 from partita.compiler.search.solver import Solution, solve
-from partita.compiler.search.turns import add_turns
+from partita.compiler.search.turns import with_turns
 from partita.planner import ALIKE, WITHIN, Planner, Search
+from partita.recount import with_memory
 
 ONE_BY_ONE = "messages one by one"
 """Says in a plan that others were compared as if no message passed beside computing."""
@@ -36,8 +37,8 @@ ONE_BY_ONE = "messages one by one"
 BESIDE = "messages beside computing"
 """Says in a plan that the search that found it reckoned with what passes beside."""
 
-_BETWEEN = (0.25, 0.5)
-"""What of messages finds nothing to pass beside, where there is not enough for all."""
+_OPEN = 0.1
+"""Of a step, between plan and bound: from then on it is searched a third time."""
 
 _TIMES = 4
 """Under a memory limit it takes as long as the first, if so many times that is left."""
@@ -101,30 +102,34 @@ class BesideSearch:
         """
         messages, free = self.messages, self.free
         if messages is None or free is None or self.planner.options.recompute:
-            return add_turns(search.run())
+            return _counted(with_turns(search.run()))
         if self.planner.limit is not None:
-            plan = add_turns(search.run())
+            plan = _counted(with_turns(search.run()))
             return self._within(plan, self.planner.limit, free, messages)
+        return _counted(self._fastest(search, free, messages))
+
+    def _fastest(
+        self, search: Search, free: Solution, messages: MessagesBeside
+    ) -> Plan:
+        """Return the fastest of the plans compared, what they hold not yet counted."""
         least_s = messages.least_of(search.choices)
         others: list[Plan] = []
         if messages.fold.cost_of(search.choices) > free.seconds * (1 + OPTIMAL_GAP):
             others.append(self._plan(free, search, messages, free.bound_s))
             if self.planner.options.fuse:
                 least_s = 0.0  # a group may take less than its calls
-        plan = None
         if not others or others[0].predicted.seconds > least_s:
-            plan = add_turns(search.run())
+            plan = with_turns(search.run())
             if self._is_least(plan):
                 return plan
-        known = {free.choices, search.choices}
-        for part in _BETWEEN:
-            fold = messages.between(part)
-            found = solve(fold.problem, max(self.clock.left_s, 0.01), fold=fold)
-            if found.choices not in known:
-                known.add(found.choices)
-                others.append(self._plan(found, search, messages, free.bound_s))
-        if plan is not None:
             others.insert(0, _one_by_one(plan))
+        best = min(others, key=lambda one: one.predicted.seconds)
+        seconds = best.predicted.seconds
+        if seconds * (1 - _OPEN) > self.least_s(seconds):
+            fold = messages.between(_left(others[-1]))
+            found = solve(fold.problem, max(self.clock.left_s, 0.01), fold=fold)
+            if found.choices not in (free.choices, search.choices):
+                others.append(self._plan(found, search, messages, free.bound_s))
         return min(others, key=lambda one: one.predicted.seconds)
 
     def _plan(
@@ -136,7 +141,7 @@ class BesideSearch:
     ) -> Plan:
         """Return the plan of an assignment, with the gap to what bounds all."""
         result = self._result(found.solver, search.seconds, messages.fold)
-        plan = add_turns(self.planner.decide(Found(found.choices, result)))
+        plan = with_turns(self.planner.decide(Found(found.choices, result)))
         return self._with_gap(plan, bound_s)
 
     def _is_least(self, plan: Plan) -> bool:
@@ -162,7 +167,7 @@ class BesideSearch:
         spent_s = first_s + time.perf_counter() - started
         result = self._result(free.solver, spent_s, messages.fold, WITHIN)
         found_again = Found(found.choices, result, found.keeping.again)
-        other = add_turns(self.planner.decide(found_again))
+        other = _counted(with_turns(self.planner.decide(found_again)))
         seconds = other.predicted.seconds
         if other.predicted.bytes > limit or seconds >= plan.predicted.seconds:
             return _one_by_one(plan)
@@ -189,3 +194,15 @@ def _one_by_one(plan: Plan) -> Plan:
     """Return the plan, which says that others were compared so."""
     status = f"{plan.search.status}, {ONE_BY_ONE}"
     return replace(plan, search=replace(plan.search, status=status))
+
+
+def _counted(plan: Plan) -> Plan:
+    """Return the plan with what it holds while messages pass beside computing."""
+    return with_memory(plan) if plan.ahead or plan.late else plan
+
+
+def _left(plan: Plan) -> float:
+    """Return what part of a plan's messages finds no computing to pass beside."""
+    parts, hidden = plan.predicted.seconds_by_part, plan.predicted.hidden_by_part
+    left_s = sum(s for part, s in parts.items() if part.startswith("communication"))
+    return left_s / (left_s + sum(hidden.values())) if left_s else 0.0

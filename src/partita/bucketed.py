@@ -11,7 +11,7 @@ from partita.compiler.plan.buckets import collective_totals
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.stages import stage_documents
 from partita.compiler.search.buckets import Packing
-from partita.compiler.search.turns import add_turns, with_turns
+from partita.compiler.search.turns import with_turns
 from partita.recount import with_figures, with_memory, with_seconds
 
 _PARTS = (1, 4, 16, 64)
@@ -29,7 +29,7 @@ def with_buckets(plan: Plan, most_bytes: int) -> Plan:
     messages start ahead and which are waited for late is chosen for each.
     """
     limit, is_one = plan.options.memory_bytes, len(plan.stages) == 1
-    plan = add_turns(plan) if is_one else plan
+    plan = with_memory(with_turns(plan)) if is_one else plan
     plans = map(with_seconds if is_one else with_figures, _in_sizes(plan, most_bytes))
     if load_hardware(plan.hardware).overlap:
         plans = _fastest_first(plan, plans)

@@ -10,8 +10,9 @@ from tests.models.storage_pins import storage_pins
 
 import partita as pt
 from partita.bucketed import with_buckets
-from partita.compiler.search.turns import add_turns
+from partita.compiler.search.turns import with_turns
 from partita.planner import Planner
+from partita.recount import with_memory
 
 MACHINE = partial(machine, launch_s=1e-7, memory_bytes_per_s=3e9, alpha_s=2e-5)
 
@@ -37,4 +38,4 @@ def plain(kind: str, overlap: float = 0.9, again: bool = False) -> pt.Plan:
 def turned(kind: str, again: bool = False, bucket: int = 0) -> pt.Plan:
     """Return the plan whose messages start ahead, or are waited for late."""
     plan = plain(kind, again=again)
-    return with_buckets(plan, bucket) if bucket else add_turns(plan)
+    return with_buckets(plan, bucket) if bucket else with_memory(with_turns(plan))
