@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -23,6 +24,7 @@ import partita as pt
 from partita.compiler.capture.capture import capture
 from partita.compiler.capture.draws import LayoutFreeDraws
 from partita.compiler.capture.random_numbers import seed_value
+from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.layout import shard_shape
 from partita.passes.promote_precision import promote_arguments
 from partita.precision import double_precision, promoting_floats
@@ -111,13 +113,14 @@ def _train_alone(built: Built, draws: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _plan(built: Built, name: str, kind: str, mesh: pt.Mesh) -> pt.Plan:
-    """Return a plan of a way to hold parameters, or of one ``and recompute``."""
+    """Return a plan of a way to hold parameters, ``and recompute``, ``and beside``."""
     model, args, kwargs = built
-    way, _, recompute = kind.partition(" and ")
-    again = [BLOCKS[name]] if recompute else []
+    way, *more = kind.split(" and ")
+    again = [BLOCKS[name]] if "recompute" in more else []
+    hardware = load_hardware("cpu-gloo-free")
     options = pt.Options(
         pins=storage_pins(built, way, mesh.ndim),
-        hardware="cpu-gloo-free",
+        hardware=replace(hardware, overlap=0.9 if "beside" in more else 0.0),
         recompute=again + ["parameter:*"] * (way == "zero3"),
         time_limit=30,
     )
@@ -138,6 +141,8 @@ def _check(name: str, kind: str, mesh: pt.Mesh, timeout_s: float) -> None:
     built = _built(name)
     plan = _plan(built, name, kind, mesh)
     assert bool(plan.recompute) == ("zero3" in kind or "recompute" in kind)
+    assert bool(plan.late) is ("beside" in kind)
+    assert bool(plan.ahead) is ("beside" in kind and "zero3" in kind)
     draws = capture(built[0], built[1], built[2]).program.draws
     alone = _train_alone(built, draws)
     job = (name, plan.to_dict())
@@ -160,6 +165,10 @@ def test_two_ranks_train_as_one_process_does() -> None:
     _check("gpt2", "zero1 and recompute", pt.Mesh(dp=2), 110.0)
 
 
+def test_two_ranks_train_so_while_messages_pass() -> None:
+    _check("gpt2", "zero3 and beside", pt.Mesh(dp=2), 110.0)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kind", "mesh"),
@@ -170,6 +179,8 @@ def test_two_ranks_train_as_one_process_does() -> None:
         ("llama", "zero2", pt.Mesh(dp=4)),
         ("bert", "zero2 and recompute", pt.Mesh(dp=4)),
         ("gpt2", "zero3", pt.Mesh(dp=4)),
+        ("llama", "zero3 and recompute and beside", pt.Mesh(dp=4)),
+        ("bert", "zero2 and beside", pt.Mesh(dp=2, tp=2)),
         ("bert", "zero3 and recompute", pt.Mesh(dp=2, tp=2)),
         ("gpt2", "tensor parallel zero1", pt.Mesh(dp=2, tp=2)),
         ("llama", "tensor parallel zero1 and recompute", pt.Mesh(dp=2, tp=2)),
