@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -18,13 +17,13 @@ import torch
 from tests.e2e.planned_collectives import Counted, counted, planned
 from tests.models.dropout import with_dropout
 from tests.models.storage_pins import storage_pins
+from tests.models.turned import MACHINE
 from tests.models.zoo import Built
 
 import partita as pt
 from partita.compiler.capture.capture import capture
 from partita.compiler.capture.draws import LayoutFreeDraws
 from partita.compiler.capture.random_numbers import seed_value
-from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.layout import shard_shape
 from partita.passes.promote_precision import promote_arguments
 from partita.precision import double_precision, promoting_floats
@@ -33,6 +32,7 @@ from partita.runtime.measure import count_collectives
 
 pytestmark = pytest.mark.dist
 
+BESIDE = MACHINE(bytes_per_s=3e8, overlap=0.9)
 NUM_UPDATES, NUM_COUNTED = 3, 2
 MAX_NORM, SEED = 0.3, 3
 BLOCKS = {"gpt2": "transformer.h.*", "llama": "model.layers.*", "bert": "*.layer.*"}
@@ -117,10 +117,10 @@ def _plan(built: Built, name: str, kind: str, mesh: pt.Mesh) -> pt.Plan:
     model, args, kwargs = built
     way, *more = kind.split(" and ")
     again = [BLOCKS[name]] if "recompute" in more else []
-    hardware = load_hardware("cpu-gloo-free")
+    is_beside = "beside" in more
     options = pt.Options(
         pins=storage_pins(built, way, mesh.ndim),
-        hardware=replace(hardware, overlap=0.9 if "beside" in more else 0.0),
+        hardware=BESIDE if is_beside else "cpu-gloo-free",
         recompute=again + ["parameter:*"] * (way == "zero3"),
         time_limit=30,
     )
