@@ -48,7 +48,7 @@ def peak_of_step(name: str, document: dict[str, Any]) -> int:
 def test_what_passes_beside_computing_is_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """gloo lets go of its workspace once it is done, perhaps before it is waited for."""
+    """gloo lets go of its workspace when it is done, perhaps before any wait."""
     monkeypatch.setenv("KINETO_LOG_LEVEL", "99")
     built = ZOO["gpt2"]()
     model, args, kwargs = built

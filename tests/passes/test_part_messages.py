@@ -22,8 +22,13 @@ from partita.lowering import Lowered
 from partita.passes.part_messages import part_messages
 from partita.runtime.collectives import is_collective, is_wait
 
-KINDS = [("zero3", False, 0), ("zero3", True, 0), ("zero3", True, 2**14)]
-KINDS += [("zero2", False, 0), ("zero2", False, 2**14)]
+KINDS = [
+    ("zero3", False, 0),
+    ("zero3", True, 0),
+    ("zero3", True, 2**14),
+    ("zero2", False, 0),
+    ("zero2", False, 2**14),
+]
 
 
 @cache
