@@ -59,3 +59,17 @@ def ordered(units: Units) -> tuple[Units, Units]:
             if waits_for[user] == 0:
                 heapq.heappush(ready, user)
     return order, [units[i] for i, num in enumerate(waits_for) if num]
+
+
+def missing(node: fx.Node, copies: Mapping[fx.Node, fx.Node]) -> list[fx.Node]:
+    """Return what of a node and of all it is made of has no copy yet, in order."""
+    found: dict[fx.Node, None] = {}
+    waiting = [node]
+    while waiting:
+        last = waiting[-1]
+        inputs = [n for n in last.all_input_nodes if n not in copies and n not in found]
+        if inputs:
+            waiting += inputs
+        else:
+            found[waiting.pop()] = None
+    return list(found)

@@ -6,7 +6,7 @@ After    %1 = all_reduce(%g);  %3 = mm(...);  %2 = wait(%1);  return %2
 The wait for a sum moves to the first call that needs it, and so do views of it: parts
 of a sum that several tensors share, a gradient in its parameter's shape. Other
 collectives hold what they are given until somebody waited for them, so that a later
-wait would keep more at once than the plan says; theirs stay where they are.
+wait keeps more at once: theirs stay where the plan has them (part_messages.py).
 
 Requires  a LocalProgram
 Ensures   collectives begin in the order in which they did
@@ -17,7 +17,7 @@ Source    S. Li et al., "PyTorch Distributed: Experiences on Accelerating Data P
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from dataclasses import replace
 
 import torch
@@ -25,6 +25,7 @@ from torch import fx
 
 from partita.compiler.capture.torch_private import uncompiled
 from partita.compiler.ir.local_program import LocalProgram
+from partita.passes.ordering import missing
 
 c10d = torch.ops._c10d_functional
 
@@ -36,7 +37,7 @@ def sink_waits(local: LocalProgram) -> LocalProgram:
     nodes = local.graph_module.graph.nodes
     late: set[fx.Node] = set()
     for node in nodes:
-        if _is_for_sum(node) or _is_part(node, late):
+        if _is_for_sum(node) or is_part(node, late):
             late.add(node)
     if not late:
         return local
@@ -45,28 +46,14 @@ def sink_waits(local: LocalProgram) -> LocalProgram:
     for node in nodes:
         if node in late:
             continue
-        for needed in _missing(node, copies):
+        for needed in missing(node, copies):
             copies[needed] = graph.node_copy(needed, copies.__getitem__)
     graph.lint()
     return replace(local, graph_module=uncompiled(local.graph_module, graph))
 
 
-def _missing(node: fx.Node, copies: Mapping[fx.Node, fx.Node]) -> list[fx.Node]:
-    """Return what of ``node`` and of all it is made of is not yet there, in order."""
-    found: dict[fx.Node, None] = {}
-    waiting = [node]
-    while waiting:
-        last = waiting[-1]
-        inputs = [n for n in last.all_input_nodes if n not in copies and n not in found]
-        if inputs:
-            waiting += inputs
-        else:
-            found[waiting.pop()] = None
-    return list(found)
-
-
-def _is_part(node: fx.Node, late: Set[fx.Node]) -> bool:
-    """Whether a call is a view of a sum that is waited for late."""
+def is_part(node: fx.Node, late: Set[fx.Node]) -> bool:
+    """Whether a call is a view of what is waited for late."""
     is_view = getattr(node.target, "is_view", False) or node.target is _RESHAPE
     return is_view and late >= set(node.all_input_nodes)
 

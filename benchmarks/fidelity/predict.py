@@ -30,8 +30,9 @@ from partita.compiler.search.again import patterns_of
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.pinned import pins_of
 from partita.compiler.search.stage_of import stage_of
+from partita.compiler.simulate.item import Item
 from partita.compiler.simulate.plan import step_of
-from partita.compiler.simulate.stage_items import Item, StageItems, stage_items
+from partita.compiler.simulate.stage_items import StageItems, stage_items
 from partita.lowering import in_stages
 from partita.planner import Planner, Search
 from partita.staged import with_priced_transfers

@@ -32,12 +32,16 @@ class Chained:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Memory that is made: for which of the boxings, from what lies for which."""
+    """Memory that is made: for which of the boxings, from what lies for which.
+
+    ``is_message`` says whether a collective makes it.
+    """
 
     name: str
     num_bytes: int
     members: tuple[int, ...]
     workspace_bytes: int = 0
+    is_message: bool = False
 
 
 def moments_of(chains: Sequence[Sequence[Chained]]) -> Iterator[Moment]:
@@ -48,8 +52,8 @@ def moments_of(chains: Sequence[Sequence[Chained]]) -> Iterator[Moment]:
     if len(chains) == 1:
         for one in chains[0]:
             link = one.link
-            name = f"{link.name} {one.axis}"
-            yield Moment(name, link.num_bytes, (0,), link.workspace_bytes)
+            name, is_message = f"{link.name} {one.axis}", one.kind is not None
+            yield Moment(name, link.num_bytes, (0,), link.workspace_bytes, is_message)
         return
     left = [list(chain) for chain in chains]
     while any(left):
@@ -74,12 +78,12 @@ def _collective(calls: dict[int, Chained]) -> Iterator[Moment]:
         for member, call in calls.items():
             if not call.is_packed:
                 yield Moment(f"pack {axis}", call.link.num_bytes, (member,))
-        yield Moment(f"all_reduce {axis}", whole, members, workspace)
+        yield Moment(f"all_reduce {axis}", whole, members, workspace, True)
         return
     is_gather = first.kind is StepKind.ALL_GATHER
     buffer = whole // size if is_gather else whole * size
     yield Moment(f"bucket {axis}", buffer, members)
-    yield Moment(f"{first.kind} {axis}", whole, members, workspace)
+    yield Moment(f"{first.kind} {axis}", whole, members, workspace, True)
     if is_gather:
         for member, call in calls.items():
             yield Moment(f"part {axis}", call.link.num_bytes, (member,))

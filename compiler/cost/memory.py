@@ -16,12 +16,13 @@ they add up to there from the start. What completes that comes behind, one by on
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from partita.compiler.cost.boxing_memory import links
-from partita.compiler.cost.bucket_memory import Chained, moments_of
+from partita.compiler.cost.boxing_ways import Ways
+from partita.compiler.cost.bucket_memory import Moment, moments_of
 from partita.compiler.cost.optimizer_memory import (
     state_sizes,
     sum_bytes,
@@ -29,18 +30,17 @@ from partita.compiler.cost.optimizer_memory import (
 )
 from partita.compiler.cost.rank import Rank, Shard
 from partita.compiler.cost.timeline import Category, Held, Timeline
-from partita.compiler.cost.unlike_ranks import steps_of, unlike_ranks
+from partita.compiler.cost.unlike_ranks import unlike_ranks
 from partita.compiler.ir.program import InputKind, OutputKind, Phase
 from partita.compiler.ir.sbp import Placement
-from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.document import Boxing, Document, Ref
 from partita.compiler.plan.emitted import (
     Unit,
     completing,
     completing_units,
-    emitted_units,
     inside_groups,
 )
+from partita.compiler.plan.turns import Half, turns_of
 from partita.compiler.plan.uses import boxings_by_use, type_of
 
 END_OF_MICROBATCH = "end of the microbatch"
@@ -98,8 +98,19 @@ class _Tensor(NamedTuple):
     storage: _Storage
 
 
-_Way = tuple[tuple[Chained, ...], Shard]
-"""What a boxing allocates, link by link, and how what it makes lies."""
+@dataclass(slots=True)
+class _Carried:
+    """Boxings that are carried out: what is left of that, and where they lie by now.
+
+    ``held`` is what the last moment made, of what, and its workspace.
+    """
+
+    key: str
+    phase: Phase
+    moments: deque[Moment]
+    shards: list[Shard]
+    storages: list[_Storage]
+    held: list[_Storage] = field(default_factory=list[_Storage])
 
 
 class _Recorder:
@@ -115,7 +126,8 @@ class _Recorder:
         self.is_forward: list[bool] = []
         self.storages: list[_Storage] = []
         self.tensors: dict[Ref | str, _Tensor] = {}
-        self.moved: dict[object, _Way] = {}  # boxings of equal layers are alike
+        self.ways = Ways(document, self.rank)
+        self.under_way: dict[str, _Carried] = {}
         self.updated: list[int] = []  # bytes of what the optimizer works on
         self.added: dict[Ref | str, _Tensor] = {}  # what microbatches add up to
 
@@ -123,7 +135,7 @@ class _Recorder:
         self._enter()
         if self.document.microbatches > 1:
             self._add_up()
-        for unit in emitted_units(self.document):
+        for unit, half in turns_of(self.document):
             boxings: list[Boxing] = []
             for item in unit:
                 if isinstance(item, str):
@@ -131,7 +143,7 @@ class _Recorder:
                 else:
                     boxings.append(item)
             if boxings:
-                self._boxings(boxings)
+                self._boxings(boxings, half)
         if self.document.microbatches > 1:
             self._complete()
         self._leave()
@@ -269,59 +281,51 @@ class _Recorder:
             for boxing in unit:
                 self._use(self.tensors[boxing.ref].storage)
 
-    def _boxings(self, boxings: Sequence[Boxing]) -> None:
-        """Carry out a boxing, or those of a bucket together."""
+    def _boxings(self, boxings: Sequence[Boxing], half: Half = Half.BOTH) -> None:
+        """Carry out a boxing, or those of a bucket together, or half of that."""
+        key = boxings[0].key
+        carried = self.under_way.pop(key, None) or self._begun(boxings)
+        for storage in carried.held:  # until what it is in was waited for
+            self._use(storage)
+        num = len(carried.moments)
+        if half is Half.FIRST:
+            self.under_way[key] = carried
+            messages = (i for i, m in enumerate(carried.moments) if m.is_message)
+            num = max(messages, default=-1) + 1
+        for _ in range(num):
+            self._allocate(carried, carried.moments.popleft())
+        if half is not Half.FIRST:
+            for boxing, shard, storage in zip(
+                boxings, carried.shards, carried.storages, strict=True
+            ):
+                self.tensors[boxing.key] = _Tensor(shard, storage)
+
+    def _begun(self, boxings: Sequence[Boxing]) -> _Carried:
         key, document = boxings[0].key, self.document
         first = document.nodes.get(boxings[0].consumers[0])
         phase = (first or document.nodes[boxings[0].producer]).phase
         given = [self.tensors[boxing.ref] for boxing in boxings]
-        ways = [self._way(*pair) for pair in zip(boxings, given, strict=True)]
-        storages = [tensor.storage for tensor in given]
-        for moment in moments_of([chain for chain, _ in ways]):
-            self._moment(f"{key}: {moment.name}", phase)
-            for member in moment.members:
-                self._use(storages[member])
-            num_bytes = self.rank.rounded(moment.num_bytes)
-            made = self._keep(key, num_bytes, Category.BOXING)
-            for member in moment.members:
-                storages[member] = made
-            if moment.workspace_bytes:
-                self._hold(key, moment.workspace_bytes, Category.WORKSPACE)
-        for boxing, (_, shard), storage in zip(boxings, ways, storages, strict=True):
-            self.tensors[boxing.key] = _Tensor(shard, storage)
+        pairs = zip(boxings, given, strict=True)
+        ways = [self.ways.of(boxing, tensor.shard) for boxing, tensor in pairs]
+        moments = deque(moments_of([chain for chain, _ in ways]))
+        shards, storages = [s for _, s in ways], [t.storage for t in given]
+        return _Carried(key, phase, moments, shards, storages)
 
-    def _way(self, boxing: Boxing, tensor: _Tensor) -> _Way:
-        """Return what a boxing allocates, in order, and how what it makes lies."""
-        type_, shard = type_of(self.document, boxing.ref), tensor.shard
-        key = type_, boxing.source, id(boxing.lowering), id(shard)
-        found = self.moved.get(key)
-        if found is None:
-            found = self.moved[key] = self._find_way(boxing, type_, shard)
-        return found
-
-    def _find_way(self, boxing: Boxing, type_: TensorType, shard: Shard) -> _Way:
-        rank = self.rank
-        chain: list[Chained] = []
-        for step in steps_of(self.document, boxing):
-            allocated = links(
-                type_,
-                step,
-                rank.mesh,
-                rank.coordinates,
-                in_order=shard.is_in_order,
-                device=rank.device,
-            )
-            axis, size = rank.mesh.names[step.axis], rank.mesh.sizes[step.axis]
-            is_packed = shard.is_in_order
-            for link in allocated:
-                is_collective = link.name == step.kind and step.collective is not None
-                kind = step.kind if is_collective else None
-                chain.append(Chained(link, axis, size, kind, is_packed))
-                is_packed = True
-            local = rank.type(type_, step.after)
-            if allocated or local != shard.type:
-                shard = rank.shard(local)
-        return tuple(chain), shard
+    def _allocate(self, carried: _Carried, moment: Moment) -> None:
+        """Hold what a moment of a boxing makes, and what it makes that of."""
+        key, storages = carried.key, carried.storages
+        self._moment(f"{key}: {moment.name}", carried.phase)
+        carried.held = [storages[member] for member in moment.members]
+        for storage in carried.held:
+            self._use(storage)
+        num_bytes = self.rank.rounded(moment.num_bytes)
+        made = self._keep(key, num_bytes, Category.BOXING)
+        for member in moment.members:
+            storages[member] = made
+        carried.held.append(made)
+        if moment.workspace_bytes:
+            workspace = self._hold(key, moment.workspace_bytes, Category.WORKSPACE)
+            carried.held.append(workspace)
 
     def _leave(self) -> None:
         """Hand over what leaves the program; let the optimizer step."""

@@ -1,14 +1,17 @@
-"""Which sums of a plan pass while its ranks go on computing.
+"""Which messages of a plan only leave it, so that nothing needs to wait for them.
 
-Nothing in the program waits for a sum that only leaves it, a gradient's above all, so
-its wait stands at the end (passes/sink_waits.py). What stands between is computed while
-the message passes, as far as the machine can do both (``Hardware.overlap``).
+The wait for a sum, a gradient's above all, stands at the end (passes/sink_waits.py).
+What stands between is computed while the message passes, as far as the machine can do
+both (``Hardware.overlap``). Other messages keep what they are given in memory until
+they are waited for: how late that is, the plan says (``Document.late``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from partita.compiler.cost.step import StepKind
-from partita.compiler.plan.document import Document, Node
+from partita.compiler.plan.document import Boxing, Document, Node
 
 
 def sums_beside(document: Document) -> frozenset[str]:
@@ -16,11 +19,7 @@ def sums_beside(document: Document) -> frozenset[str]:
 
     ``document`` is a plan of one stage.
     """
-    sums = [
-        boxing
-        for boxing in document.boxings
-        if boxing.lowering and boxing.lowering[-1].kind == StepKind.ALL_REDUCE
-    ]
+    sums = [boxing for boxing in document.boxings if ends_in_sum(boxing)]
     last = _views_that_leave(document) if sums else frozenset[str]()
     return frozenset(
         boxing.key
@@ -29,14 +28,47 @@ def sums_beside(document: Document) -> frozenset[str]:
     )
 
 
-def _views_that_leave(document: Document) -> frozenset[str]:
-    """Return the views of one tensor that leave as they are, or views of them do."""
-    boxed = {boxing.producer for boxing in document.boxings}
+def leaving_alone(document: Document) -> frozenset[str]:
+    """Return the keys of boxings that send something, and that nothing waits for.
+
+    They are no sums, and no kernel has a view of what they make inside. ``document`` is
+    a plan of one stage.
+    """
+    fused = {key for keys in document.fusion for key in keys}
+    last = _views_that_leave(document, fused)
+    return frozenset(
+        boxing.key
+        for boxing in document.boxings
+        if sends(boxing)
+        and not ends_in_sum(boxing)
+        and not boxing.enters
+        and all(user not in document.nodes or user in last for user in boxing.consumers)
+    )
+
+
+def sends(boxing: Boxing) -> bool:
+    """Whether a boxing sends anything to other ranks."""
+    return any(step.bytes for step in boxing.lowering)
+
+
+def ends_in_sum(boxing: Boxing) -> bool:
+    """Whether the last step of a boxing is an all-reduce."""
+    return bool(boxing.lowering) and boxing.lowering[-1].kind == StepKind.ALL_REDUCE
+
+
+def _views_that_leave(
+    document: Document, fused: Set[str] = frozenset()
+) -> frozenset[str]:
+    """Return the views of one tensor that leave as they are, or views of them do.
+
+    Those are left out that a kernel of several calls makes.
+    """
+    others = {boxing.producer for boxing in document.boxings} | fused
     found: set[str] = set()
     waited_for: set[str] = set()  # what others take than such views
     for key in reversed(document.order):
         node = document.nodes[key]
-        if _is_view(node) and key not in boxed and key not in waited_for:
+        if _is_view(node) and key not in others and key not in waited_for:
             found.add(key)
         else:
             waited_for.update([ref.key for ref in node.operands])

@@ -103,8 +103,7 @@ class Sent:
 
     def seconds(self, hardware: Hardware) -> float:
         """Return how long it takes in a step, with the copies around it."""
-        step, wire = self.parts[0][1], self._wire_bytes
-        assert step.collective is not None
+        step = self.parts[0][1]
         copies_s = sum(copies_seconds(*p, self.mesh, hardware) for p in self.parts)
         device, num, moved = hardware.device, 0, 0
         if step.kind is StepKind.REDUCE_SCATTER:
@@ -112,8 +111,14 @@ class Sent:
         elif step.kind is StepKind.ALL_GATHER:
             num, moved = 1 + len(self.parts), (1 + self._size) * self.payload
         own_s = num * device.launch_s + memory_s(2 * moved, device)
+        return self.message_s(hardware) + self.times * (copies_s + own_s)
+
+    def message_s(self, hardware: Hardware) -> float:
+        """Return how long its message passes in a step."""
+        step, wire = self.parts[0][1], self._wire_bytes
+        assert step.collective is not None
         once_s = axis_seconds(step.collective, wire, self.mesh, step.axis, hardware)
-        return self.times * (once_s + copies_s + own_s)
+        return self.times * once_s
 
     @property
     def _size(self) -> int:

@@ -28,6 +28,7 @@ from partita.compiler.plan.check_ends import (
 )
 from partita.compiler.plan.check_stages import check_stages
 from partita.compiler.plan.check_storage import check_storage
+from partita.compiler.plan.check_turns import check_turn_keys, check_turns
 from partita.compiler.plan.document import Boxing, Document, Node, Ref
 from partita.compiler.plan.inputs import check_inputs, check_microbatches
 from partita.compiler.plan.stages import stage_documents
@@ -42,6 +43,7 @@ def check(document: Document, where: str) -> None:
     """
     check_nodes(document, where)
     with _telling(where):
+        check_turn_keys(document)
         for part in stage_documents(document):
             _check_boxings(part)
         check_stages(document)
@@ -86,6 +88,7 @@ def _check_boxings(document: Document) -> None:
     _check_arrivals(document)
     check_storage(document)
     check_buckets(document)
+    check_turns(document)
 
 
 def _check_makers(document: Document) -> None:

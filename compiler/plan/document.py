@@ -337,6 +337,9 @@ class Document:
             by key; ``nodes`` and ``boxings`` hold both, the second as ``again_key``.
         fusion: groups of node keys that become one kernel.
         buckets: groups of boxings, by key, that send what they send in one buffer.
+        ahead: boxings whose message starts before they are needed, of a bucket its
+            first, and the call or boxing right before which it does.
+        late: those whose message is waited for behind where it starts, and before what.
         order: every node key, in the order of the program.
         derived_rules: rows for ops that the rule table lacks.
     """
@@ -360,6 +363,8 @@ class Document:
     recompute: tuple[str, ...] = ()
     fusion: tuple[tuple[str, ...], ...] = ()
     buckets: tuple[tuple[str, ...], ...] = ()
+    ahead: Mapping[str, str] = field(default_factory=dict[str, str])
+    late: Mapping[str, str] = field(default_factory=dict[str, str])
     order: tuple[str, ...]
     outputs: tuple[Output, ...]
     collectives: tuple[CollectiveTotal, ...]

@@ -13,6 +13,7 @@ from partita.compiler.plan.document import Boxing, Document, Ref
 from partita.compiler.plan.explain_costs import short, signed
 from partita.compiler.plan.explain_formula import print_formula, step_formula
 from partita.compiler.plan.table import format_table
+from partita.compiler.plan.turns import END
 from partita.compiler.plan.units import format_bytes, format_seconds
 from partita.compiler.plan.uses import type_of
 
@@ -39,6 +40,13 @@ def explain_boxing(document: Document, boxing: Boxing) -> Iterator[str]:
             "  beside     nothing waits for it: in a second of it ranks compute for "
             f"{overlap:g} s of others, while there are any"
         )
+    first = bucket[0] if bucket else boxing.key
+    if first in document.ahead:
+        yield f"  ahead      it starts before {document.ahead[first]}"
+    if first in document.late:
+        place = document.late[first]
+        until = "behind all others" if place == END else f"before {place}"
+        yield f"  late       it is waited for {until}"
     if boxing.enters:
         name = made.role.name if made.role else boxing.producer
         yield f"  why        {name} is updated in one placement, stored in another"

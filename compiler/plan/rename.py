@@ -7,13 +7,14 @@ with that of its producer, those of the parts of an op with that of the op.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from partita.compiler.capture.fingerprint import fingerprint
 from partita.compiler.ir.program import NodeInfo, Program, info
 from partita.compiler.plan.document import Boxing, Document, Node, Output, Ref, Role
+from partita.compiler.plan.turns import END
 
 D = TypeVar("D", bound=Document)
 
@@ -86,6 +87,8 @@ class Renaming:
             recompute=self._all(document.recompute),
             fusion=tuple(map(self._all, document.fusion)),
             buckets=tuple(map(self._all, document.buckets)),
+            ahead=self._pairs(document.ahead),
+            late=self._pairs(document.late),
             order=self._all(document.order),
             outputs=tuple(map(self._output, document.outputs)),
             reported=tuple(
@@ -114,6 +117,10 @@ class Renaming:
 
     def _all(self, keys: Iterable[str]) -> tuple[str, ...]:
         return tuple(map(self.key, keys))
+
+    def _pairs(self, turns: Mapping[str, str]) -> dict[str, str]:
+        pairs = turns.items()
+        return {self.key(key): at if at == END else self.key(at) for key, at in pairs}
 
     def _node(self, key: str, node: Node) -> tuple[str, Node]:
         key = self.key(key)

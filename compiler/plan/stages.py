@@ -68,6 +68,10 @@ def stage_documents(document: D) -> tuple[D, ...]:
     fusion = split(document.fusion, lambda group: group[0])
     producer = {boxing.key: boxing.producer for boxing in document.boxings}
     buckets = split(document.buckets, lambda keys: producer.get(keys[0], ""))
+    ahead, late = (
+        split(turns.items(), lambda item: producer.get(item[0], ""))
+        for turns in (document.ahead, document.late)
+    )
     order = split(document.order, lambda key: key)
     leaving = [output for output in document.outputs if output.value is not None]
     outputs = split(leaving, lambda o: "" if o.value is None else o.value.key)
@@ -92,6 +96,8 @@ def stage_documents(document: D) -> tuple[D, ...]:
             recompute=tuple(recompute[stage]),
             fusion=tuple(fusion[stage]),
             buckets=tuple(buckets[stage]),
+            ahead=dict(ahead[stage]),
+            late=dict(late[stage]),
             order=tuple(order[stage]),
             outputs=tuple(outputs[stage]),
             derived_rules=tuple(
@@ -136,6 +142,8 @@ def join_stages(parts: Sequence[D], stages: Sequence[Stage]) -> D:
         recompute=tuple(key for part in parts for key in part.recompute),
         fusion=tuple(group for part in parts for group in part.fusion),
         buckets=tuple(keys for part in parts for keys in part.buckets),
+        ahead={key: at for part in parts for key, at in part.ahead.items()},
+        late={key: at for part in parts for key, at in part.late.items()},
         order=tuple(key for part in parts for key in part.order),
         outputs=tuple(output for part in parts for output in part.outputs),
         collectives=tuple(

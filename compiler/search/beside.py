@@ -1,40 +1,44 @@
-"""The search problem with sums that pass beside computing at the least they can take.
+"""The search problem with messages that pass beside computing at the least they take.
 
-A sum that only leaves the program takes nothing but what it slows computing by, if
-there is enough of that left to do (simulate/beside.py). Sums on several links may pass
-at once, and slow it once: each has its part of that. With all of them priced so, a plan
-takes no less than its price but for what sums save beside other messages, on another
-link, and the cheapest assignment gives a bound for all.
+What nothing waits for takes nothing but what it slows computing by, if there is enough
+of that left to do (simulate/beside.py): a gradient that only leaves the program, a
+parameter whose gather starts ahead. Messages on several links may pass at once, and
+slow it once: each has its part of that. With all of them priced so, a plan takes no
+less than its price but for what they save beside other messages, on another link, and
+the cheapest assignment gives a bound for all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from partita.compiler.cost.boxing import cheapest_steps
-from partita.compiler.cost.collectives import CollectiveKind, axis_seconds
+from partita.compiler.cost.collectives import axis_seconds
 from partita.compiler.cost.step import step_wire_bytes
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.mesh import Mesh
-from partita.compiler.ir.sbp import Broadcast, Partial, Placement
+from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.problem import Problem, SearchNode
 
 
-class Leaving(TensorType):
-    """The type of a tensor that nothing in the program uses."""
+class Unawaited(TensorType):
+    """The type of a tensor that nothing needs to wait for when it is boxed.
+
+    It is there from the start, or nothing in the program uses it.
+    """
 
     __slots__ = ()
 
 
 @dataclass(frozen=True)
-class SumsBeside:
-    """The problem with such sums at their least, and what that says of plans.
+class MessagesBeside:
+    """The problem with such messages at their least, and what that says of plans.
 
-    Sums slow computing, but no message on another link. What that saves is not in the
+    They slow computing, but no message on another link. What that saves is not in the
     prices, since it depends on all other messages.
 
     Attributes:
@@ -46,21 +50,34 @@ class SumsBeside:
     hardware: Hardware
 
     @classmethod
-    def of(cls, fold: Fold, hardware: Hardware) -> SumsBeside | None:
+    def of(cls, fold: Fold, hardware: Hardware) -> MessagesBeside | None:
         """Return it for the problem of ``fold``; ``None`` if all prices stay."""
         problem = fold.problem
         results: dict[int, list[int]] = {}
-        for own, result in _leave(fold) if hardware.overlap else ():
-            results.setdefault(own, []).append(result)
+        if hardware.overlap:
+            for own, result in (*_leave(fold), *_enter(fold)):
+                results.setdefault(own, []).append(result)
         if not results:
             return None
         nodes = tuple(
-            _leaving(node, results.get(own, ()))
+            _unawaited(node, results.get(own, ()))
             for node, own in zip(problem.nodes, fold.class_of, strict=True)
         )
         prices = _BesidePrices(problem, hardware)
         priced = replace(problem, nodes=nodes, box_seconds=prices)
         return cls(fold.with_prices(priced), hardware)
+
+    def between(self, part: float) -> Fold:
+        """Return the problem with such messages at more than their least.
+
+        ``part`` is 0 for that and 1 for all that they take, as where only so much of
+        them finds computing to pass beside.
+        """
+        problem = self.fold.problem
+        prices = problem.box_seconds
+        assert isinstance(prices, _BesidePrices)
+        dearer = replace(problem, box_seconds=replace(prices, part=part))
+        return self.fold.with_prices(dearer)
 
     def least_of(self, choices: Sequence[int]) -> float:
         """Return seconds that a plan with these choices takes at the least."""
@@ -81,7 +98,7 @@ class SumsBeside:
         return max(computing_s, bound_s - saved_s)
 
     def _saved(self, messages_s: float) -> float:
-        """Return what sums may take less beside so many seconds of other messages."""
+        """Return what they may take less beside so many seconds of other messages."""
         links = _links(self.fold.problem.mesh, self.hardware)
         return (1 - self.hardware.overlap) * messages_s if len(links) > 1 else 0.0
 
@@ -116,52 +133,60 @@ def _leave(fold: Fold) -> set[tuple[int, int]]:
     return {tensor for tensor, wanting in users.items() if wanting <= views}
 
 
+def _enter(fold: Fold) -> Iterator[tuple[int, int]]:
+    """Yield classes and results that are made of nothing, and that somebody wants."""
+    wanted = {(tensor.source, tensor.result) for tensor in fold.shared}
+    for own, (first, *_) in enumerate(fold.members):
+        node = fold.problem.nodes[first]
+        if not node.operands:
+            yield from wanted & {(own, at) for at in range(len(node.result_types))}
+
+
 def _is_view(node: SearchNode) -> bool:
     return len(node.operands) == 1 and not any(c.seconds for c in node.choices)
 
 
-def _leaving(node: SearchNode, results: Sequence[int]) -> SearchNode:
+def _unawaited(node: SearchNode, results: Sequence[int]) -> SearchNode:
     types = list(node.result_types)
     for result in results:
         type_ = types[result]
         assert type_ is not None
-        types[result] = Leaving(type_.shape, type_.dtype)
+        types[result] = Unawaited(type_.shape, type_.dtype)
     return replace(node, result_types=tuple(types)) if results else node
 
 
 @dataclass(frozen=True)
 class _BesidePrices:
-    """The prices of a problem, less what of a sum that leaves may be hidden."""
+    """The prices of a problem, less what of such messages may be hidden.
+
+    ``part`` is that of it which is not, all the same.
+    """
 
     problem: Problem
     hardware: Hardware
+    part: float = 0.0
 
     def __call__(self, type: TensorType, made: Placement, wanted: Placement) -> float:
-        if not isinstance(type, Leaving):
+        if not isinstance(type, Unawaited):
             return self.problem.box_seconds(type, made, wanted)
         plain = TensorType(type.shape, type.dtype)
         seconds = self.problem.box_seconds(plain, made, wanted)
-        if not _sums(made, wanted):
+        if not seconds:
             return seconds
         mesh = self.problem.mesh
-        *_, last = cheapest_steps(plain, made, wanted, mesh, self.hardware).steps
-        if last.collective is not CollectiveKind.ALL_REDUCE:
+        steps = cheapest_steps(plain, made, wanted, mesh, self.hardware).steps
+        sending = [(step, step.collective) for step in steps if step.collective]
+        if not sending:
             return seconds
+        last, kind = sending[-1]
         wire = step_wire_bytes(plain, last, mesh)
-        message_s = axis_seconds(last.collective, wire, mesh, last.axis, self.hardware)
-        return seconds - message_s + self._slowed * message_s
+        message_s = axis_seconds(kind, wire, mesh, last.axis, self.hardware)
+        taken = self._slowed + self.part * (1 - self._slowed)
+        return seconds - message_s + taken * message_s
 
     @cached_property
     def _slowed(self) -> float:
-        """By how many seconds a second of a sum slows computing, at the least."""
+        """By how many seconds a second of one slows computing, at the least."""
         return (1 - self.hardware.overlap) / len(
             _links(self.problem.mesh, self.hardware)
         )
-
-
-def _sums(made: Placement, wanted: Placement) -> bool:
-    """Whether a boxing adds up over an axis, and nothing is left to add up."""
-    pairs = zip(made.shardings, wanted.shardings, strict=True)
-    return not wanted.has_partial and any(
-        isinstance(old, Partial) and isinstance(new, Broadcast) for old, new in pairs
-    )

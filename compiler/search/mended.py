@@ -14,7 +14,9 @@ from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.again import again_key
 from partita.compiler.ir.program import InputKind, OutputKind, Phase
 from partita.compiler.ir.sbp import Placement
+from partita.compiler.plan.beside import leaving_alone
 from partita.compiler.plan.document import Boxing, Document, Parameter, Ref, boxing_key
+from partita.compiler.plan.turns import END
 from partita.compiler.plan.uses import (
     find_uses,
     mesh_of,
@@ -55,8 +57,8 @@ def with_wanted_boxings(document: D) -> tuple[D, Mended]:
     """Return the plan with a boxing for whatever is wanted otherwise than made.
 
     What is neither a boxing nor the use of a parameter, which its users say, has to
-    hold already. Buckets lose what is dropped, and so does
-    what is made again for the backward.
+    hold already. Buckets lose what is dropped, and so does what is made again for the
+    backward, what starts ahead and what is waited for late.
     """
     known = {boxing.key: boxing for boxing in document.boxings}
     wanted = {boxing.key: boxing for boxing in _wanted(document, known)}
@@ -76,7 +78,29 @@ def with_wanted_boxings(document: D) -> tuple[D, Mended]:
         buckets=tuple(tuple(keys) for keys in buckets if len(keys) > 1),
         recompute=tuple(key for key in document.recompute if key not in dropped),
     )
-    return changed, Mended(added, dropped)
+    return _with_turns_left(changed, document), Mended(added, dropped)
+
+
+def _with_turns_left(changed: D, document: Document) -> D:
+    """Return the plan without what it says of when changed messages pass."""
+    if not (document.ahead or document.late):
+        return changed
+    old = {boxing.key: boxing for boxing in document.boxings}
+    left = {boxing.key for boxing in changed.boxings if old.get(boxing.key) == boxing}
+    for keys in document.buckets:
+        if keys not in changed.buckets or not left.issuperset(keys):
+            left.difference_update(keys)
+    places = {*left, *document.nodes, END}
+    ahead, late = (
+        {key: at for key, at in turns.items() if key in left and at in places}
+        for turns in (document.ahead, document.late)
+    )
+    leaving = leaving_alone(changed)
+    members = {keys[0]: keys for keys in changed.buckets}
+    late = {
+        key: at for key, at in late.items() if leaving >= {*members.get(key, (key,))}
+    }
+    return replace(changed, ahead=ahead, late=late)
 
 
 def _used(parameter: Parameter, wanted: Sequence[Placement]) -> Parameter:

@@ -1,9 +1,10 @@
 """How long a rank takes for its items in order, messages that pass beside among them.
 
 A rank goes on computing while a message passes that nobody waits for yet: the sum of a
-gradient behind the backward. Messages on one link pass one after another. While any
-passes, a rank gets ``overlap`` seconds of computing done in a second, since both want
-the same memory and multiprocessors; where that is 0 every message takes its time alone.
+gradient behind the backward, a parameter that is gathered before it is used. Messages
+on one link pass one after another. While any passes, a rank gets ``overlap`` seconds of
+computing done in a second, since both want the same memory and multiprocessors; where
+that is 0 every message takes its time alone.
 
 Source: S. Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel
 Training", VLDB 2020, section 3.2.3.
@@ -21,6 +22,11 @@ class Timed(Protocol):
     """What takes time: a message where it has an ``axis``, else computing."""
 
     @property
+    def key(self) -> str:
+        """What it belongs to."""
+        ...
+
+    @property
     def seconds(self) -> float:
         """How long it takes by itself."""
         ...
@@ -33,6 +39,11 @@ class Timed(Protocol):
     @property
     def is_beside(self) -> bool:
         """Whether the next begins while it passes."""
+        ...
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it waits for the message of its key that passes beside."""
         ...
 
 
@@ -57,15 +68,22 @@ def play(
         link_of: by axis, the link that its messages share with those of others.
 
     >>> from collections import namedtuple
-    >>> Item = namedtuple("Item", "seconds axis is_beside")
-    >>> items = [Item(2.0, "dp", True), Item(3.0, None, False)]
+    >>> Item = namedtuple("Item", "key seconds axis is_beside is_behind")
+    >>> mm = Item("mm", 3.0, None, False, False)
+    >>> items = [Item("w", 2.0, "dp", True, False), mm]
     >>> [play(items, overlap).end_s for overlap in (0.0, 0.5, 1.0)]
     [5.0, 4.0, 3.0]
+    >>> items += [Item("w", 0.0, None, False, True), mm._replace(seconds=1.0)]
+    >>> [play(items, overlap).end_s for overlap in (0.0, 0.5, 1.0)]
+    [6.0, 5.0, 4.0]
     """
     now = 0.0  # when the rank is free
     passed: dict[str, float] = {}  # by link, when its last message is there
+    there: dict[str, float] = {}  # by key, when the message that passes beside is
     times: list[tuple[float, float]] = []
     for item in items:
+        if item.is_behind:
+            now = max(now, there.get(item.key, now))
         if item.axis is None:
             last = max(passed.values(), default=0.0)
             start, now = now, _computed(now, item.seconds, last, overlap)
@@ -77,7 +95,9 @@ def play(
         start = max(now, free)
         passed[link] = start + item.seconds
         times.append((start, passed[link]))
-        if not item.is_beside:
+        if item.is_beside:
+            there[item.key] = passed[link]
+        else:
             now = passed[link]
     return Played(tuple(times), max([now, *passed.values()]))
 

@@ -18,8 +18,9 @@ from partita.compiler.cost.memory import (
 from partita.compiler.cost.timeline import Timeline
 from partita.compiler.ir.program import Phase
 from partita.compiler.plan.document import Boxing, Document
-from partita.compiler.plan.emitted import completing_units, emitted_units
-from partita.compiler.simulate.stage_items import Item
+from partita.compiler.plan.emitted import completing_units
+from partita.compiler.plan.turns import turns_of
+from partita.compiler.simulate.item import Item
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,10 @@ def _during(document: Document, held: Timeline) -> tuple[dict[str, int], int]:
         first = at
         while held.moments[at].startswith(f"{key}: "):
             at += 1
-        found[key] = max(held.bytes_at[first - (at == first) : at])
+        most = max(held.bytes_at[first - (at == first) : at])
+        found[key] = max(most, found.get(key, 0))  # one that comes in two halves
 
-    for unit in emitted_units(document):
+    for unit, _ in turns_of(document):
         if isinstance(unit[0], Boxing):
             boxing(unit[0].key)
         else:

@@ -15,8 +15,9 @@ from partita.compiler.plan.document import Document
 from partita.compiler.plan.stage_records import Transfer, TransferKind
 from partita.compiler.plan.stages import read_schedule, stage_documents
 from partita.compiler.schedules.schedule import Action, Schedule, Work
+from partita.compiler.simulate.item import Item
 from partita.compiler.simulate.pipeline import Run, simulate_pipeline
-from partita.compiler.simulate.stage_items import Item, StageItems, stage_items
+from partita.compiler.simulate.stage_items import StageItems, stage_items
 
 Way = tuple[int, bool]
 """The stage that sends, and whether it sends forward."""

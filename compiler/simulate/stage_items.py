@@ -15,19 +15,16 @@ from functools import cached_property
 from partita.compiler.hardware.profile import Hardware, load_hardware
 from partita.compiler.ir.program import Phase
 from partita.compiler.plan.beside import sums_beside
-from partita.compiler.plan.buckets import bucket_sent, is_shared
 from partita.compiler.plan.document import Boxing, Document
-from partita.compiler.plan.emitted import (
-    Unit,
-    completing_units,
-    emitted_units,
-    entering_units,
-)
-from partita.compiler.plan.uses import produced, times_in_step, type_of
+from partita.compiler.plan.emitted import completing_units, entering_units
+from partita.compiler.plan.turns import Turn, turns_of
+from partita.compiler.plan.uses import produced, type_of
 from partita.compiler.schedules.schedule import Work
 from partita.compiler.search.group_seconds import GroupSeconds
 from partita.compiler.search.pose import adding_seconds
 from partita.compiler.simulate.beside import Played, play
+from partita.compiler.simulate.boxing_items import boxing_items
+from partita.compiler.simulate.item import Item
 
 _PHASES = {
     Work.FORWARD: (Phase.FORWARD,),
@@ -35,29 +32,6 @@ _PHASES = {
     Work.BACKWARD_INPUT: (Phase.BACKWARD_INPUT,),
     Work.BACKWARD_WEIGHT: (Phase.BACKWARD_WEIGHT, Phase.UPDATE),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One thing that a rank does.
-
-    Attributes:
-        key: of the node or boxing, of the first node of a group.
-        name: what it is, for people.
-        phase: when it is done.
-        seconds: each time.
-        axis: of the mesh, that it communicates on; ``None`` where it computes.
-        bytes: that a rank puts on the wire, each time.
-        is_beside: whether the rank goes on with the next while the message passes.
-    """
-
-    key: str
-    name: str
-    phase: Phase
-    seconds: float
-    axis: str | None = None
-    bytes: float = 0
-    is_beside: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,11 +95,11 @@ def stage_items(document: Document) -> StageItems:
     price, hardware = GroupSeconds(document), load_hardware(document.hardware)
 
     def boxed(units: Iterable[Sequence[Boxing]]) -> Iterator[Item]:
-        return (item for u in units for item in _boxings(document, u, hardware))
+        return (item for u in units for item in boxing_items(document, u, hardware))
 
-    units = emitted_units(document)
+    turns = turns_of(document)
     late = sums_beside(document) if hardware.overlap else frozenset[str]()
-    work = (item for u in units for item in _unit(document, u, price, hardware, late))
+    work = (item for t in turns for item in _turn(document, t, price, hardware, late))
     return StageItems(
         before=(*boxed(entering_units(document)), *zeros),
         microbatch=(*work, *adding),
@@ -138,14 +112,14 @@ def stage_items(document: Document) -> StageItems:
     )
 
 
-def _unit(
+def _turn(
     document: Document,
-    unit: Unit,
+    turn: Turn,
     price: GroupSeconds,
     hardware: Hardware,
     late: Set[str],
 ) -> Iterator[Item]:
-    count = document.microbatches
+    count, unit = document.microbatches, turn.unit
     keys = [item for item in unit if isinstance(item, str)]
     if len(keys) == len(unit) == 1:
         node = document.nodes[keys[0]]
@@ -153,7 +127,7 @@ def _unit(
         return
     if not keys:
         boxings = [item for item in unit if isinstance(item, Boxing)]
-        items = list(_boxings(document, boxings, hardware))
+        items = boxing_items(document, boxings, hardware, turn.half)
         if all(boxing.key in late for boxing in boxings):
             items[-1] = replace(items[-1], is_beside=items[-1].axis is not None)
         yield from items
@@ -164,42 +138,6 @@ def _unit(
     phase = Phase.BACKWARD_INPUT if is_waited_for else phases[0]
     name = f"{keys[0]} and {len(keys) - 1} more"
     yield Item(keys[0], name, phase, price(keys) / count)
-
-
-def _boxings(
-    document: Document, boxings: Sequence[Boxing], hardware: Hardware
-) -> Iterator[Item]:
-    """Yield the steps of a boxing, or of those of a bucket.
-
-    Those without bytes are copies of the rank's own.
-    """
-    first, is_bucket = boxings[0], len(boxings) > 1
-    times = times_in_step(first, document.microbatches)
-    phase = _phase(document, first)
-    for boxing in boxings:
-        for step in boxing.lowering:
-            if is_bucket and is_shared(step):
-                continue  # one for all, below
-            yield Item(
-                first.key,
-                f"{step}: {boxing.key}",
-                phase,
-                step.seconds / times,
-                step.axis if step.bytes else None,
-                step.bytes / times,
-            )
-    if is_bucket:
-        name = f"{first.key} and {len(boxings) - 1} more"
-        for sent in bucket_sent(document, boxings):
-            seconds, num_bytes = sent.seconds(hardware) / times, sent.bytes / times
-            what = f"{sent.kind} {sent.axis}: {name}"
-            yield Item(first.key, what, phase, seconds, sent.axis, num_bytes)
-
-
-def _phase(document: Document, boxing: Boxing) -> Phase:
-    """Return when a boxing is made: before the first who wants it."""
-    first = document.nodes.get(boxing.consumers[0])
-    return (first or document.nodes[boxing.producer]).phase
 
 
 def _adding(document: Document) -> tuple[list[Item], list[Item]]:

@@ -15,10 +15,10 @@ from functools import cached_property
 from partita.compiler.plan.document import Document
 from partita.compiler.plan.stages import stage_documents
 from partita.compiler.schedules.schedule import Action, Work, needs
+from partita.compiler.simulate.item import Item
 from partita.compiler.simulate.memory import StageMemory, stage_memory
 from partita.compiler.simulate.pipeline import Event
 from partita.compiler.simulate.plan import Once, SimulatedStep, simulate_step
-from partita.compiler.simulate.stage_items import Item
 
 COMPUTE = "compute"
 """The track of what a row computes."""

@@ -1,9 +1,11 @@
-"""The search that reckons with sums that pass while ranks compute.
+"""The search that reckons with messages that pass while ranks compute.
 
 The search adds up what calls and boxings take one by one. On a machine that computes
-while a message passes, sums of gradients take less, and by how much is known only of a
-whole plan. So the search is done once more with such sums at the least that they can
-take, which also bounds what any plan takes. Of the two plans the faster is taken, as
+while a message passes, those take less that nothing waits for: what brings gradients to
+where they are stored, gathers of parameters that start ahead. By how much is known only
+of a whole plan. So the search is done once more with such messages at the least that
+they can take, which also bounds what any plan takes, and where that does not settle it
+with a part of them that takes its time. Of all these plans the fastest is taken, as
 their steps are simulated.
 """
 
@@ -18,20 +20,25 @@ from partita.compiler.collection import collection_paused
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.search_result import SearchResult
-from partita.compiler.search.beside import SumsBeside
+from partita.compiler.search.beside import MessagesBeside
 from partita.compiler.search.by_axes import steps_of
 from partita.compiler.search.decide import Found
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.limited import LimitedSearch
 from partita.compiler.search.parts import OPTIMAL_GAP, Clock
 from partita.compiler.search.solver import Solution, solve
+from partita.compiler.search.turns import with_turns
 from partita.planner import ALIKE, WITHIN, Planner, Search
+from partita.recount import with_memory
 
 ONE_BY_ONE = "messages one by one"
 """Says in a plan that others were compared as if no message passed beside computing."""
 
 BESIDE = "messages beside computing"
 """Says in a plan that the search that found it reckoned with what passes beside."""
+
+_OPEN = 0.1
+"""Of a step, between plan and bound: from then on it is searched a third time."""
 
 _TIMES = 4
 """Under a memory limit it takes as long as the first, if so many times that is left."""
@@ -50,24 +57,23 @@ class BesideSearch:
     clock: Clock
 
     @cached_property
-    def sums(self) -> SumsBeside | None:
+    def messages(self) -> MessagesBeside | None:
         """The problem; ``None`` where nothing passes beside computing."""
         planner = self.planner
         hardware = load_hardware(planner.options.hardware)
-        is_whole = len(steps_of(planner.mesh)) == 1 and not planner.options.recompute
-        is_whole &= planner.captured.program.in_time.count == 1
+        is_whole = len(steps_of(planner.mesh)) == 1
         if not (hardware.overlap and is_whole and planner.mesh.size > 1):
             return None
         if any(pin.price_s is not None for pin in planner.posed.pins.values()):
             return None  # a price is no time, and would have to be compared too
-        return SumsBeside.of(planner.posed.fold, hardware)
+        return MessagesBeside.of(planner.posed.fold, hardware)
 
     @cached_property
     def free(self) -> Solution | None:
         """What it finds without a memory limit."""
-        if self.sums is None:
+        if self.messages is None:
             return None
-        fold = self.sums.fold
+        fold = self.messages.fold
         return solve(fold.problem, max(self.clock.left_s, 0.01), fold=fold)
 
     def least_s(self, known_s: float) -> float:
@@ -75,9 +81,9 @@ class BesideSearch:
 
         Infinity where no message passes beside computing.
         """
-        if self.sums is None or self.free is None:
+        if self.messages is None or self.free is None:
             return inf
-        return self.sums.least_below(self.free.bound_s, known_s)
+        return self.messages.least_below(self.free.bound_s, known_s)
 
     @property
     def most_hidden_s(self) -> float:
@@ -89,38 +95,63 @@ class BesideSearch:
 
     @collection_paused()
     def fastest(self, search: Search) -> Plan:
-        """Return the plan of ``search``, or one faster as sums pass beside computing.
+        """Return the plan of ``search``, or one faster as messages pass beside.
 
         Raises:
             NoSolution, NotFaster: as ``search`` does.
         """
-        sums, free = self.sums, self.free
-        if sums is None or free is None:
-            return search.run()
+        messages, free = self.messages, self.free
+        if messages is None or free is None or self.planner.options.recompute:
+            return _counted(with_turns(search.run()))
         if self.planner.limit is not None:
-            return self._within(search.run(), self.planner.limit, free, sums)
-        least_s = sums.least_of(search.choices)
-        other = None
-        if sums.fold.cost_of(search.choices) > free.seconds * (1 + OPTIMAL_GAP):
-            result = self._result(free.solver, search.seconds, sums.fold)
-            found = Found(free.choices, result)
-            other = self._with_gap(self.planner.decide(found), free.bound_s)
+            plan = _counted(with_turns(search.run()))
+            return self._within(plan, self.planner.limit, free, messages)
+        return _counted(self._fastest(search, free, messages))
+
+    def _fastest(
+        self, search: Search, free: Solution, messages: MessagesBeside
+    ) -> Plan:
+        """Return the fastest of the plans compared, what they hold not yet counted."""
+        least_s = messages.least_of(search.choices)
+        others: list[Plan] = []
+        if messages.fold.cost_of(search.choices) > free.seconds * (1 + OPTIMAL_GAP):
+            others.append(self._plan(free, search, messages, free.bound_s))
             if self.planner.options.fuse:
                 least_s = 0.0  # a group may take less than its calls
-            if other.predicted.seconds <= least_s:
-                return other
-        plan = search.run()
-        if self._is_least(plan):
-            return plan
-        is_faster = other and other.predicted.seconds < plan.predicted.seconds
-        return other if other and is_faster else _one_by_one(plan)
+        if not others or others[0].predicted.seconds > least_s:
+            plan = with_turns(search.run())
+            if self._is_least(plan):
+                return plan
+            others.insert(0, _one_by_one(plan))
+        best = min(others, key=lambda one: one.predicted.seconds)
+        seconds = best.predicted.seconds
+        if seconds * (1 - _OPEN) > self.least_s(seconds):
+            fold = messages.between(_left(others[-1]))
+            found = solve(fold.problem, max(self.clock.left_s, 0.01), fold=fold)
+            if found.choices not in (free.choices, search.choices):
+                others.append(self._plan(found, search, messages, free.bound_s))
+        return min(others, key=lambda one: one.predicted.seconds)
+
+    def _plan(
+        self,
+        found: Solution,
+        search: Search,
+        messages: MessagesBeside,
+        bound_s: float,
+    ) -> Plan:
+        """Return the plan of an assignment, with the gap to what bounds all."""
+        result = self._result(found.solver, search.seconds, messages.fold)
+        plan = with_turns(self.planner.decide(Found(found.choices, result)))
+        return self._with_gap(plan, bound_s)
 
     def _is_least(self, plan: Plan) -> bool:
         """Whether no plan is noticeably faster than this one."""
         seconds = plan.predicted.seconds
         return seconds <= self.least_s(seconds) * (1 + OPTIMAL_GAP)
 
-    def _within(self, plan: Plan, limit: int, free: Solution, sums: SumsBeside) -> Plan:
+    def _within(
+        self, plan: Plan, limit: int, free: Solution, messages: MessagesBeside
+    ) -> Plan:
         """Return ``plan``, or a faster one that keeps to the memory limit too."""
         if self._is_least(plan):
             return plan
@@ -128,14 +159,15 @@ class BesideSearch:
         if self.clock.left_s < _TIMES * first_s:
             return _one_by_one(plan)
         started = time.perf_counter()
-        light = replace(self.planner.posed, problem=sums.fold.problem)
+        light = replace(self.planner.posed, problem=messages.fold.problem)
         optimizer = self.planner.options.optimizer
         limited = LimitedSearch(light, free, optimizer, Clock.of(first_s))
-        limited.fold = sums.fold
+        limited.fold = messages.fold
         found = limited.run(limit)
         spent_s = first_s + time.perf_counter() - started
-        result = self._result(free.solver, spent_s, sums.fold, WITHIN)
-        other = self.planner.decide(Found(found.choices, result, found.keeping.again))
+        result = self._result(free.solver, spent_s, messages.fold, WITHIN)
+        found_again = Found(found.choices, result, found.keeping.again)
+        other = _counted(with_turns(self.planner.decide(found_again)))
         seconds = other.predicted.seconds
         if other.predicted.bytes > limit or seconds >= plan.predicted.seconds:
             return _one_by_one(plan)
@@ -152,9 +184,9 @@ class BesideSearch:
 
         ``bound_s`` is what no assignment is cheaper than.
         """
-        assert self.sums is not None
+        assert self.messages is not None
         seconds = plan.predicted.seconds
-        gap = max(0.0, 1 - self.sums.least_below(bound_s, seconds) / seconds)
+        gap = max(0.0, 1 - self.messages.least_below(bound_s, seconds) / seconds)
         return replace(plan, search=replace(plan.search, gap=gap))
 
 
@@ -162,3 +194,15 @@ def _one_by_one(plan: Plan) -> Plan:
     """Return the plan, which says that others were compared so."""
     status = f"{plan.search.status}, {ONE_BY_ONE}"
     return replace(plan, search=replace(plan.search, status=status))
+
+
+def _counted(plan: Plan) -> Plan:
+    """Return the plan with what it holds while messages pass beside computing."""
+    return with_memory(plan) if plan.ahead or plan.late else plan
+
+
+def _left(plan: Plan) -> float:
+    """Return what part of a plan's messages finds no computing to pass beside."""
+    parts, hidden = plan.predicted.seconds_by_part, plan.predicted.hidden_by_part
+    left_s = sum(s for part, s in parts.items() if part.startswith("communication"))
+    return left_s / (left_s + sum(hidden.values())) if left_s else 0.0

@@ -11,6 +11,7 @@ from partita.compiler.plan.buckets import collective_totals
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.stages import stage_documents
 from partita.compiler.search.buckets import Packing
+from partita.compiler.search.turns import with_turns
 from partita.recount import with_figures, with_memory, with_seconds
 
 _PARTS = (1, 4, 16, 64)
@@ -24,9 +25,11 @@ def with_buckets(plan: Plan, most_bytes: int) -> Plan:
     They hold up to ``most_bytes`` and a tensor, less where the plan's memory limit asks
     for it; where not even small ones fit there are none. On a machine that computes
     while messages pass, large buckets are ready late: smaller ones are tried as long as
-    the step gets faster, and the size is taken, or none, that makes the fastest.
+    the step gets faster, and the size is taken, or none, that makes the fastest. Which
+    messages start ahead and which are waited for late is chosen for each.
     """
     limit, is_one = plan.options.memory_bytes, len(plan.stages) == 1
+    plan = with_memory(with_turns(plan)) if is_one else plan
     plans = map(with_seconds if is_one else with_figures, _in_sizes(plan, most_bytes))
     if load_hardware(plan.hardware).overlap:
         plans = _fastest_first(plan, plans)
@@ -48,8 +51,9 @@ def _in_sizes(plan: Plan, most_bytes: int) -> Iterator[Plan]:
             return
         if buckets not in known:
             known.add(buckets)
-            together = replace(plan, buckets=buckets)
-            yield replace(together, collectives=collective_totals(together))
+            together = replace(plan, buckets=buckets, ahead={}, late={})
+            together = replace(together, collectives=collective_totals(together))
+            yield with_turns(together) if len(plan.stages) == 1 else together
 
 
 def _fastest_first(plan: Plan, sizes: Iterable[Plan]) -> Iterator[Plan]:

@@ -12,6 +12,7 @@ from partita.compiler.plan.check_buckets import check_bucket_keys, check_buckets
 from partita.compiler.plan.document import Document
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.stages import stage_documents
+from partita.compiler.search.turns import with_turns
 from partita.recount import with_figures
 
 
@@ -37,8 +38,9 @@ def with_buckets_like(plan: Plan, old: Document, most_bytes: int) -> Plan:
     buckets = tuple(_in_order(plan, _kept(plan, [*kept, *rest])))
     if buckets == anew.buckets:
         return anew
-    together = replace(plan, buckets=buckets)
+    together = replace(plan, buckets=buckets, ahead={}, late={})
     together = replace(together, collectives=collective_totals(together))
+    together = with_turns(together) if len(plan.stages) == 1 else together
     found, limit = with_figures(together), plan.options.memory_bytes
     return found if limit is None or found.predicted.bytes <= limit else anew
 
@@ -56,7 +58,7 @@ def _kept(plan: Plan, buckets: Sequence[tuple[str, ...]]) -> list[tuple[str, ...
 
 def _fits(plan: Plan, buckets: tuple[tuple[str, ...], ...]) -> bool:
     """Whether ``plan`` can carry these buckets out."""
-    together = replace(plan, buckets=buckets)
+    together = replace(plan, buckets=buckets, ahead={}, late={})
     try:
         check_bucket_keys(together)
         for part in stage_documents(together):

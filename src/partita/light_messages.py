@@ -23,7 +23,7 @@ from partita.compiler.hardware.profile import Hardware, load_hardware
 from partita.compiler.plan.document import Document
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.search_result import SearchResult
-from partita.compiler.search.beside import SumsBeside
+from partita.compiler.search.beside import MessagesBeside
 from partita.compiler.search.by_axes import steps_of
 from partita.compiler.search.decide import Found
 from partita.compiler.search.parts import Clock
@@ -76,7 +76,7 @@ def _searched(planner: Planner, light: Hardware, clock: Clock) -> Solution:
     posed = planner.posed
     fold = posed.fold.with_prices(priced_on(posed.problem, light))
     if planner.captured.program.in_time.count == 1:
-        beside = SumsBeside.of(fold, light)
+        beside = MessagesBeside.of(fold, light)
         fold = fold if beside is None else beside.fold
     return solve(fold.problem, max(clock.left_s, 0.01), fold=fold)
 

@@ -46,6 +46,7 @@ from partita.passes.exchange_instead import exchange_instead
 from partita.passes.fuse_small_ops import fuse_small_ops
 from partita.passes.localize import localize
 from partita.passes.lower_boxings import lowering_key
+from partita.passes.part_messages import part_messages
 from partita.passes.send_together import send_together
 from partita.passes.sequence import sequence
 from partita.passes.share_gradients import ShareGradients
@@ -282,7 +283,8 @@ class Lowered:
         """Return what the rank at ``coordinates`` runs."""
         local = localize(self.program, coordinates, self.rules, self.steps)
         fused = fuse_small_ops(local, self.plan.fusion)
-        sunk = sink_waits(send_together(fused, self.plan.buckets))
+        together = send_together(fused, self.plan.buckets)
+        sunk = sink_waits(part_messages(together, self.plan))
         return exchange_instead(sunk, self.hardware)
 
     @cached_property

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from tests.models.storage_pins import storage_pins
+from tests.models.turned import MACHINE
 from tests.models.zoo import ZOO, Built, data_parallel_pins, tensor_parallel_pins
 
 import partita as pt
+from partita.compiler.cost.timeline import Category
 from partita.runtime.launch import launch
 from partita.runtime.measure_memory import measure_step
 
@@ -40,6 +43,31 @@ def peak_of_step(name: str, document: dict[str, Any]) -> int:
     program = pt.compile(model, pt.Plan.from_dict(document), device="cpu")
     optimizer = torch.optim.AdamW(program.parameters(), lr=1e-3)
     return measure_step(program, optimizer, *args, **kwargs).peak_bytes
+
+
+def test_what_passes_beside_computing_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """gloo lets go of its workspace when it is done, perhaps before any wait."""
+    monkeypatch.setenv("KINETO_LOG_LEVEL", "99")
+    built = ZOO["gpt2"]()
+    model, args, kwargs = built
+    options = options_of("gpt2", "in pieces", built)
+    hardware = MACHINE(bytes_per_s=3e8, overlap=0.9)
+    options = replace(options, recompute=("parameter:*",), hardware=hardware)
+    plan = pt.plan(model, *args, mesh=MESH, options=options, **kwargs)
+    assert plan.ahead
+    assert plan.late
+    what = f"{__file__}:peak_of_step", MESH.size, ("gpt2", plan.to_dict())
+    measured = max(launch(*what, timeout_s=100.0))
+    held = plan.memory()
+    assert replace(plan, ahead={}, late={}).memory().peak_bytes < held.peak_bytes
+    kernels = (
+        held.by_category(at).get(Category.WORKSPACE, 0)
+        for at in range(len(held.moments))
+    )
+    least = max(size - own for size, own in zip(held.bytes_at, kernels, strict=True))
+    assert 0.99 * least < measured < 1.01 * plan.predicted.bytes
 
 
 def check(monkeypatch: pytest.MonkeyPatch, name: str, strategy: str) -> None:

@@ -17,6 +17,7 @@ import torch
 from tests.e2e.planned_collectives import Counted, counted, planned
 from tests.models.dropout import with_dropout
 from tests.models.storage_pins import storage_pins
+from tests.models.turned import MACHINE
 from tests.models.zoo import Built
 
 import partita as pt
@@ -31,6 +32,7 @@ from partita.runtime.measure import count_collectives
 
 pytestmark = pytest.mark.dist
 
+BESIDE = MACHINE(bytes_per_s=3e8, overlap=0.9)
 NUM_UPDATES, NUM_COUNTED = 3, 2
 MAX_NORM, SEED = 0.3, 3
 BLOCKS = {"gpt2": "transformer.h.*", "llama": "model.layers.*", "bert": "*.layer.*"}
@@ -111,13 +113,14 @@ def _train_alone(built: Built, draws: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _plan(built: Built, name: str, kind: str, mesh: pt.Mesh) -> pt.Plan:
-    """Return a plan of a way to hold parameters, or of one ``and recompute``."""
+    """Return a plan of a way to hold parameters, ``and recompute``, ``and beside``."""
     model, args, kwargs = built
-    way, _, recompute = kind.partition(" and ")
-    again = [BLOCKS[name]] if recompute else []
+    way, *more = kind.split(" and ")
+    again = [BLOCKS[name]] if "recompute" in more else []
+    is_beside = "beside" in more
     options = pt.Options(
         pins=storage_pins(built, way, mesh.ndim),
-        hardware="cpu-gloo-free",
+        hardware=BESIDE if is_beside else "cpu-gloo-free",
         recompute=again + ["parameter:*"] * (way == "zero3"),
         time_limit=30,
     )
@@ -138,6 +141,8 @@ def _check(name: str, kind: str, mesh: pt.Mesh, timeout_s: float) -> None:
     built = _built(name)
     plan = _plan(built, name, kind, mesh)
     assert bool(plan.recompute) == ("zero3" in kind or "recompute" in kind)
+    assert bool(plan.late) is ("beside" in kind)
+    assert bool(plan.ahead) is ("beside" in kind and "zero3" in kind)
     draws = capture(built[0], built[1], built[2]).program.draws
     alone = _train_alone(built, draws)
     job = (name, plan.to_dict())
@@ -160,6 +165,10 @@ def test_two_ranks_train_as_one_process_does() -> None:
     _check("gpt2", "zero1 and recompute", pt.Mesh(dp=2), 110.0)
 
 
+def test_two_ranks_train_so_while_messages_pass() -> None:
+    _check("gpt2", "zero3 and beside", pt.Mesh(dp=2), 110.0)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kind", "mesh"),
@@ -170,6 +179,8 @@ def test_two_ranks_train_as_one_process_does() -> None:
         ("llama", "zero2", pt.Mesh(dp=4)),
         ("bert", "zero2 and recompute", pt.Mesh(dp=4)),
         ("gpt2", "zero3", pt.Mesh(dp=4)),
+        ("llama", "zero3 and recompute and beside", pt.Mesh(dp=4)),
+        ("bert", "zero2 and beside", pt.Mesh(dp=2, tp=2)),
         ("bert", "zero3 and recompute", pt.Mesh(dp=2, tp=2)),
         ("gpt2", "tensor parallel zero1", pt.Mesh(dp=2, tp=2)),
         ("llama", "tensor parallel zero1 and recompute", pt.Mesh(dp=2, tp=2)),

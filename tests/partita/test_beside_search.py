@@ -71,7 +71,7 @@ def test_what_it_finds_is_told_with_the_gap_to_its_bound() -> None:
 
 
 def test_where_nothing_is_hidden_the_plan_says_what_it_was_compared_with() -> None:
-    made = planner("mlp", 0.9)
+    made = planner("mlp", 0.01)
     alone = made.search()
     plan = found(made)
     assert not plan.predicted.hidden_by_part
@@ -94,7 +94,7 @@ def test_without_overlap_it_leaves_a_plan_alone() -> None:
     made = planner("mlp", 0.0)
     search = BesideSearch(made, Clock.of(60.0))
     assert fastest(search).nodes == made.search().nodes
-    assert search.sums is None
+    assert search.messages is None
     assert search.most_hidden_s == 0.0
 
 

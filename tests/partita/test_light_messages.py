@@ -13,7 +13,7 @@ import partita as pt
 from partita import light_messages
 from partita.compiler.cost.collectives import CollectiveKind, axis_seconds
 from partita.compiler.hardware.profile import Hardware, load_hardware
-from partita.compiler.search.beside import SumsBeside
+from partita.compiler.search.beside import MessagesBeside
 from partita.compiler.search.fold import Fold
 from partita.light_messages import with_latency
 
@@ -66,7 +66,7 @@ class NothingBeside:
     """Finds no sums that pass beside computing."""
 
     @classmethod
-    def of(cls, fold: Fold, hardware: Hardware) -> SumsBeside | None:
+    def of(cls, fold: Fold, hardware: Hardware) -> MessagesBeside | None:
         return None
 
 
@@ -84,7 +84,7 @@ def test_messages_together_pass_beside_computing_too(
         return pt.plan(model, mesh=mesh, options=options, input_ids=ids, labels=ids)
 
     found = planned()
-    monkeypatch.setattr(light_messages, "SumsBeside", NothingBeside)
+    monkeypatch.setattr(light_messages, "MessagesBeside", NothingBeside)
     assert "messages together" in found.search.solver
     assert found.predicted.seconds < planned().predicted.seconds
 

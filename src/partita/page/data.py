@@ -17,9 +17,9 @@ from partita.compiler.plan.document import Document
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.stages import stage_documents
 from partita.compiler.plan.uses import times_in_step
+from partita.compiler.simulate.item import Item
 from partita.compiler.simulate.plan import Once
 from partita.compiler.simulate.row_figures import row_figures
-from partita.compiler.simulate.stage_items import Item
 from partita.compiler.simulate.timetable import make_timetable
 from partita.page.formulas import formulas_data
 from partita.page.memory import memory_curves

@@ -25,9 +25,9 @@ from partita.compiler.ir.program import Phase
 from partita.compiler.plan.document import Document
 from partita.compiler.plan.stages import stage_documents
 from partita.compiler.schedules.schedule import Work
+from partita.compiler.simulate.item import Item
 from partita.compiler.simulate.pipeline import Event
 from partita.compiler.simulate.plan import Once, SimulatedStep
-from partita.compiler.simulate.stage_items import Item
 
 Amounts = NDArray[np.int64]
 """Bytes, one for each category, in their order."""

@@ -56,7 +56,8 @@ def test_document_has_the_promised_keys(plan: Plan) -> None:
         "microbatches recompute fusion order outputs collectives predicted search"
     ).split()
     added = (
-        "buckets buffers derived_rules expanded inputs options reported transfers"
+        "ahead buckets buffers derived_rules expanded inputs late options reported "
+        "transfers"
     ).split()
     assert sorted(plan.to_dict()) == sorted([*promised, *added])
 

@@ -1,4 +1,4 @@
-"""With sums that leave at their least, the cheapest assignment bounds every plan."""
+"""With messages at their least, the cheapest assignment bounds every plan."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.models.captured import captured
 import partita as pt
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.plan.search_result import SearchResult
-from partita.compiler.search.beside import Leaving, SumsBeside
+from partita.compiler.search.beside import MessagesBeside, Unawaited
 from partita.compiler.search.decide import Found
 from partita.compiler.search.draw import draw_choices
 from partita.compiler.search.problem import cost_of
@@ -39,7 +39,7 @@ def planner(name: str, mesh: str, hardware: Hardware = MACHINE) -> Planner:
 )
 def test_no_plan_takes_less(name: str, mesh: str, hardware: Hardware) -> None:
     made = planner(name, mesh, hardware)
-    sums = SumsBeside.of(made.posed.fold, hardware)
+    sums = MessagesBeside.of(made.posed.fold, hardware)
     assert sums is not None
     bound_s = solve(sums.fold.problem, 60.0, fold=sums.fold).bound_s
     plans = [made.search(), *map(made.random, range(6))]
@@ -58,7 +58,7 @@ def test_an_assignment_takes_its_price_at_least_and_at_most_the_sum(
 ) -> None:
     made = planner("gpt2", "dp=2,tp=2", hardware)
     problem = made.posed.problem
-    sums = SumsBeside.of(made.posed.fold, hardware)
+    sums = MessagesBeside.of(made.posed.fold, hardware)
     assert sums is not None
     choices = draw_choices(random.Random(seed), made.posed)
     found = Found(choices, SearchResult("drawn", "drawn", None, 0.0))
@@ -72,23 +72,38 @@ def test_an_assignment_takes_its_price_at_least_and_at_most_the_sum(
 
 def test_what_the_program_uses_keeps_its_price() -> None:
     posed = planner("gpt2", "dp=2").posed
-    problem, sums = posed.problem, SumsBeside.of(posed.fold, MACHINE)
+    problem, sums = posed.problem, MessagesBeside.of(posed.fold, MACHINE)
     assert sums is not None
-    leaving = {
+    unawaited = {
         (index, result)
         for index, node in enumerate(sums.fold.problem.nodes)
         for result, type_ in enumerate(node.result_types)
-        if isinstance(type_, Leaving)
+        if isinstance(type_, Unawaited)
     }
-    assert leaving
+    entering = {
+        (index, 0) for index, node in enumerate(problem.nodes) if not node.operands
+    }
+    assert unawaited & entering
+    assert unawaited - entering
     for node in problem.nodes:
         if len(node.operands) > 1:
-            assert leaving.isdisjoint(node.operands)
+            assert not (unawaited - entering) & {*node.operands}
     for node, light in zip(problem.nodes, sums.fold.problem.nodes, strict=True):
         shapes = [t and (t.shape, t.dtype) for t in node.result_types]
         assert shapes == [t and (t.shape, t.dtype) for t in light.result_types]
         assert node.choices is light.choices
 
 
+def test_between_least_and_all_prices_grow() -> None:
+    made = planner("gpt2", "dp=2")
+    problem, beside = made.posed.problem, MessagesBeside.of(made.posed.fold, MACHINE)
+    assert beside is not None
+    choices = draw_choices(random.Random(1), made.posed)
+    folds = [beside.fold, *map(beside.between, (0.0, 0.5, 1.0))]
+    prices = [cost_of(fold.problem, choices) for fold in folds]
+    assert prices[0] == prices[1] < prices[2] < prices[3]
+    assert prices[3] == pytest.approx(cost_of(problem, choices))
+
+
 def test_without_overlap_there_is_no_other_problem() -> None:
-    assert SumsBeside.of(planner("mlp", "dp=2").posed.fold, machine()) is None
+    assert MessagesBeside.of(planner("mlp", "dp=2").posed.fold, machine()) is None

@@ -15,6 +15,8 @@ class Thing:
     seconds: float
     axis: str | None = None
     is_beside: bool = False
+    key: str = ""
+    is_behind: bool = False
 
 
 def computes(seconds: float) -> Thing:
@@ -27,6 +29,14 @@ def waits(seconds: float, axis: str = "dp") -> Thing:
 
 def beside(seconds: float, axis: str = "dp") -> Thing:
     return Thing(seconds, axis, True)
+
+
+def started(key: str, seconds: float, axis: str = "dp") -> Thing:
+    return Thing(seconds, axis, True, key)
+
+
+def behind(key: str, seconds: float = 0.0) -> Thing:
+    return Thing(seconds, key=key, is_behind=True)
 
 
 def drawn(seed: int) -> list[Thing]:
@@ -57,6 +67,17 @@ def test_a_message_slows_computing_while_it_passes() -> None:
 
 def test_what_is_waited_for_stops_computing() -> None:
     assert play([waits(2), computes(3)], 1.0).end_s == 5
+
+
+def test_what_waits_for_a_message_begins_when_that_is_there() -> None:
+    things = [started("w", 3), computes(1), behind("w", 1), computes(1)]
+    assert play(things, 1.0).times == ((0, 3), (0, 1), (3, 4), (4, 5))
+    assert play([started("w", 1), computes(2), behind("w")], 1.0).end_s == 2
+
+
+def test_it_waits_for_no_other_message() -> None:
+    things = [started("v", 1), started("w", 3), computes(2), behind("v"), computes(1)]
+    assert play(things, 1.0).times[-1] == (2, 3)
 
 
 def test_messages_on_one_link_pass_one_after_another() -> None:

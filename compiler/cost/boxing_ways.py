@@ -1,0 +1,56 @@
+"""What boxings of a plan allocate on one rank, and how what they make lies there."""
+
+from __future__ import annotations
+
+from partita.compiler.cost.boxing_memory import links
+from partita.compiler.cost.bucket_memory import Chained
+from partita.compiler.cost.rank import Rank, Shard
+from partita.compiler.cost.unlike_ranks import steps_of
+from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.plan.document import Boxing, Document
+from partita.compiler.plan.uses import type_of
+
+Way = tuple[tuple[Chained, ...], Shard]
+"""What a boxing allocates, link by link, and how what it makes lies."""
+
+
+class Ways:
+    """The ways of a plan's boxings on one rank; those that are alike are found once."""
+
+    def __init__(self, document: Document, rank: Rank) -> None:
+        self.document = document
+        self.rank = rank
+        self.known: dict[object, Way] = {}
+
+    def of(self, boxing: Boxing, shard: Shard) -> Way:
+        """Return what a boxing allocates, in order, of a tensor that lies as given."""
+        type_ = type_of(self.document, boxing.ref)
+        key = type_, boxing.source, id(boxing.lowering), id(shard)
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = self._find(boxing, type_, shard)
+        return found
+
+    def _find(self, boxing: Boxing, type_: TensorType, shard: Shard) -> Way:
+        rank = self.rank
+        chain: list[Chained] = []
+        for step in steps_of(self.document, boxing):
+            allocated = links(
+                type_,
+                step,
+                rank.mesh,
+                rank.coordinates,
+                in_order=shard.is_in_order,
+                device=rank.device,
+            )
+            axis, size = rank.mesh.names[step.axis], rank.mesh.sizes[step.axis]
+            is_packed = shard.is_in_order
+            for link in allocated:
+                is_collective = link.name == step.kind and step.collective is not None
+                kind = step.kind if is_collective else None
+                chain.append(Chained(link, axis, size, kind, is_packed))
+                is_packed = True
+            local = rank.type(type_, step.after)
+            if allocated or local != shard.type:
+                shard = rank.shard(local)
+        return tuple(chain), shard

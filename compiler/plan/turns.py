@@ -1,0 +1,105 @@
+"""The order of what a rank does, messages that pass meanwhile in two halves.
+
+What a boxing does up to its last collective, that begun, is its first half; the second
+waits for that and does what is left. Where the plan says so, the first stands before
+the unit's own place (``Document.ahead``: a parameter is gathered before it is used), or
+the second behind it (``Document.late``: a gradient is scattered while the backward goes
+on). Views of what comes late stand behind its second half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum, auto
+from typing import NamedTuple
+
+from partita.compiler.plan.document import Boxing, Document
+from partita.compiler.plan.emitted import Unit, emitted_units, key_of
+
+END = "end"
+"""In ``Document.late``: behind all that the program computes."""
+
+
+class Half(Enum):
+    """What of a unit has its turn."""
+
+    BOTH = auto()
+    FIRST = auto()
+    SECOND = auto()
+
+
+class Turn(NamedTuple):
+    """What a rank does next: a unit, or half of one."""
+
+    unit: Unit
+    half: Half
+
+
+def turns_of(document: Document) -> list[Turn]:
+    """Return what a rank does, in order, of a plan of one stage."""
+    units = emitted_units(document)
+    if not (document.ahead or document.late):
+        return [Turn(unit, Half.BOTH) for unit in units]
+    at = places(units)
+    first = _by_place(document.ahead, at, len(units))
+    second = _by_place(document.late, at, len(units))
+    is_ahead = {at[key] for key in document.ahead}
+    views = _views(document, units)
+    followers = {view for own in views.values() for view in own}
+    found: list[Turn] = []
+
+    def end(late: int) -> None:
+        found.append(Turn(units[late], Half.SECOND))
+        found.extend(Turn(units[view], Half.BOTH) for view in views[late])
+
+    for place, unit in enumerate(units):
+        for late in second.get(place, ()):
+            end(late)
+        found += [Turn(units[early], Half.FIRST) for early in first.get(place, ())]
+        if place in is_ahead:
+            found.append(Turn(unit, Half.SECOND))
+        elif place in views:
+            found.append(Turn(unit, Half.FIRST))
+        elif place not in followers:
+            found.append(Turn(unit, Half.BOTH))
+    for late in second.get(len(units), ()):
+        end(late)
+    return found
+
+
+def places(units: Sequence[Unit]) -> dict[str, int]:
+    """Return the number of the unit that each call and boxing is in."""
+    return {key_of(item): i for i, unit in enumerate(units) for item in unit}
+
+
+def _by_place(
+    turns: Mapping[str, str], at: Mapping[str, int], end: int
+) -> dict[int, list[int]]:
+    """Return by place the units half of which stands right before it, in order."""
+    found: dict[int, list[int]] = {}
+    for key, place in turns.items():
+        found.setdefault(end if place == END else at[place], []).append(at[key])
+    return {place: sorted(units) for place, units in found.items()}
+
+
+def _views(document: Document, units: Sequence[Unit]) -> dict[int, list[int]]:
+    """Return by unit that comes late what uses it, and what uses that, in order."""
+    if not document.late:
+        return {}
+    at = places(units)
+    users: dict[str, list[str]] = {}
+    for key in document.order:
+        for ref in document.nodes[key].operands:
+            users.setdefault(ref.key, []).append(key)
+    found: dict[int, list[int]] = {}
+    for late in sorted(at[key] for key in document.late):
+        boxings = [item for item in units[late] if isinstance(item, Boxing)]
+        waiting = [user for boxing in boxings for user in boxing.consumers]
+        own: set[int] = set()
+        while waiting:
+            key = waiting.pop()
+            if key in at:  # else it leaves the program
+                own.add(at[key])
+                waiting += users.get(key, ())
+        found[late] = sorted(own)
+    return found

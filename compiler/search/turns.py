@@ -1,0 +1,232 @@
+"""Which messages of a plan start before they are needed, and which are waited for late.
+
+A parameter that is gathered for use, in the forward or again in the backward, is there
+from the start: its message can start while what comes before is computed. What brings
+a gradient to where it is stored need not be waited for, but keeps what it was given in
+memory until it is. So at most so many are under way: parameters are gathered for the
+next place that uses some, or the next two, while those of one are in use; a gradient's
+message is waited for right before the next starts, or the one behind that.
+
+Of both the number is taken with which the simulated step is fastest, the least of those
+that are about as fast. Under a memory limit those stay where they were that would be
+under way when more is held than may be.
+
+Source: Y. Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data
+Parallel", VLDB 2023, sections 3.3 and 3.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from partita.compiler.cost.memory import timeline
+from partita.compiler.cost.timeline import Timeline
+from partita.compiler.hardware.profile import load_hardware
+from partita.compiler.ir.program import Phase
+from partita.compiler.plan.beside import leaving_alone, sends
+from partita.compiler.plan.document import Boxing, Document
+from partita.compiler.plan.emitted import Unit, emitted_units
+from partita.compiler.plan.turns import END, Half, Turn, turns_of
+from partita.compiler.simulate.hidden import one_by_one, with_hidden
+from partita.compiler.simulate.stage_items import stage_items
+
+D = TypeVar("D", bound=Document)
+
+_UNDER_WAY = (1, 2)
+_NOTICEABLE = 1e-3
+"""Of a step's seconds: what one more under way has to save."""
+
+
+def with_turns(document: D) -> D:
+    """Return a plan of one stage with messages that pass beside computing, if it pays.
+
+    Where its machine computes while messages pass; elsewhere all are waited for at
+    once. A plan that keeps to its memory limit does so then. It predicts the seconds
+    that its step takes so, and holds what it did.
+    """
+    plain = replace(document, ahead={}, late={})
+    if not load_hardware(document.hardware).overlap:
+        return plain
+    messages = _Messages.of(plain)
+    found = plain
+    if messages.gathered or messages.late:
+        found = messages.fastest(plain)
+    if (found.ahead, found.late) == (document.ahead, document.late):
+        return document
+    return replace(found, predicted=with_hidden(one_by_one(found.predicted), found))
+
+
+def _step_s(document: Document) -> float:
+    """Return what a microbatch takes, less what is hidden of it."""
+    items = stage_items(document)
+    apart_s = sum([item.seconds for item in items.microbatch])
+    return apart_s - sum(items.hidden_s.values())
+
+
+@dataclass(frozen=True)
+class _Messages:
+    """What of a plan can pass beside computing.
+
+    Attributes:
+        units: what the rank runs, in order, each in one piece.
+        keys: by unit that can, the boxing that it is told by.
+        gathered: the units that gather parameters, those together that no call parts;
+            the lists of the forward, then those of the backward.
+        late: the units that nothing waits for.
+    """
+
+    units: Sequence[Unit]
+    keys: Mapping[int, str]
+    gathered: Sequence[Sequence[Sequence[int]]]
+    late: Sequence[int]
+    is_forward: Sequence[bool]
+
+    @classmethod
+    def of(cls, document: Document) -> _Messages:
+        units = emitted_units(document)
+        first_of = {key: keys[0] for keys in document.buckets for key in keys}
+        leaving = leaving_alone(document)
+        is_forward = [_is_forward(document, unit) for unit in units]
+        keys: dict[int, str] = {}
+        stands: dict[bool, list[list[int]]] = {True: [], False: []}
+        late: list[int] = []
+        is_new = True
+        for number, unit in enumerate(units):
+            boxings = [item for item in unit if isinstance(item, Boxing)]
+            if not boxings:
+                is_new = True
+                continue
+            key = boxings[0].key
+            if all(b.key in leaving for b in boxings):
+                late.append(number)
+            elif all(_gathers(document, b) for b in boxings):
+                own = stands[is_forward[number]]
+                if is_new or not own:
+                    own.append([])
+                own[-1].append(number)
+                is_new = False
+            else:
+                continue
+            keys[number] = first_of.get(key, key)
+        gathered = [own for own in (stands[True], stands[False]) if own]
+        return cls(units, keys, gathered, late, is_forward)
+
+    def fastest(self, plain: D) -> D:
+        """Return the plan with those whose simulated step is fastest, or as it was."""
+        limit = plain.options.memory_bytes
+        plain_s = best_s = _step_s(plain)
+        best = plain
+        for num in _UNDER_WAY:
+            other = replace(plain, ahead=self.ahead(num), late=self.behind(num))
+            if limit is not None:
+                other = _fitting(other, limit)
+            other_s = _step_s(other)
+            if other_s < best_s - _NOTICEABLE * plain_s:
+                best, best_s = other, other_s
+        return best
+
+    def ahead(self, num: int) -> dict[str, str]:
+        """Return what starts ahead, where, with so many places under way."""
+        found: dict[str, str] = {}
+        for stands in self.gathered:
+            for number, stand in enumerate(stands):
+                behind = stands[number - num][-1] + 1 if number >= num else 0
+                place = self._call_from(behind, self.is_forward[stand[0]])
+                if place < stand[0]:
+                    key = self.units[place][0]
+                    assert isinstance(key, str)
+                    found |= {self.keys[unit]: key for unit in stand}
+        return found
+
+    def behind(self, num: int) -> dict[str, str]:
+        """Return what is waited for late, before what, with so many under way."""
+        places = [self.keys[unit] for unit in self.late[num:]] + [END] * num
+        return {
+            self.keys[unit]: place
+            for unit, place in zip(self.late, places, strict=False)
+        }
+
+    def _call_from(self, number: int, is_forward: bool) -> int:
+        """Return the first unit of calls from a place on, in one part of the step."""
+        while isinstance(self.units[number][0], Boxing) or (
+            self.is_forward[number] is not is_forward
+        ):
+            number += 1
+        return number
+
+
+def _is_forward(document: Document, unit: Unit) -> bool:
+    item = unit[0]
+    if isinstance(item, Boxing):
+        first = item.consumers[0]
+        item = first if first in document.nodes else item.producer
+    return document.nodes[item].phase is Phase.FORWARD
+
+
+def _gathers(document: Document, boxing: Boxing) -> bool:
+    """Whether a boxing sends what enters the program, for calls to use."""
+    is_there = document.nodes[boxing.producer].role is not None
+    return is_there and sends(boxing) and boxing.consumers[0] in document.nodes
+
+
+def _fitting(document: D, limit: int) -> D:
+    """Return the plan without what passes beside while more is held than may be."""
+    while document.ahead or document.late:
+        held = timeline(document)
+        over = [at for at, size in enumerate(held.bytes_at) if size > limit]
+        if not over:
+            break
+        turns = turns_of(document)
+        crowded = _turns_at(held, turns, over)
+        kept = {
+            key
+            for key, (first, second) in _spans(document, turns).items()
+            if crowded.isdisjoint(range(first, second))
+        }
+        if len(kept) == len(document.ahead) + len(document.late):
+            kept = set[str]()  # what is over stands on none of them
+        document = replace(
+            document,
+            ahead={key: at for key, at in document.ahead.items() if key in kept},
+            late={key: at for key, at in document.late.items() if key in kept},
+        )
+    return document
+
+
+def _spans(document: Document, turns: Sequence[Turn]) -> dict[str, tuple[int, int]]:
+    """Return by message the turns in which it starts, and is waited for."""
+    found: dict[str, tuple[int, int]] = {}
+    first_of = {key: keys[0] for keys in document.buckets for key in keys}
+    started: dict[str, int] = {}
+    for number, (unit, half) in enumerate(turns):
+        if half is Half.BOTH:
+            continue
+        item = unit[0]
+        assert isinstance(item, Boxing)
+        key = first_of.get(item.key, item.key)
+        if half is Half.FIRST:
+            started[key] = number
+        else:
+            found[key] = started[key], number
+    return found
+
+
+def _turns_at(held: Timeline, turns: Sequence[Turn], over: Sequence[int]) -> set[int]:
+    """Return the turns that moments of a timeline are of, those behind all left out."""
+    of_moment: list[int] = [-1]  # the start
+    for number, (unit, _) in enumerate(turns):
+        of_moment += [number] * len(list(_moments_of(held, unit, len(of_moment))))
+    return {of_moment[at] for at in over if at < len(of_moment)}
+
+
+def _moments_of(held: Timeline, unit: Unit, at: int) -> Iterator[int]:
+    """Yield the moments from one on that are of a unit."""
+    item = unit[0]
+    if isinstance(item, str):
+        yield at
+        return
+    while held.moments[at].startswith(f"{item.key}: "):
+        yield at
+        at += 1

@@ -1,0 +1,117 @@
+"""Halves of messages stand where the plan says, everything else where it stood."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.models.turned import plain, turned
+
+from partita.compiler.errors import BadPlan
+from partita.compiler.plan.check import check
+from partita.compiler.plan.check_turns import check_turn_keys, check_turns
+from partita.compiler.plan.document import Document
+from partita.compiler.plan.emitted import emitted_units, key_of
+from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.turns import END, Half, turns_of
+
+
+def test_with_nothing_said_every_unit_has_one_turn() -> None:
+    turns = turns_of(plain("zero3"))
+    assert [turn.unit for turn in turns] == emitted_units(plain("zero3"))
+    assert {turn.half for turn in turns} == {Half.BOTH}
+
+
+@pytest.mark.parametrize(("kind", "bucket"), [("zero3", 0), ("zero2", 2**14)])
+def test_what_is_said_comes_in_two_halves_the_first_before_the_second(
+    kind: str, bucket: int
+) -> None:
+    plan = turned(kind, False, bucket)
+    turns = turns_of(plan)
+    halves = {
+        half: [key_of(unit[0]) for unit, own in turns if own is half] for half in Half
+    }
+    assert len(halves[Half.FIRST]) == len(plan.ahead) + len(plan.late)
+    assert sorted(halves[Half.FIRST]) == sorted(halves[Half.SECOND])
+    first = {key_of(u[0]): i for i, (u, h) in enumerate(turns) if h is Half.FIRST}
+    second = {key_of(u[0]): i for i, (u, h) in enumerate(turns) if h is Half.SECOND}
+    assert all(first[key] < second[key] for key in first)
+    units = {unit for unit, _ in turns}
+    assert units == {*emitted_units(plan)}
+
+
+def test_every_call_comes_behind_what_it_uses() -> None:
+    plan = turned("zero3", again=True, bucket=2**14)
+    done: set[str] = set()
+    boxed = {(user, b.ref): b.key for b in plan.boxings for user in b.consumers}
+    for unit, half in turns_of(plan):
+        for item in unit:
+            if isinstance(item, str):
+                uses = [boxed.get((item, r), r.key) for r in plan.nodes[item].operands]
+                calls = [k for k in uses if k in boxed.values() or not _enters(plan, k)]
+                assert done.issuperset(calls)
+        if half is not Half.FIRST:
+            done.update(map(key_of, unit))
+
+
+def _enters(plan: Document, key: str) -> bool:
+    return plan.nodes[key].role is not None
+
+
+def test_a_searched_plan_is_sound_and_comes_back_from_its_file() -> None:
+    plan = turned("zero3", again=True)
+    check(plan, "plan")
+    again = Plan.from_dict(plan.to_dict())
+    assert (again.ahead, again.late) == (plan.ahead, plan.late)
+
+
+def changed(*, ahead: dict[str, str], late: dict[str, str]) -> Plan:
+    return replace(turned("zero3"), ahead=ahead, late=late)
+
+
+def last_gather() -> str:
+    return [*turned("zero3").ahead][-1]
+
+
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        ("nowhere", "wanted a call or a boxing"),
+        ("the last", "is in the other one of forward and backward"),
+        ("the loss", "comes behind it"),
+    ],
+)
+def test_a_gather_that_cannot_start_there_is_refused(place: str, told: str) -> None:
+    plan, key = turned("zero3"), last_gather()
+    calls = [unit[0] for unit in emitted_units(plan) if isinstance(unit[0], str)]
+    forward = [c for c in calls if plan.nodes[c].phase.value == "forward"]
+    found = {"the last": calls[-1], "the loss": forward[-1]}.get(place, place)
+    with pytest.raises(BadPlan, match=told):
+        check_turns(changed(ahead={key: found}, late={}))
+
+
+def test_what_the_program_needs_cannot_be_waited_for_late() -> None:
+    with pytest.raises(BadPlan, match="want what only leaves the program"):
+        check_turns(changed(ahead={}, late={last_gather(): END}))
+
+
+def test_what_is_waited_for_before_it_starts_is_refused() -> None:
+    plan = turned("zero3")
+    key = [*plan.late][-1]
+    calls = [unit[0] for unit in emitted_units(plan) if isinstance(unit[0], str)]
+    backward = next(c for c in calls if plan.nodes[c].phase.value != "forward")
+    with pytest.raises(BadPlan, match="does not come behind it"):
+        check_turns(changed(ahead={}, late={key: backward}))
+
+
+def test_one_of_a_bucket_that_is_not_its_first_is_refused() -> None:
+    plan = turned("zero2", False, 2**14)
+    first = next(key for keys in plan.buckets for key in keys if key in plan.late)
+    other = next(keys for keys in plan.buckets if first in keys)[1]
+    with pytest.raises(BadPlan, match="the first of its bucket"):
+        check_turns(replace(plan, late={other: END}))
+
+
+def test_what_is_no_boxing_is_refused() -> None:
+    with pytest.raises(BadPlan, match="wanted the key of a boxing"):
+        check_turn_keys(changed(ahead={}, late={"nothing": END}))
