@@ -16,11 +16,27 @@ from typing import Any
 
 from benchmarks.fidelity.layout import Layout
 from benchmarks.fidelity.models import Shape
+from benchmarks.fidelity.system import System
 
 Config = Mapping[str, Any]
 
 SELENE = "a100-80gb-selene"
 JEAN_ZAY = "a100-80gb-jean-zay"
+
+MEGATRON_DEEPSPEED = System(
+    issue_s=25e-6,
+    is_blocking=True,
+    sends_alone=True,
+    receives_alone=True,
+    splits_sends=True,
+)
+"""Megatron-DeepSpeed as BLOOM's layouts were tried: with CUDA_LAUNCH_BLOCKING=1.
+
+Chronicles of the prequel, "dealing with JZ hanging on the large model": from 320 GPUs
+on nothing else ran. Stages send and receive one after another, of what tensor-parallel
+ranks hold alike each its part (deepspeed/runtime/pipe/engine.py, ``_exec_schedule``,
+``PartitionedTensor``).
+"""
 
 _GPT = {  # layers, hidden, heads
     "22B": (48, 6144, 64),
@@ -153,6 +169,7 @@ def _zero_bubble(row: Config) -> Run:
         1,
         _SCHEDULES[config["schedule"]],
         sizes=_with_light_ends(shape.layers, pp),
+        system=System(),  # its sends pass beside what is computed
     )
     seconds = layout.batch / (row["value"] * layout.ranks)  # samples a second and rank
     return Run("Zero Bubble", row["table"], layout, seconds)
@@ -185,6 +202,7 @@ def _bloom(row: Config) -> Run:
         recompute="full",
         zero=1,
         sizes=_with_light_ends(shape.layers, pp) if is_light else (),
+        system=MEGATRON_DEEPSPEED,
     )
     if layout.ranks != 8 * int(config["nodes"]):
         raise Untold(f"{layout.ranks} ranks on {config['nodes']} nodes")

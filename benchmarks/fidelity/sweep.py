@@ -17,9 +17,19 @@ import numpy as np
 from benchmarks.fidelity.layout import Layout
 from benchmarks.fidelity.models import Shape
 from benchmarks.fidelity.predict import Prediction
+from benchmarks.fidelity.system import System
 
 _INNER = {2048: 8192, 4096: 14336}
 """By hidden size, for 1.34 and 8.86 billion parameters (the playbook's names)."""
+
+NANOTRON = System(
+    issue_s=25e-6,
+    sends_alone=True,
+    receives_alone=True,
+    is_async=True,
+    reduces_beside=True,
+    sums_in_f32=True,
+)
 
 
 @dataclass(frozen=True)
@@ -72,6 +82,7 @@ def _read(row: dict[str, Any]) -> Measured:
         is_sequence_parallel=row["tp_mode"] == "REDUCE_SCATTER" and number("tp") > 1,
         sizes=_by_cost(shape, pp),
         fuse=False,  # Nanotron runs op by op
+        system=NANOTRON,
     )
     seconds = None
     if row["status"] == "Success":
