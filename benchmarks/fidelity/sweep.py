@@ -26,10 +26,20 @@ NANOTRON = System(
     issue_s=25e-6,
     sends_alone=True,
     receives_alone=True,
-    is_async=True,
+    sums_beside=True,
+    gathers_beside=True,
     reduces_beside=True,
     sums_in_f32=True,
 )
+"""Nanotron as it was for the playbook (github.com/huggingface/nanotron).
+
+scripts/scaling_benchmarks.py: ``tp_linear_async_communication``, sums in f32;
+parallel/tensor_parallel/functional.py: _ColumnLinearAsyncCommunication and
+_RowLinearAsyncCommunication; optim/gradient_accumulator.py: get_fp32_accum_hook;
+parallel/pipeline_parallel/p2p.py: sends and receives are waited for, one by one. An op
+run from Python takes the host 5 to 25 us (jiahuanglin.xyz, "From PyTorch op to kernel
+launch"); the most is taken, for modules and functions of autograd in Python.
+"""
 
 
 @dataclass(frozen=True)

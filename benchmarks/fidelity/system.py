@@ -45,8 +45,10 @@ class System:
         receives_alone: nor while it receives, so that both ends are busy.
         splits_sends: of what all ranks of ``tp`` hold alike each sends a part, and
             gathers the rest there.
-        is_async: of tensor-parallel products, what they are given is gathered, and
-            the gradient of that is scattered, while other products are computed.
+        sums_beside: the gradient of what a tensor-parallel product is given is added
+            up while that of its weight is computed.
+        gathers_beside: what a tensor-parallel product is given is gathered while a
+            rank computes with the shard that it has.
         reduces_beside: gradients are added up along ``dp`` while the last microbatch
             goes backward.
         sums_in_f32: so are gradients of 16 bits added up along ``dp``.
@@ -57,7 +59,8 @@ class System:
     sends_alone: bool = False
     receives_alone: bool = False
     splits_sends: bool = False
-    is_async: bool = False
+    sums_beside: bool = False
+    gathers_beside: bool = False
     reduces_beside: bool = False
     sums_in_f32: bool = False
 
@@ -67,6 +70,12 @@ MEGATRON = System(sends_alone=True, splits_sends=True)
 
 arXiv:2104.04473, section 4.1; megatron/p2p_communication.py of version 2: what is sent
 one way passes together with what comes the other way, and is waited for.
+"""
+
+MEGATRON_3 = replace(MEGATRON, sums_beside=True)
+"""Megatron-LM as Korthikanti et al. ran it.
+
+Version 3, megatron/mpu/layers.py, LinearWithGradAccumulationAndAsyncCommunication.
 """
 
 
@@ -131,30 +140,28 @@ def _beside_products(
     """Yield the items, less what they pass beside products that do not wait for them.
 
     The gradient of what a product is given waits for no gather that is repeated
-    (Korthikanti et al., section 4.2.2). Of an asynchronous product a rank has a shard
-    of what is gathered already, and computes with that meanwhile; while the gradient
-    of what it was given is scattered, it computes that of the weight (nanotron,
-    parallel/tensor_parallel/functional.py, _ColumnLinearAsyncCommunication,
-    _RowLinearAsyncCommunication). Partita's own programs do not do that yet.
+    (Korthikanti et al., section 4.2.2). Partita's own programs do not do that yet.
     """
     size = dict(plan.mesh.axes).get("tp", 1)
     beside: dict[str, float] = {}
     for boxing in plan.boxings:
-        last = boxing.lowering[-1] if boxing.lowering else None
+        kinds = {step.kind for step in boxing.lowering if step.axis == "tp"}
         reader = plan.nodes.get(boxing.consumers[0])
         maker = plan.nodes[boxing.producer]
         if reader is not None and is_again(boxing.key):
-            beside[boxing.key] = _products_s(plan, reader.module, Phase.BACKWARD_INPUT)
-        elif last is None or not system.is_async or last.axis != "tp":
+            own_s = _products_s(plan, reader.module, Phase.BACKWARD_INPUT)
+        elif kinds & set(_SUMS):
+            is_hidden = system.sums_beside and maker.phase is Phase.BACKWARD_INPUT
+            own_s = _products_s(plan, maker.module, Phase.BACKWARD_WEIGHT)
+            own_s *= is_hidden
+        elif reader is not None and StepKind.ALL_GATHER in kinds:
+            is_forward = reader.phase is Phase.FORWARD
+            phase = Phase.FORWARD if is_forward else Phase.BACKWARD_INPUT
+            own_s = _products_s(plan, reader.module, phase) / size
+            own_s *= system.gathers_beside
+        else:
             continue
-        elif reader is not None and last.kind == StepKind.ALL_GATHER:
-            phase = Phase.FORWARD
-            if reader.phase is not Phase.FORWARD:
-                phase = Phase.BACKWARD_INPUT
-            beside[boxing.key] = _products_s(plan, reader.module, phase) / size
-        elif maker.phase is Phase.BACKWARD_INPUT:
-            weight = Phase.BACKWARD_WEIGHT
-            beside[boxing.key] = _products_s(plan, maker.module, weight)
+        beside[boxing.key] = own_s
     for item in items.microbatch:
         if item.axis == "tp" and item.key in beside:
             hidden_s = min(items.overlap * item.seconds, beside[item.key])

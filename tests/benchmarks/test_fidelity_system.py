@@ -120,7 +120,8 @@ def test_asynchronous_products_hide_what_does_not_wait() -> None:
     layout = replace(LAYOUT, recompute="none", is_sequence_parallel=True)
     plan = middle(layout)
     plain, hidden = (
-        as_run(plan, System(is_async=is_async)) for is_async in (False, True)
+        as_run(plan, System(sums_beside=beside, gathers_beside=beside))
+        for beside in (False, True)
     )
     for work in (Work.FORWARD, Work.BACKWARD):
         assert hidden.seconds[work] < plain.seconds[work]
