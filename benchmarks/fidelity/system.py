@@ -18,8 +18,8 @@ from partita.compiler.cost.step import StepKind
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.again import again_key, is_again
 from partita.compiler.ir.program import Phase
+from partita.compiler.plan.beside import sums_beside
 from partita.compiler.plan.document import Boxing, LoweringStep
-from partita.compiler.plan.emitted import completing
 from partita.compiler.plan.uses import times_in_step, type_of
 from partita.compiler.schedules.schedule import Work
 from partita.compiler.simulate.beside import play
@@ -90,7 +90,7 @@ def as_run(plan: pt.Plan, system: System, not_kept: Sequence[str] = ()) -> Stage
     """
     boxings = [_sequence_first(plan, boxing) for boxing in plan.boxings]
     if system.sums_in_f32:
-        late = {boxing.key for boxing in completing(plan)}
+        late = _gradients(plan)
         boxings = [_in_f32(plan, b) if b.key in late else b for b in boxings]
     plan = replace(plan, boxings=tuple(boxings))
     items = stage_items(plan)
@@ -115,6 +115,16 @@ def _sequence_first(plan: pt.Plan, boxing: Boxing) -> Boxing:
         return replace(step, seconds=times * each_s)
 
     return replace(boxing, lowering=tuple(map(alone, boxing.lowering)))
+
+
+def _gradients(plan: pt.Plan) -> frozenset[str]:
+    """Return the keys of boxings whose results nothing in the program waits for."""
+    found = {
+        boxing.key
+        for boxing in plan.boxings
+        if not any(consumer in plan.nodes for consumer in boxing.consumers)
+    }
+    return sums_beside(plan) | found
 
 
 def _in_f32(plan: pt.Plan, boxing: Boxing) -> Boxing:
@@ -213,11 +223,16 @@ class Hops:
 
 
 def joined(parts: Sequence[StageItems], system: System, hops: Hops) -> StageItems:
-    """Return what a stage does that consists of parts, in order."""
+    """Return what a stage does that consists of parts, in order.
+
+    They go forward from the first to the last, and backward from the last to the first.
+    """
+    forward = (item for part in parts for item in part.by_work[Work.FORWARD])
+    backward = (i for part in reversed(parts) for i in part.by_work[Work.BACKWARD])
     items = replace(
         parts[0],
         before=tuple(item for part in parts for item in part.before),
-        microbatch=tuple(item for part in parts for item in part.microbatch),
+        microbatch=(*forward, *backward),
         after=tuple(item for part in parts for item in part.after),
     )
     if system.reduces_beside:

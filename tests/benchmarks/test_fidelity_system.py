@@ -86,6 +86,15 @@ def test_a_rank_that_sends_and_receives_does_nothing_else() -> None:
     assert seconds(joined([STAGE], alone, hops)) == (14.0, 26.0)
 
 
+def test_parts_go_backward_from_the_last_to_the_first() -> None:
+    parts = [
+        stage(item(1.0, Phase.FORWARD), item(s, Phase.BACKWARD_INPUT))
+        for s in (3.0, 5.0)
+    ]
+    order = joined(parts, System(), Hops()).by_work[Work.BACKWARD]
+    assert [i.seconds for i in order if i.seconds] == [5.0, 3.0]
+
+
 def test_sums_pass_beside_the_last_backward_of_what_comes_before() -> None:
     beside = System(reduces_beside=True)
     plain = joined([STAGE, STAGE], System(), Hops())
