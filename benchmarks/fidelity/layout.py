@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.fidelity.models import Shape
+from benchmarks.fidelity.system import MEGATRON, System
 
 import partita as pt
 
@@ -29,6 +30,7 @@ class Layout:
         is_sequence_parallel: whether tensor-parallel ranks split the sequence.
         sizes: layers by stage; equal unless said.
         fuse: whether small ops were compiled together.
+        system: what carried it out.
     """
 
     shape: Shape
@@ -45,6 +47,7 @@ class Layout:
     is_sequence_parallel: bool = False
     sizes: tuple[int, ...] = ()
     fuse: bool = True
+    system: System = MEGATRON
 
     def __str__(self) -> str:
         """Return what tells it from others of its kind."""
@@ -80,15 +83,20 @@ class Layout:
         return pt.Mesh(dp=self.dp, tp=self.tp)
 
     @property
+    def not_kept(self) -> tuple[str, ...]:
+        """Patterns of the modules whose activations are made again."""
+        known = {"full": ("layers.*",), "selective": ("layers.*.core",), "none": ()}
+        return known[self.recompute]
+
+    @property
     def patterns(self) -> tuple[str, ...]:
         """What is made again, as ``Options(recompute=)`` takes it.
 
         Of a sequence that is split the gathered copies are, too: arXiv:2205.05198,
         section 4.2.2, and Nanotron's ``tp_recompute_allgather``.
         """
-        known = {"full": ("layers.*",), "selective": ("layers.*.core",), "none": ()}
         gathered = ("layers.*norm*/* -> *", "layers.*.qkv/view/0", "layers.*.up/view/0")
-        return known[self.recompute] + gathered * self.is_sequence_parallel
+        return self.not_kept + gathered * self.is_sequence_parallel
 
     @property
     def layers_of_stages(self) -> Sequence[int]:

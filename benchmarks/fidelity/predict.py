@@ -10,17 +10,20 @@ the test compares both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
 from benchmarks.fidelity.layout import Layout
 from benchmarks.fidelity.models import Shape, build, pins
+from benchmarks.fidelity.system import Hops, as_run, joined
 from torch import nn
 
 import partita as pt
+from partita.compiler.cost.collectives import axis_seconds, wire_bytes
 from partita.compiler.cost.memory import timeline
-from partita.compiler.ir.again import is_again
+from partita.compiler.hardware.links import CollectiveKind
+from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.program import Phase, info
 from partita.compiler.plan.stage_records import Stage, Transfer
 from partita.compiler.plan.stages import join_stages, stage_document
@@ -30,14 +33,14 @@ from partita.compiler.search.again import patterns_of
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.pinned import pins_of
 from partita.compiler.search.stage_of import stage_of
-from partita.compiler.simulate.item import Item
 from partita.compiler.simulate.plan import step_of
-from partita.compiler.simulate.stage_items import StageItems, stage_items
+from partita.compiler.simulate.stage_items import StageItems
 from partita.lowering import in_stages
 from partita.planner import Planner, Search
 from partita.staged import with_priced_transfers
 
 _LIMIT_S = 60.0
+_GATHER = CollectiveKind.ALL_GATHER
 
 
 @dataclass(frozen=True)
@@ -66,40 +69,14 @@ class Part:
     more_bytes: int
 
     @classmethod
-    def of(cls, plan: pt.Plan) -> Part:
-        """Return what a stage's plan says."""
+    def of(cls, plan: pt.Plan, layout: Layout) -> Part:
+        """Return what a stage's plan says, as the layout's system carries it out."""
         held = timeline(plan)
         state = min(held.bytes_at)
         saved = held.saved_bytes
-        items = _beside_products(plan, stage_items(plan))
-        return cls(items, state, saved, held.peak_bytes - state - saved)
-
-
-def _beside_products(plan: pt.Plan, items: StageItems) -> StageItems:
-    """Return the items, gathers that are repeated hidden behind a product.
-
-    The gradient of what a product is given waits for no such gather, so both run at
-    once in the systems that were measured (arXiv:2205.05198, section 4.2.2; Nanotron's
-    ``tp_linear_async_communication``). Partita's own programs do not do that yet.
-    """
-    hidden: dict[str, float] = {}
-    for boxing in plan.boxings:
-        if is_again(boxing.key):
-            module = plan.nodes[boxing.consumers[0]].module
-            hidden[boxing.key] = sum(
-                node.seconds / plan.microbatches
-                for node in plan.nodes.values()
-                if node.module == module
-                and node.phase is Phase.BACKWARD_INPUT
-                and node.op == "aten.mm.default"
-            )
-    shown: list[Item] = []
-    for item in items.microbatch:
-        beside = min(item.seconds, hidden.get(item.key, 0.0))
-        if beside:
-            hidden[item.key] -= beside
-        shown.append(replace(item, seconds=item.seconds - beside))
-    return replace(items, microbatch=tuple(shown))
+        more = held.peak_bytes - state - saved
+        items = as_run(plan, layout.system, layout.not_kept)
+        return cls(items, state, saved, more)
 
 
 @dataclass(frozen=True)
@@ -134,8 +111,14 @@ def predict(layout: Layout) -> Prediction:
     stages.append(
         [_loss(_like(layout))] if is_alone else parts.stage(sizes[-1], count == 1, True)
     )
-    items = [_joined([part.items for part in stage]) for stage in stages]
-    step = step_of(schedule, items, _transfers(parts, count))
+    transfers = [_as_sent(layout, t) for t in _transfers(parts, count)]
+    items = [
+        joined([part.items for part in stage], layout.system, hops)
+        for stage, hops in zip(stages, _hops(transfers, count), strict=True)
+    ]
+    if layout.system.sends_alone:
+        transfers = [replace(transfer, seconds=0.0) for transfer in transfers]
+    step = step_of(schedule, items, transfers)
     held = [0] * layout.pp
     for number, (stage, live) in enumerate(
         zip(stages, schedule.most_live, strict=True)
@@ -175,12 +158,35 @@ def _schedule(layout: Layout) -> Schedule:
     return make_schedule(layout.schedule, *figures)
 
 
-def _joined(parts: list[StageItems]) -> StageItems:
-    return StageItems(
-        tuple(item for part in parts for item in part.before),
-        tuple(item for part in parts for item in part.microbatch),
-        tuple(item for part in parts for item in part.after),
-    )
+def _as_sent(layout: Layout, transfer: Transfer) -> Transfer:
+    """Return a transfer with the seconds that it takes as the layout's system sends.
+
+    What is split is gathered along ``tp`` where it comes.
+    """
+    is_split = layout.system.splits_sends and layout.tp > 1
+    if not (is_split and transfer.kind.is_of_microbatch and transfer.bytes):
+        return transfer
+    if layout.is_sequence_parallel:  # it is split already
+        return transfer
+    gathered = wire_bytes(_GATHER, transfer.bytes // layout.tp, layout.tp)
+    hardware = load_hardware(layout.hardware)
+    gather_s = axis_seconds(_GATHER, gathered, layout.mesh, 1, hardware)
+    return replace(transfer, seconds=transfer.seconds / layout.tp + gather_s)
+
+
+def _hops(transfers: Sequence[Transfer], count: int) -> list[Hops]:
+    """Return by stage what the transfers of a microbatch take, if they are alone."""
+    sent = [[0.0, 0.0] for _ in range(count)]
+    received = [[0.0, 0.0] for _ in range(count)]
+    for transfer in transfers:
+        if transfer.kind.is_of_microbatch:
+            way = int(transfer.receiver < transfer.sender)
+            sent[transfer.sender][way] += transfer.seconds
+            received[transfer.receiver][way] += transfer.seconds
+    return [
+        Hops((out[0], out[1]), (got[0], got[1]))
+        for out, got in zip(sent, received, strict=True)
+    ]
 
 
 def _transfers(parts: Parts, count: int) -> tuple[Transfer, ...]:
@@ -205,7 +211,7 @@ def _transfers(parts: Parts, count: int) -> tuple[Transfer, ...]:
 def _parts(layout: Layout) -> Parts:
     """Return the three stages of a layout, whose pipeline does not count."""
     plan = plan_of_three(layout)
-    first, middle, last = (Part.of(stage_document(plan, n)) for n in range(3))
+    first, middle, last = (Part.of(stage_document(plan, n), layout) for n in range(3))
     return Parts(first, middle, last, plan.transfers)
 
 
@@ -213,7 +219,7 @@ def _parts(layout: Layout) -> Parts:
 def _loss(layout: Layout) -> Part:
     """Return a stage of the last norm, the output and the loss."""
     plan = _plan_cut(layout, _loss_apart)
-    return Part.of(stage_document(plan, len(plan.stages) - 1))
+    return Part.of(stage_document(plan, len(plan.stages) - 1), layout)
 
 
 def options_of(layout: Layout, model: nn.Module) -> pt.Options:

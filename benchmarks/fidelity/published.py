@@ -10,17 +10,37 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.fidelity.layout import Layout
 from benchmarks.fidelity.models import Shape
+from benchmarks.fidelity.system import MEGATRON_3, System
 
 Config = Mapping[str, Any]
 
 SELENE = "a100-80gb-selene"
 JEAN_ZAY = "a100-80gb-jean-zay"
+
+MEGATRON_DEEPSPEED = System(
+    issue_s=25e-6,
+    is_blocking=True,
+    sends_alone=True,
+    receives_alone=True,
+    splits_sends=True,
+)
+"""Megatron-DeepSpeed as BLOOM's layouts were tried: with CUDA_LAUNCH_BLOCKING=1.
+
+Chronicles of the prequel, "dealing with JZ hanging on the large model" and "Hanging
+Issue": without it the model hung on 320 GPUs. Stages send and receive one after
+another, of what tensor-parallel ranks hold alike each its part (DeepSpeed,
+runtime/pipe/engine.py: _exec_schedule, PartitionedTensor). What the host takes for an
+op: as for Nanotron (sweep.py).
+"""
+
+_IN_BF16 = ("Rebalancing layers",)
+"""Tables of BLOOM's that the bfloat16 optimizer ran, which adds up in f32."""
 
 _GPT = {  # layers, hidden, heads
     "22B": (48, 6144, 64),
@@ -128,6 +148,7 @@ def _korthikanti(row: Config) -> Run:
         "interleaved" if virtual > 1 else "1f1b",
         config["recompute"],
         is_sequence_parallel=bool(config["sequence_parallel"]),
+        system=MEGATRON_3,
     )
     return Run("Korthikanti", row["table"], layout, float(row["value"]))
 
@@ -153,6 +174,7 @@ def _zero_bubble(row: Config) -> Run:
         1,
         _SCHEDULES[config["schedule"]],
         sizes=_with_light_ends(shape.layers, pp),
+        system=System(),  # its sends pass beside what is computed
     )
     seconds = layout.batch / (row["value"] * layout.ranks)  # samples a second and rank
     return Run("Zero Bubble", row["table"], layout, seconds)
@@ -164,6 +186,15 @@ def _with_light_ends(layers: int, stages: int) -> tuple[int, ...]:
     if rest:
         raise Untold(f"{layers} layers on {stages} stages")
     return (each - 1, *[each] * (stages - 2), each - 1)
+
+
+def _filled(layers: int, stages: int) -> tuple[int, ...]:
+    """Return the layers by stage as DeepSpeed deals them out: the last has the rest.
+
+    Chronicles of the prequel, "Re-do": 78 on 12 stages are 11 times 7, and 1.
+    """
+    each = -(-layers // stages)
+    return tuple(max(0, min(each, layers - each * n)) for n in range(stages))
 
 
 def _bloom(row: Config) -> Run:
@@ -184,7 +215,8 @@ def _bloom(row: Config) -> Run:
         int(config["gbs"]),
         recompute="full",
         zero=1,
-        sizes=_with_light_ends(shape.layers, pp) if is_light else (),
+        sizes=(_with_light_ends if is_light else _filled)(shape.layers, pp),
+        system=replace(MEGATRON_DEEPSPEED, sums_in_f32=row["table"] in _IN_BF16),
     )
     if layout.ranks != 8 * int(config["nodes"]):
         raise Untold(f"{layout.ranks} ranks on {config['nodes']} nodes")

@@ -17,9 +17,29 @@ import numpy as np
 from benchmarks.fidelity.layout import Layout
 from benchmarks.fidelity.models import Shape
 from benchmarks.fidelity.predict import Prediction
+from benchmarks.fidelity.system import System
 
 _INNER = {2048: 8192, 4096: 14336}
 """By hidden size, for 1.34 and 8.86 billion parameters (the playbook's names)."""
+
+NANOTRON = System(
+    issue_s=25e-6,
+    sends_alone=True,
+    receives_alone=True,
+    sums_beside=True,
+    gathers_beside=True,
+    reduces_beside=True,
+    sums_in_f32=True,
+)
+"""Nanotron as it was for the playbook (github.com/huggingface/nanotron).
+
+scripts/scaling_benchmarks.py: ``tp_linear_async_communication``, sums in f32;
+parallel/tensor_parallel/functional.py: _ColumnLinearAsyncCommunication and
+_RowLinearAsyncCommunication; optim/gradient_accumulator.py: get_fp32_accum_hook;
+parallel/pipeline_parallel/p2p.py: sends and receives are waited for, one by one. An op
+run from Python takes the host 5 to 25 us (jiahuanglin.xyz, "From PyTorch op to kernel
+launch"); the most is taken, for modules and functions of autograd in Python.
+"""
 
 
 @dataclass(frozen=True)
@@ -72,6 +92,7 @@ def _read(row: dict[str, Any]) -> Measured:
         is_sequence_parallel=row["tp_mode"] == "REDUCE_SCATTER" and number("tp") > 1,
         sizes=_by_cost(shape, pp),
         fuse=False,  # Nanotron runs op by op
+        system=NANOTRON,
     )
     seconds = None
     if row["status"] == "Success":
