@@ -11,7 +11,12 @@ from typing import NamedTuple
 from partita.compiler.ir.layout import largest_shard_numel
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
-from partita.compiler.search.problem import Choice, Problem, made_placement
+from partita.compiler.search.problem import (
+    Choice,
+    Problem,
+    made_placement,
+    tied_placement,
+)
 
 BoxBytes = Callable[[TensorType, Placement, Placement], int]
 """What one rank puts on the wire to bring a tensor from one placement to another."""
@@ -244,7 +249,7 @@ class Alternatives:
         stored = self.problem.nodes[index].choices[choice]
         taken = [stored]
         for other in self.tied.get(index, ()):
-            wanted = made_placement(stored, 0)
+            wanted = tied_placement(stored)
             options = self.problem.nodes[other].choices
             fitting = (o for o in options if o.signature.operands[0] == wanted)
             found = next(fitting, None)

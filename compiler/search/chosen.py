@@ -32,6 +32,7 @@ from partita.compiler.rules.expansion import Expansion
 from partita.compiler.rules.inline import inline, part_key
 from partita.compiler.search.alternatives import Alternatives, Around
 from partita.compiler.search.candidates import Priced, flops_of
+from partita.compiler.search.held import Held
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import Choice
 
@@ -41,13 +42,17 @@ Consumers = dict[tuple[Value, Placement], dict[str, Phase]]
 
 @dataclass(frozen=True)
 class ChosenNode:
-    """What one node does: ``flops`` of all ranks together, split in ``ways`` parts."""
+    """What one node does: ``flops`` of all ranks together, split in ``ways`` parts.
+
+    ``held`` is how a parameter that is trained is held apart from its storage.
+    """
 
     signature: Signature
     seconds: float
     flops: float = 0.0
     ways: int = 1
     alternatives: tuple[Alternative, ...] = ()
+    held: Held | None = None
 
 
 @dataclass(frozen=True)
@@ -181,7 +186,8 @@ def _read(
     signature = choice.signature
     if item.op != "call_function":
         seconds = choice.seconds - choice.broken_s
-        return ChosenNode(signature, seconds, alternatives=others), None
+        node = ChosenNode(signature, seconds, alternatives=others, held=choice.held)
+        return node, None
     priced = next(
         priced
         for priced in posed.candidates.of_call(item)

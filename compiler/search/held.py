@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from partita.compiler.cost.boxing import cheapest_steps
+from partita.compiler.cost.compute import op_seconds
+from partita.compiler.cost.optimizer_memory import touched_bytes
 from partita.compiler.hardware.profile import Hardware
+from partita.compiler.ir.layout import largest_shard_numel
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
@@ -32,3 +35,18 @@ class Held:
             for source, target in ways
             if source != target
         )
+
+
+def update_seconds(
+    type: TensorType,
+    placement: Placement,
+    mesh: Mesh,
+    hardware: Hardware,
+    optimizer: str,
+) -> float:
+    """Return the time of an optimizer's step on the largest shard of a parameter."""
+    local = largest_shard_numel(type.shape, placement, mesh)
+    size = type.dtype.itemsize
+    device = hardware.device
+    kernels = touched_bytes(optimizer, local * size, size, device.kind)
+    return sum(op_seconds(0.0, each, type.dtype, device) for each in kernels)

@@ -18,7 +18,12 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.alternatives import Alternatives, Around
-from partita.compiler.search.problem import Problem, cost_of, made_placement
+from partita.compiler.search.problem import (
+    Problem,
+    cost_of,
+    made_placement,
+    tied_placement,
+)
 from partita.compiler.search.solver import solve
 from partita.options import Options
 from partita.planner import Planner
@@ -31,9 +36,9 @@ def legal_choices(problem: Problem, seed: int) -> list[int]:
     rng = random.Random(seed)
     choices = [rng.randrange(len(node.choices)) for node in problem.nodes]
     for tie in problem.ties:
-        stored = made_placement(problem.nodes[tie.first].choices[choices[tie.first]], 0)
+        asked = tied_placement(problem.nodes[tie.first].choices[choices[tie.first]])
         options = [c.signature.operands[0] for c in problem.nodes[tie.second].choices]
-        choices[tie.second] = options.index(stored)
+        choices[tie.second] = options.index(asked)
     return choices
 
 
@@ -45,11 +50,11 @@ def with_change(
     other[node] = choice
     for tie in problem.ties:
         if tie.first == node:
-            stored = made_placement(problem.nodes[node].choices[choice], 0)
+            asked = tied_placement(problem.nodes[node].choices[choice])
             options = [
                 c.signature.operands[0] for c in problem.nodes[tie.second].choices
             ]
-            other[tie.second] = options.index(stored)
+            other[tie.second] = options.index(asked)
     return other
 
 
