@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from partita.compiler.cost.boxing import cheapest_steps
+from partita.compiler.cost.boxing import Steps, cheapest_steps
 from partita.compiler.cost.compute import op_seconds
 from partita.compiler.cost.optimizer_memory import touched_bytes
 from partita.compiler.hardware.profile import Hardware
@@ -29,12 +29,18 @@ class Held:
         self, type: TensorType, storage: Placement, mesh: Mesh, hardware: Hardware
     ) -> float:
         """Return the time of the ways to ``optimizer`` and from it to ``storage``."""
-        ways = ((self.gradient, self.optimizer), (self.optimizer, storage))
-        return sum(
-            cheapest_steps(type, source, target, mesh, hardware).seconds
-            for source, target in ways
+        return sum(way.seconds for way in self.ways(type, storage, mesh, hardware))
+
+    def ways(
+        self, type: TensorType, storage: Placement, mesh: Mesh, hardware: Hardware
+    ) -> list[Steps]:
+        """Return the ways to ``optimizer`` and from it to ``storage``."""
+        ends = ((self.gradient, self.optimizer), (self.optimizer, storage))
+        return [
+            cheapest_steps(type, source, target, mesh, hardware)
+            for source, target in ends
             if source != target
-        )
+        ]
 
 
 def update_seconds(

@@ -60,13 +60,15 @@ Item = fx.Node | OutputRole
 class Posed:
     """A problem and what its nodes stand for, by position.
 
-    ``pins`` are those of parameters, by their (first) names.
+    ``pins`` are those of parameters, by their (first) names; ``optimizer`` updates
+    these.
     """
 
     problem: Problem
     items: tuple[Item, ...]
     candidates: Candidates
     pins: Mapping[str, Pin] = field(default_factory=dict[str, Pin])
+    optimizer: str = "adamw"
 
     @cached_property
     def fold(self) -> Fold:
@@ -163,7 +165,8 @@ class _Poser:
             for node, role in self.roles.items()
             if node in self.pinned.pins and role.kind is InputKind.PARAMETER
         }
-        return Posed(problem, tuple(items), self.candidates, pins)
+        optimizer = self.pieces.optimizer
+        return Posed(problem, tuple(items), self.candidates, pins, optimizer)
 
     def _of_call(self, node: fx.Node) -> tuple[Choice, ...]:
         found = self.candidates.of_call(node)

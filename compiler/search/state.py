@@ -8,7 +8,7 @@ from functools import cached_property
 from torch import fx
 
 from partita.compiler.cost.lifetimes import held_bytes
-from partita.compiler.cost.optimizer_memory import state_sizes, sum_bytes
+from partita.compiler.cost.optimizer_memory import state_bytes
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import Choice, made_placement
 
@@ -58,8 +58,6 @@ class States:
         if choice.held is None:
             return State(num_bytes, None)
         updated = held_bytes(type_, choice.held.optimizer, mesh)
+        piece = updated if choice.held.optimizer != stored else None
         size = type_.dtype.itemsize
-        kept = sum(state_sizes(self.optimizer, updated, size))
-        kept += sum_bytes(self.optimizer, num_bytes, size)
-        copy = updated if choice.held.optimizer != stored else 0
-        return State(num_bytes + copy + kept, updated)
+        return State(state_bytes(self.optimizer, num_bytes, piece, size), updated)
