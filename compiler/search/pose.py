@@ -41,6 +41,7 @@ from partita.compiler.ir.signature import Signature
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.candidates import Candidates
 from partita.compiler.search.fold import Fold
+from partita.compiler.search.held import Held
 from partita.compiler.search.pieces import Pieces
 from partita.compiler.search.pinned import Pinned
 from partita.compiler.search.pins import Pin
@@ -286,16 +287,22 @@ class _Poser:
         storages: Sequence[Placement],
         offered: Sequence[Placement],
     ) -> Iterator[Choice]:
-        """Yield how a trained parameter may be stored, and held apart from that."""
+        """Yield how a trained parameter may be stored, and held apart from that.
+
+        What is held as it is stored comes first: of choices that cost the same the
+        search takes the first, and these hold no more.
+        """
         is_open = bool(offered) and not (pin.fixes_held and pin.is_hard)
         found = self.pieces.of(type_, storages, offered) if is_open else {}
+        ways: dict[tuple[Placement, Held], None] = {}
         for storage in storages:
-            ways = dict.fromkeys(found.get(storage, ()))
-            if pin.fixes_held or not ways:
-                ways = {pin.held(storage): None, **ways}
-            for held in ways:
-                seconds = self.pieces.seconds(type_, storage, held)
-                yield Choice(Signature((), (storage,)), seconds, held=held)
+            own = found.get(storage, [])
+            if pin.fixes_held or not own:
+                own = [pin.held(storage), *own]
+            ways |= dict.fromkeys((storage, held) for held in own)
+        for storage, held in sorted(ways, key=lambda way: way[1].optimizer != way[0]):
+            seconds = self.pieces.seconds(type_, storage, held)
+            yield Choice(Signature((), (storage,)), seconds, held=held)
 
     @cached_property
     def _bound(self) -> frozenset[str]:
