@@ -61,6 +61,24 @@ def sum_bytes(optimizer: str, num_bytes: int, itemsize: int) -> int:
     return num_bytes * _F32 // itemsize if is_copied else 0
 
 
+def state_bytes(optimizer: str, stored: int, updated: int | None, itemsize: int) -> int:
+    """Return what a rank holds all the time of a parameter that is trained.
+
+    Args:
+        optimizer: one of ``OPTIMIZERS``.
+        stored: bytes of it as it is stored.
+        updated: those of the piece that the optimizer has, a copy besides; ``None``
+            where it has what is stored.
+        itemsize: bytes of a number.
+
+    >>> state_bytes("adamw", 800, None, 4), state_bytes("adamw", 800, 200, 4)
+    (2400, 1400)
+    """
+    copy, piece = (0, stored) if updated is None else (updated, updated)
+    kept = sum(state_sizes(optimizer, piece, itemsize))
+    return stored + copy + kept + sum_bytes(optimizer, stored, itemsize)
+
+
 def touched_bytes(
     optimizer: str, num_bytes: int, itemsize: int, device: str
 ) -> tuple[int, ...]:

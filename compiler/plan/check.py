@@ -172,8 +172,13 @@ def _check_node(document: Document, key: str, node: Node) -> None:
     operands = [type_of(document, ref) for ref in node.operands]
     _check_signature(f"{path}.signature", node.signature, operands, node.types, mesh)
     for index, other in enumerate(node.alternatives):
-        place = f"{path}.alternatives[{index}].signature"
-        _check_signature(place, other.signature, operands, node.types, mesh)
+        place = f"{path}.alternatives[{index}]"
+        signature = other.signature
+        _check_signature(f"{place}.signature", signature, operands, node.types, mesh)
+        if other.held is not None:
+            ends = other.held.gradient, other.held.optimizer
+            for kind, placement in zip(("gradient", "optimizer"), ends, strict=True):
+                check_legal(f"{place}.held.{kind}", placement, node.types[0], mesh)
 
 
 def _check_signature(

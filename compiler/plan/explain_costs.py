@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from partita.compiler.ir.layout import largest_shard_numel
+from partita.compiler.cost.lifetimes import held_bytes
+from partita.compiler.cost.optimizer_memory import state_bytes
 from partita.compiler.ir.signature import Signature
 from partita.compiler.plan.alternative import Alternative
 from partita.compiler.plan.document import Boxing, Document
 from partita.compiler.plan.table import format_table
 from partita.compiler.plan.units import format_bytes, format_seconds
-from partita.compiler.plan.uses import find_uses, produced
+from partita.compiler.plan.uses import find_uses, held_of, produced
+from partita.compiler.search.held import Held
 
 HEAD = ("placement", "cost", "compute", "boxings", "sent", "held", "boxed for")
 
@@ -28,8 +30,9 @@ def costs_table(
 
     The first row has what the op itself takes, and the boxings of all that it uses and
     makes; the others what the whole step takes more. ``held`` is what the largest rank
-    has of its results. The last column names who is handed a tensor that it wants
-    otherwise, which is what makes a placement dear.
+    has of its results, of a parameter that is trained with its optimizer's state. The
+    last column names who is handed a tensor that it wants otherwise, which is what
+    makes a placement dear.
 
     Args:
         document: the plan.
@@ -39,8 +42,10 @@ def costs_table(
         alternatives: others.
     """
     boxings = _touching(document, key)
+    node = document.nodes.get(key)
+    held = None if node is None else held_of(document, node)
     chosen = (
-        print_signature(signature),
+        _print_choice(signature, held),
         "chosen",
         format_seconds(seconds),
         format_seconds(sum(boxing.seconds for boxing in boxings)),
@@ -50,7 +55,7 @@ def costs_table(
     )
     others = [
         (
-            print_signature(other.signature),
+            _print_choice(other.signature, other.held),
             f"{signed(other.seconds)} a step",
             signed(other.compute_s),
             signed(other.seconds - other.compute_s),
@@ -67,15 +72,20 @@ def _held(document: Document, key: str) -> str:
     node = document.nodes.get(key)
     if node is None:  # taken apart: its parts hold their own
         return ""
-    pairs = zip(node.types, node.signature.results, strict=True)
-    return format_bytes(
-        sum(
-            largest_shard_numel(type_.shape, placement, document.mesh)
-            * type_.dtype.itemsize
-            for type_, placement in pairs
-            if type_ is not None and placement is not None
-        )
-    )
+    pairs = [
+        (type_, placement)
+        for type_, placement in zip(node.types, node.signature.results, strict=True)
+        if type_ is not None and placement is not None
+    ]
+    mesh, held = document.mesh, held_of(document, node)
+    stored = sum(held_bytes(type_, placement, mesh) for type_, placement in pairs)
+    if held is None:
+        return format_bytes(stored)
+    ((type_, storage),) = pairs
+    is_apart = held.optimizer != storage
+    piece = held_bytes(type_, held.optimizer, mesh) if is_apart else None
+    optimizer, size = document.options.optimizer, type_.dtype.itemsize
+    return format_bytes(state_bytes(optimizer, stored, piece, size))
 
 
 def boxed_for(document: Document, key: str, signature: Signature) -> list[str]:
@@ -96,6 +106,16 @@ def boxed_for(document: Document, key: str, signature: Signature) -> list[str]:
 def print_signature(signature: Signature) -> str:
     """Return a signature as text; of what enters the program, its placement."""
     return str(signature).removeprefix(" -> ")
+
+
+def _print_choice(signature: Signature, held: Held | None) -> str:
+    """Return a signature as text, and how a parameter is held apart from it."""
+    text, stored = print_signature(signature), signature.results[:1]
+    if held is None or (held.gradient, held.optimizer) == stored * 2:
+        return text
+    if held.gradient != held.optimizer:
+        text += f", reduced to {held.gradient}"
+    return f"{text}, updated as {held.optimizer}"
 
 
 def signed(seconds: float) -> str:

@@ -11,6 +11,7 @@ from partita.compiler.ir.program import InputKind, OutputKind, Phase
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.document import Boxing, Document, Node, Ref
+from partita.compiler.search.held import Held
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,16 @@ def find_uses(document: Document) -> Iterator[Use]:
         if output.value is not None and output.placement is not None:
             phase = phase_of_output(output.kind)
             yield Use(str(output), 0, output.value, output.placement, phase)
+
+
+def held_of(document: Document, node: Node) -> Held | None:
+    """Return how a parameter that is trained is held apart from its storage."""
+    if node.role is None or node.role.kind is not InputKind.PARAMETER:
+        return None
+    own = document.parameters[node.role.name].placements
+    if own.gradient is None or own.optimizer is None:
+        return None
+    return Held(own.gradient, own.optimizer)
 
 
 def parameter_uses(document: Document) -> dict[str, list[Placement]]:

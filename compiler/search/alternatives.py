@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from partita.compiler.ir.layout import largest_shard_numel
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
-from partita.compiler.search.problem import Choice, Problem, made_placement
+from partita.compiler.search.problem import (
+    Choice,
+    Problem,
+    made_placement,
+    tied_placement,
+)
 
-BoxBytes = Callable[[TensorType, Placement, Placement], int]
-"""What one rank puts on the wire to bring a tensor from one placement to another."""
+
+class Figures(Protocol):
+    """What of a choice is no part of its price, or no part by itself."""
+
+    def box_bytes(self, type_: TensorType, made: Placement, want: Placement) -> int:
+        """Return what one rank puts on the wire to bring a tensor elsewhere."""
+        ...
+
+    def ways(self, index: int, choice: Choice) -> tuple[float, int]:
+        """Return seconds and bytes of a parameter's ways to its optimizer and back."""
+        ...
+
+    def held_bytes(self, index: int, choice: Choice) -> int:
+        """Return what the largest rank holds of a node, if it chooses so."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,20 +214,20 @@ class Alternatives:
         return sorted(found, key=lambda pair: pair[1])
 
     def parts_of(
-        self, index: int, choices: Sequence[int], box_bytes: BoxBytes
+        self, index: int, choices: Sequence[int], figures: Figures
     ) -> list[Parts]:
         """Return what of the prices of some choices is what; see ``of_node``.
 
         Raises:
             KeyError: for a choice that no tie allows.
         """
-        before = self._parts(index, self._kept(index), box_bytes)
+        before = self._parts(index, self._kept(index), figures)
         found: list[Parts] = []
         for choice in choices:
             taken = self._with_ties(index, choice)
             if taken is None:
                 raise KeyError(choice)
-            after = self._parts(index, taken, box_bytes)
+            after = self._parts(index, taken, figures)
             compute_s, sent, held = (a - b for a, b in zip(after, before, strict=True))
             found.append(Parts(compute_s, int(sent), int(held)))
         return found
@@ -244,7 +261,7 @@ class Alternatives:
         stored = self.problem.nodes[index].choices[choice]
         taken = [stored]
         for other in self.tied.get(index, ()):
-            wanted = made_placement(stored, 0)
+            wanted = tied_placement(stored)
             options = self.problem.nodes[other].choices
             fitting = (o for o in options if o.signature.operands[0] == wanted)
             found = next(fitting, None)
@@ -254,22 +271,20 @@ class Alternatives:
         return taken
 
     def _parts(
-        self, index: int, taken: Sequence[Choice], box_bytes: BoxBytes
+        self, index: int, taken: Sequence[Choice], figures: Figures
     ) -> tuple[float, int, int]:
-        mesh, held, compute_s = self.problem.mesh, 0, 0.0
+        held, compute_s = 0, 0.0
         sent = sum(
-            times * box_bytes(tensor.type, made, want)
+            times * figures.box_bytes(tensor.type, made, want)
             for tensor in self.around(index).tensors
             for times, made, want in tensor.boxed(taken)
         )
         changed = (index, *self.tied.get(index, ()))
         for number, choice in zip(changed, taken, strict=True):
-            compute_s += choice.seconds - choice.broken_s
-            for result, type_ in enumerate(self.problem.nodes[number].result_types):
-                if type_ is not None:
-                    placement = made_placement(choice, result)
-                    numel = largest_shard_numel(type_.shape, placement, mesh)
-                    held += numel * type_.dtype.itemsize
+            ways_s, ways_bytes = figures.ways(number, choice)
+            compute_s += choice.seconds - choice.broken_s - ways_s
+            sent += ways_bytes
+            held += figures.held_bytes(number, choice)
         return compute_s, sent, held
 
     def _seconds(self, tensors: Sequence[_Tensor], taken: Sequence[Choice]) -> float:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import inf
 
 import numpy as np
@@ -21,7 +23,13 @@ from partita.compiler.search.model import (
     Star,
     price_of_sets,
 )
-from partita.compiler.search.problem import Problem, Tie, made_placement
+from partita.compiler.search.problem import (
+    Choice,
+    Problem,
+    Tie,
+    made_placement,
+    tied_placement,
+)
 
 
 class _Placements:
@@ -231,7 +239,8 @@ class _Builder:
         return self._stand_ins[number]
 
     def _tie(self, tie: Tie) -> None:
-        rows, row_of = self._made(tie.first, 0)
+        choices = self.nodes[tie.first].choices
+        rows, row_of = self._placed(choices, tied_placement)
         columns, port = self._wanted(tie.second, (0,))
         if not set(rows) & set(columns):
             raise NoSolution(self._tie_message(tie))
@@ -241,8 +250,13 @@ class _Builder:
 
     def _made(self, number: int, result: int) -> tuple[list[int], Ints]:
         choices = self.nodes[number].choices
-        made = (made_placement(choice, result) for choice in choices)
-        return _classes([self.placements.number(placement) for placement in made])
+        return self._placed(choices, partial(made_placement, result=result))
+
+    def _placed(
+        self, choices: Sequence[Choice], placement: Callable[[Choice], Placement]
+    ) -> tuple[list[int], Ints]:
+        """Return the placements that choices mean, and which each of them means."""
+        return _classes([self.placements.number(placement(c)) for c in choices])
 
     def _wanted(self, number: int, at: tuple[int, ...]) -> tuple[list[int], Port]:
         operands = [c.signature.operands for c in self.nodes[number].choices]
@@ -252,7 +266,7 @@ class _Builder:
 
     def _tie_message(self, tie: Tie) -> str:
         first, second = self.nodes[tie.first], self.nodes[tie.second]
-        stored = sorted({str(made_placement(choice, 0)) for choice in first.choices})
+        stored = sorted({str(tied_placement(choice)) for choice in first.choices})
         taken = sorted({str(c.signature.operands[0]) for c in second.choices})
         return (
             f"{second.key} must hand on what it takes in the placement of "

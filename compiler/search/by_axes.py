@@ -77,10 +77,14 @@ def choose_by_axes(
         posed = pose(candidates, _projected(pins, closed), optimizer, wide_sums)
         choices = choose(posed)
         found = posed, choices
-        nodes = zip(posed.problem.nodes, choices, strict=True)
+        taken = {
+            node.key: node.choices[choice]
+            for node, choice in zip(posed.problem.nodes, choices, strict=True)
+        }
         within = Within(
             tuple(sorted(decided)),
-            {node.key: node.choices[choice].signature for node, choice in nodes},
+            {key: choice.signature for key, choice in taken.items()},
+            {key: own.held.optimizer for key, own in taken.items() if own.held},
         )
     assert found is not None
     return found

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from torch import fx
 
 from partita.compiler.cost.boxing import cheapest_steps
+from partita.compiler.cost.lifetimes import held_bytes
 from partita.compiler.ir.again import again_key, make_again, phase_of_output
 from partita.compiler.ir.program import (
     OutputRole,
@@ -32,8 +34,10 @@ from partita.compiler.rules.expansion import Expansion
 from partita.compiler.rules.inline import inline, part_key
 from partita.compiler.search.alternatives import Alternatives, Around
 from partita.compiler.search.candidates import Priced, flops_of
+from partita.compiler.search.held import Held
 from partita.compiler.search.pose import Posed
-from partita.compiler.search.problem import Choice
+from partita.compiler.search.problem import Choice, made_placement
+from partita.compiler.search.state import States
 
 Consumers = dict[tuple[Value, Placement], dict[str, Phase]]
 """Who wants each tensor in each placement, by key, and when."""
@@ -41,13 +45,17 @@ Consumers = dict[tuple[Value, Placement], dict[str, Phase]]
 
 @dataclass(frozen=True)
 class ChosenNode:
-    """What one node does: ``flops`` of all ranks together, split in ``ways`` parts."""
+    """What one node does: ``flops`` of all ranks together, split in ``ways`` parts.
+
+    ``held`` is how a parameter that is trained is held apart from its storage.
+    """
 
     signature: Signature
     seconds: float
     flops: float = 0.0
     ways: int = 1
     alternatives: tuple[Alternative, ...] = ()
+    held: Held | None = None
 
 
 @dataclass(frozen=True)
@@ -181,7 +189,8 @@ def _read(
     signature = choice.signature
     if item.op != "call_function":
         seconds = choice.seconds - choice.broken_s
-        return ChosenNode(signature, seconds, alternatives=others), None
+        node = ChosenNode(signature, seconds, alternatives=others, held=choice.held)
+        return node, None
     priced = next(
         priced
         for priced in posed.candidates.of_call(item)
@@ -216,6 +225,7 @@ class _Told:
         self.choices = choices
         self.most = most
         self._prices = Alternatives(posed.problem, choices) if most else None
+        self._figures = _Figures(posed)
         self._known: dict[Around, tuple[Alternative, ...]] = {}
 
     def place(self, index: int) -> Hashable:
@@ -244,7 +254,8 @@ class _Told:
             if other != chosen and delta < float("inf")
         )
         best = found[: self.most]
-        told = prices.parts_of(index, [other for _, other in best], self._box_bytes)
+        others = [other for _, other in best]
+        told = prices.parts_of(index, others, self._figures)
         return tuple(
             Alternative(
                 choices[other].signature,
@@ -252,10 +263,42 @@ class _Told:
                 parts.compute_s,
                 parts.bytes,
                 parts.held_bytes,
+                choices[other].held,
             )
             for (seconds, other), parts in zip(best, told, strict=True)
         )
 
-    def _box_bytes(self, type_: TensorType, made: Placement, want: Placement) -> int:
+
+@dataclass(frozen=True)
+class _Figures:
+    """What of the choices of a posed problem is no part of their prices by itself."""
+
+    posed: Posed
+
+    @cached_property
+    def _states(self) -> States:
+        return States(self.posed, self.posed.optimizer)
+
+    def box_bytes(self, type_: TensorType, made: Placement, want: Placement) -> int:
         mesh, hardware = self.posed.problem.mesh, self.posed.candidates.hardware
         return cheapest_steps(type_, made, want, mesh, hardware).bytes
+
+    def ways(self, index: int, choice: Choice) -> tuple[float, int]:
+        if choice.held is None:
+            return 0.0, 0
+        mesh, hardware = self.posed.problem.mesh, self.posed.candidates.hardware
+        (type_,) = self.posed.problem.nodes[index].result_types
+        assert type_ is not None
+        stored = made_placement(choice, 0)
+        ways = choice.held.ways(type_, stored, mesh, hardware)
+        return sum(way.seconds for way in ways), sum(way.bytes for way in ways)
+
+    def held_bytes(self, index: int, choice: Choice) -> int:
+        if choice.held is not None:
+            return self._states.of(index, choice).num_bytes
+        mesh, node = self.posed.problem.mesh, self.posed.problem.nodes[index]
+        return sum(
+            held_bytes(type_, made_placement(choice, result), mesh)
+            for result, type_ in enumerate(node.result_types)
+            if type_ is not None
+        )

@@ -46,9 +46,8 @@ from partita.compiler.plan.stage_records import Stage
 from partita.compiler.search.again import Again
 from partita.compiler.search.boxings import boxings_of, made_twice
 from partita.compiler.search.chosen import Chosen, read_choices
-from partita.compiler.search.held import Held
-from partita.compiler.search.pins import Pin
-from partita.compiler.search.pose import Posed, adding_seconds, update_seconds
+from partita.compiler.search.held import Held, update_seconds
+from partita.compiler.search.pose import Posed, adding_seconds
 from partita.compiler.search.reported import derived_rows, find_reported
 from partita.compiler.simulate.hidden import with_hidden
 
@@ -59,8 +58,8 @@ class Found:
 
     ``recompute`` are keys of nodes of the forward and of boxings that are made again
     for the backward, as far as it uses them; ``asked`` are patterns of more (again.py).
-    ``held`` is how trained parameters are held, by name; of those that it lacks the
-    pins say it. ``most_alternatives`` of its other choices each node is told of.
+    ``held`` is how trained parameters are held, by name; of those that it lacks their
+    choices say it. ``most_alternatives`` of its other choices each node is told of.
     """
 
     choices: Sequence[int]
@@ -160,11 +159,9 @@ class _Decider:
         found: dict[str, Held] = {}
         for node, role in self.program.placeholders():
             if role.kind is InputKind.PARAMETER and role.name in trained:
-                storage = chosen.nodes[node].signature.results[0]
-                assert storage is not None
-                pin = self.posed.pins.get(role.name, Pin(None))
-                known = self.found.held.get(role.name)
-                found[role.name] = known or pin.held(storage)
+                held = self.found.held.get(role.name, chosen.nodes[node].held)
+                assert held is not None
+                found[role.name] = held
         self._check_shared(found)
         return found
 

@@ -10,7 +10,7 @@ from partita.compiler.plan.document import boxing_key
 from partita.compiler.search.chosen import Chosen
 from partita.compiler.search.held import Held
 from partita.compiler.search.pose import Posed
-from partita.compiler.search.problem import made_placement
+from partita.compiler.search.problem import made_placement, tied_placement
 
 
 def draw_choices(rng: random.Random, posed: Posed) -> list[int]:
@@ -18,9 +18,9 @@ def draw_choices(rng: random.Random, posed: Posed) -> list[int]:
     nodes = posed.problem.nodes
     choices = [rng.randrange(len(node.choices)) for node in nodes]
     for tie in posed.problem.ties:
-        stored = made_placement(nodes[tie.first].choices[choices[tie.first]], 0)
+        asked = tied_placement(nodes[tie.first].choices[choices[tie.first]])
         wants = [c.signature.operands[0] for c in nodes[tie.second].choices]
-        choices[tie.second] = wants.index(stored)
+        choices[tie.second] = wants.index(asked)
     return choices
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 
-from partita.compiler.search.problem import Problem, Tie, cost_of, made_placement
+from partita.compiler.search.problem import Problem, Tie, cost_of, tied_placement
 from partita.compiler.search.repeats import alike
 
 _Users = tuple[tuple[int, tuple[int, ...]], ...]
@@ -140,8 +140,8 @@ class Fold:
         nodes = [self.problem.nodes[first] for first in firsts]
         chosen = [n.choices[choices[i]] for n, i in zip(nodes, firsts, strict=True)]
         for tie in self.ties:
-            stored = made_placement(chosen[tie.first], 0)
-            if stored != chosen[tie.second].signature.operands[0]:
+            wanted = tied_placement(chosen[tie.first])
+            if wanted != chosen[tie.second].signature.operands[0]:
                 return inf
         each = zip(self.problem.nodes, choices, strict=True)
         total = sum([node.choices[choice].seconds for node, choice in each])

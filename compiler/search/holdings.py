@@ -130,8 +130,8 @@ class _Finder:
         for index, item in enumerate(self.posed.items):
             if not isinstance(item, fx.Node):
                 self._leave(index, time, item.kind is OutputKind.GRADIENT)
-            elif index in states.trained:
-                own = states.of(index, self._made((index, 0)))
+            elif index in states.entering:
+                own = states.of(index, self.chosen[index])
                 state += own.num_bytes
                 if own.updated_bytes is not None:
                     updated.append(own.updated_bytes)

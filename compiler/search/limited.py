@@ -30,7 +30,7 @@ from partita.compiler.search.memory_price import MemoryPrice
 from partita.compiler.search.model import Bools
 from partita.compiler.search.parts import OPTIMAL_GAP, Clock
 from partita.compiler.search.pose import Posed
-from partita.compiler.search.problem import cost_of, made_placement
+from partita.compiler.search.problem import cost_of
 from partita.compiler.search.solver import HIGHS, THREADS, Solution, solve
 from partita.compiler.search.state import States
 from partita.compiler.search.windows import WindowSearch
@@ -131,8 +131,8 @@ class LimitedSearch:
         """The least that what stays from step to step takes of a rank: a bound."""
         states, nodes = States(self.posed, self.optimizer), self.posed.problem.nodes
         return sum(
-            min(states.of(i, made_placement(c, 0)).num_bytes for c in nodes[i].choices)
-            for i in states.trained
+            min(states.of(i, choice).num_bytes for choice in nodes[i].choices)
+            for i in states.entering
         )
 
     def run(self, limit: int) -> Limited:

@@ -188,10 +188,8 @@ class MemoryPrice:
         nodes: list[SearchNode] = []
         states = States(self.posed, self.optimizer)
         for index, node in enumerate(self.posed.problem.nodes):
-            if index in states.trained:
-                name = states.trained[index]
-                pin = None if name is None else self.posed.pins.get(name)
-                key = id(node.choices), node.result_types, name is None, pin
+            if index in states.entering:
+                key = id(node.choices), node.result_types
                 if key not in known:
                     known[key] = _stored(states, index, rate)
             else:
@@ -240,6 +238,6 @@ def _stored(states: States, index: int, rate: float) -> tuple[Choice, ...]:
     """Charge what enters, with what is held of it if it is trained."""
     found: list[Choice] = []
     for choice in states.posed.problem.nodes[index].choices:
-        num_bytes = states.of(index, made_placement(choice, 0)).num_bytes
+        num_bytes = states.of(index, choice).num_bytes
         found.append(replace(choice, seconds=choice.seconds + rate * num_bytes))
     return tuple(found)

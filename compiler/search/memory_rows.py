@@ -19,7 +19,6 @@ from partita.compiler.search.made_again import MadeAgain
 from partita.compiler.search.memory_needs import MemoryNeeds
 from partita.compiler.search.placement_program import PlacementProgram
 from partita.compiler.search.pose import Posed
-from partita.compiler.search.problem import made_placement
 from partita.compiler.search.state import State, States
 from partita.compiler.search.timed_uses import Maker, TimedUses
 from partita.compiler.search.workspaces import Workspaces
@@ -114,10 +113,10 @@ class MemoryRows:
         states = States(self.timed.posed, self.optimizer)
         return [
             [
-                (taken, states.of(index, made_placement(choice, 0)))
+                (taken, states.of(index, choice))
                 for _, choice, taken in self.timed.placed.choices_of(index)
             ]
-            for index in states.trained
+            for index in sorted(states.entering)
         ]
 
     @cached_property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from math import inf
 
@@ -147,16 +148,19 @@ class Pinned:
 
     def _with_price(self, choice: Choice, price: float) -> Choice:
         """Return the one object of this choice at this price, as ``Fold`` asks for."""
+        seconds, broken_s = choice.seconds + price, choice.broken_s + price
         return self._charged.setdefault(
-            (id(choice), price),
-            Choice(choice.signature, choice.seconds + price, choice.broken_s + price),
+            (id(choice), price), replace(choice, seconds=seconds, broken_s=broken_s)
         )
 
     def _own_price(self, pin: Pin, choice: Choice) -> float:
-        made = choice.signature.results[0]
-        if (pin.placement is None and not pin.on) or made is None:
+        made, held = choice.signature.results[0], choice.held
+        if made is None:
             return 0.0
-        return 0.0 if pin.allows(made, self._mesh) else _price(pin)
+        is_so = pin.allows(made, self._mesh)
+        if held is not None and pin.fixes_held:
+            is_so &= held == pin.held(made)
+        return 0.0 if is_so else _price(pin)
 
     def _price_of_call(self, node: fx.Node, choice: Choice) -> float:
         pin = self.pins.get(node)

@@ -5,12 +5,12 @@ order:
 
     ``"storage=(B); gradient=(S(0)); optimizer=(S(0)); use=(B)"``
 
-A placement without a word before it is the storage. Gradient and optimizer are as the
-storage where they are not fixed, storage and use are then free; a use that is whole on
-every axis holds through transposes and other views too. An input's pin says how it
-enters: dims that it splits stay split on their way (split_inputs.py), of what is ``B``
-a use may still take a slice, which is free of communication. For a node a pin fixes
-the placement of its (first) result.
+A placement without a word before it is the storage. Where one of storage, gradient and
+optimizer is fixed, a gradient and an optimizer that are not are as the storage; all
+else is free. A use that is whole on every axis holds through transposes and other views
+too. An input's pin says how it enters: dims that it splits stay split on their way
+(split_inputs.py), of what is ``B`` a use may still take a slice, which is free of
+communication. For a node a pin fixes the placement of its (first) result.
 
 In place of the storage, or of a node's placement, a scope may stand: ``"on tp"`` asks
 that the thing is split along that axis of the mesh, by whichever of its dims; several
@@ -97,6 +97,11 @@ class Pin:
             optimizer=optimizer,
         )
 
+    @property
+    def fixes_held(self) -> bool:
+        """Whether it says how a trained parameter is held: by its storage, too."""
+        return bool(self.placement or self.gradient or self.optimizer)
+
     def held(self, storage: Placement) -> Held:
         """Return how a trained parameter is held that is stored as ``storage``."""
         return Held(self.gradient or storage, self.optimizer or storage)
@@ -141,11 +146,6 @@ def parse_pin(name: str, text: object) -> Pin:
         price_s = parse_seconds(price) if tilde else None
     except (BadPlacement, BadOptions) as error:
         raise BadOptions(f"pin {name!r}: {error}") from error
-    if price_s is not None and found.keys() & {"gradient", "optimizer"}:
-        raise BadOptions(
-            f"pin {name!r}: a gradient or optimizer has no price, since the search "
-            "does not choose it; give the pin no price, or fix storage or use alone"
-        )
     on = tuple(axis.strip() for axis in scope[1].split(",")) if scope else ()
     fixed = (found.get(word) for word in ("storage", "use", "gradient", "optimizer"))
     return Pin(*fixed, on=on, price_s=price_s)

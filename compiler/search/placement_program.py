@@ -23,7 +23,7 @@ from partita.compiler.search.call_times import Tensor, Use
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.linear import NO, Linear, LinearProgram, total
 from partita.compiler.search.model import Bools
-from partita.compiler.search.problem import Choice, made_placement
+from partita.compiler.search.problem import Choice, made_placement, tied_placement
 
 Places = dict[Placement, Linear]
 
@@ -52,9 +52,9 @@ class PlacementProgram:
         self.problem = self.fold.problem
         self.x = [self._choose(number) for number in range(len(self.fold.members))]
         for tie in self.fold.ties:
-            stored, taken = self._made(tie.first, 0), self._wanted(tie.second, 0)
-            for placement in dict.fromkeys((*stored, *taken)):
-                parts = stored.get(placement, NO), taken.get(placement, NO)
+            asked, taken = self._tied(tie.first), self._wanted(tie.second, 0)
+            for placement in dict.fromkeys((*asked, *taken)):
+                parts = asked.get(placement, NO), taken.get(placement, NO)
                 self.program.require(parts[0] - parts[1], 0.0, 0.0)
         counts = Counter(self._key(value) for value in self.uses)
         first = {self._key(value): value for value in reversed(self.uses)}
@@ -120,6 +120,12 @@ class PlacementProgram:
         for _, choice, taken in self.x[number]:
             want = choice.signature.operands[position]
             found.setdefault(want, []).append(taken)
+        return {placement: total(parts) for placement, parts in found.items()}
+
+    def _tied(self, number: int) -> Places:
+        found: dict[Placement, list[Linear]] = {}
+        for _, choice, taken in self.x[number]:
+            found.setdefault(tied_placement(choice), []).append(taken)
         return {placement: total(parts) for placement, parts in found.items()}
 
     def _key(self, value: Tensor) -> object:

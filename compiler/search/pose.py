@@ -1,10 +1,11 @@
 """Pose the search problem of a program: nodes, choices, ties, prices.
 
 Placeholders choose where they are stored, calls choose a signature, outputs choose
-in which placement they leave. A gradient leaves as its parameter is stored, unless a
-pin says in which placement it is complete; a mutated buffer as it came; the loss
-leaves as ``B``; nothing leaves partial. What a parameter's way to its optimizer and
-back takes is part of the price of its storage.
+in which placement they leave. A parameter chooses together with its storage in which
+pieces its optimizer has it (pieces.py), and its gradient leaves complete as that says;
+a mutated buffer leaves as it came; the loss leaves as ``B``; nothing leaves partial.
+What the optimizer's step takes, and a parameter's way to it and back, is part of the
+price of how it is held.
 
 Seconds are those of a step. Where the batch is cut into microbatches, each of them
 makes every call and every boxing; but gradients and the loss add up before they leave,
@@ -13,7 +14,7 @@ and what gives them their last placement is done once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -21,7 +22,6 @@ from torch import fx
 
 from partita.compiler.cost.boxing_prices import BoxingPrices, Table
 from partita.compiler.cost.compute import op_seconds
-from partita.compiler.cost.optimizer_memory import touched_bytes
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.layout import largest_shard_numel
 from partita.compiler.ir.mesh import Mesh
@@ -42,6 +42,7 @@ from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.candidates import Candidates
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.held import Held
+from partita.compiler.search.pieces import Pieces
 from partita.compiler.search.pinned import Pinned
 from partita.compiler.search.pins import Pin
 from partita.compiler.search.problem import (
@@ -50,6 +51,7 @@ from partita.compiler.search.problem import (
     SearchNode,
     Tie,
     made_placement,
+    tied_placement,
 )
 from partita.compiler.search.wide_sums import WidePrices, with_narrow
 
@@ -60,22 +62,20 @@ Item = fx.Node | OutputRole
 class Posed:
     """A problem and what its nodes stand for, by position.
 
-    ``pins`` are those of parameters, by their (first) names.
+    ``pins`` are those of parameters, by their (first) names; ``optimizer`` updates
+    these.
     """
 
     problem: Problem
     items: tuple[Item, ...]
     candidates: Candidates
     pins: Mapping[str, Pin] = field(default_factory=dict[str, Pin])
+    optimizer: str = "adamw"
 
     @cached_property
     def fold(self) -> Fold:
         """The problem's repeated blocks."""
         return Fold.of(self.problem)
-
-    def held(self, name: str, storage: Placement) -> Held:
-        """Return how the trained parameter ``name`` is held if it is stored so."""
-        return self.pins.get(name, Pin(None)).held(storage)
 
     def index(self, item: Item) -> int:
         """Return the position of a node or output."""
@@ -107,7 +107,7 @@ class _Poser:
         self.candidates = candidates
         self.program: Program = candidates.program
         self.mesh = candidates.mesh
-        self.optimizer = optimizer
+        self.pieces = Pieces(self.mesh, candidates.hardware, optimizer)
         self._trained = self.program.trained
         self._choices: dict[int, tuple[Choice, ...]] = {}
         self._known: dict[tuple[Choice, ...], tuple[Choice, ...]] = {}
@@ -140,20 +140,17 @@ class _Poser:
         ties: list[Tie] = []
         for node, role in self.program.results():
             value = value_of(node)
-            pin = self._pin_of_gradient(role)
-            if pin is not None:
-                placements = [pin]
-            elif role.kind in (OutputKind.GRADIENT, OutputKind.MUTATED_BUFFER):
+            if role.kind in (OutputKind.GRADIENT, OutputKind.MUTATED_BUFFER):
                 source = self.stored[role.name]
                 ties.append(Tie(at[source], len(items)))
-                placements = [c.signature.results[0] for c in choices[source]]
+                placements = [tied_placement(choice) for choice in choices[source]]
+                placements = list(dict.fromkeys(placements))
             elif role.kind is OutputKind.LOSS:
                 placements = [Placement.broadcast(self.mesh.ndim)]
             else:
                 placements = self.candidates.of_tensor(type_of(value), {})
             name = f"{role.kind}:{role.name}"
-            offered = [p for p in placements if p is not None]
-            placements = self.candidates.within.of_leaf(name, offered)
+            placements = self.candidates.within.of_leaf(name, placements)
             search_nodes.append(
                 SearchNode(
                     name,
@@ -183,13 +180,8 @@ class _Poser:
             for node, role in self.roles.items()
             if node in self.pinned.pins and role.kind is InputKind.PARAMETER
         }
-        return Posed(problem, tuple(items), self.candidates, pins)
-
-    def _pin_of_gradient(self, role: OutputRole) -> Placement | None:
-        if role.kind is not OutputKind.GRADIENT:
-            return None
-        pin = self.pinned.pins.get(self.stored[role.name])
-        return None if pin is None else pin.gradient
+        optimizer = self.pieces.optimizer
+        return Posed(problem, tuple(items), self.candidates, pins, optimizer)
 
     def _of_call(self, node: fx.Node) -> tuple[Choice, ...]:
         found = self.candidates.of_call(node)
@@ -283,30 +275,67 @@ class _Poser:
             whole = Placement.broadcast(self.mesh.ndim)
             placements = [whole, *sorted({w for w in wants if _is_stored(w)}, key=str)]
             placements = list(dict.fromkeys(placements))
-        placements = self.pinned.offered(node, placements)
-        placements = self.candidates.within.of_leaf(info(node).key, placements)
-        pin = self.pinned.pins.get(node)
-        known = self._is_trained(role), pin, type_, tuple(placements)
+        within, key = self.candidates.within, info(node).key
+        storages = within.of_leaf(key, self.pinned.offered(node, placements))
+        if not self._is_trained(role):
+            found = tuple(storages)
+            choices = self._entering.get(found)
+            if choices is None:
+                choices = tuple(Choice(Signature((), (p,)), 0.0) for p in found)
+                self._entering[found] = choices
+            return self.pinned.of_placeholder(node, choices)
+        pin = self.pinned.pins.get(node, Pin(None))
+        offered = within.of_optimizer(key, placements)
+        if role.name in self._bound:  # as a pin has it, or as the storage
+            offered = []
+        known = pin, type_, tuple(storages), tuple(offered)
         choices = self._entering.get(known)
         if choices is None:
-            choices = self._entering[known] = tuple(
-                Choice(Signature((), (p,)), self._held_seconds(role, pin, type_, p))
-                for p in placements
-            )
+            choices = self._entering[known] = tuple(self._held(*known))
         return self.pinned.of_placeholder(node, choices)
 
-    def _held_seconds(
-        self, role: InputRole, pin: Pin | None, type_: TensorType, storage: Placement
-    ) -> float:
-        """Return the seconds of the update of what is stored so, and of the ways."""
-        if not self._is_trained(role):
-            return 0.0
-        held = (pin or Pin(None)).held(storage)
-        hardware = self.candidates.hardware
-        ways_s = held.seconds(type_, storage, self.mesh, hardware)
-        return ways_s + update_seconds(
-            type_, held.optimizer, self.mesh, hardware, self.optimizer
-        )
+    def _held(
+        self,
+        pin: Pin,
+        type_: TensorType,
+        storages: Sequence[Placement],
+        offered: Sequence[Placement],
+    ) -> Iterator[Choice]:
+        """Yield how a trained parameter may be stored, and held apart from that.
+
+        What is held as it is stored comes first: of choices that cost the same the
+        search takes the first, and these hold no more.
+        """
+        is_open = bool(offered) and not (pin.fixes_held and pin.is_hard)
+        found = self.pieces.of(type_, storages, offered) if is_open else {}
+        ways: dict[tuple[Placement, Held], None] = {}
+        for storage in storages:
+            own = found.get(storage, [])
+            if pin.fixes_held or not own:
+                own = [pin.held(storage), *own]
+            ways |= dict.fromkeys((storage, held) for held in own)
+        for storage, held in sorted(ways, key=lambda way: way[1].optimizer != way[0]):
+            seconds = self.pieces.seconds(type_, storage, held)
+            yield Choice(Signature((), (storage,)), seconds, held=held)
+
+    @cached_property
+    def _bound(self) -> frozenset[str]:
+        """Parameters whose gradient is another's too, for which a pin says how.
+
+        The gradient is completed once.
+        """
+        sharing: dict[Value, list[str]] = {}
+        for node, role in self.program.results():
+            if role.kind is OutputKind.GRADIENT:
+                sharing.setdefault(value_of(node), []).append(role.name)
+        pins = self.pinned.pins
+        asked = {
+            name
+            for name, node in self.stored.items()
+            if node in pins and (pins[node].gradient or pins[node].optimizer)
+        }
+        together = (names for names in sharing.values() if len(names) > 1)
+        return frozenset(n for own in together if asked & {*own} for n in own)
 
     def _is_trained(self, role: InputRole) -> bool:
         return role.kind is InputKind.PARAMETER and role.name in self._trained
@@ -329,21 +358,6 @@ def _prices(
     for type_, (made, wanted) in _boxed(nodes).items():
         prices.expect(type_, made, wanted)
     return WidePrices(prices)
-
-
-def update_seconds(
-    type: TensorType,
-    placement: Placement,
-    mesh: Mesh,
-    hardware: Hardware,
-    optimizer: str,
-) -> float:
-    """Return the time of an optimizer's step on the largest shard of a parameter."""
-    local = largest_shard_numel(type.shape, placement, mesh)
-    size = type.dtype.itemsize
-    device = hardware.device
-    kernels = touched_bytes(optimizer, local * size, size, device.kind)
-    return sum(op_seconds(0.0, each, type.dtype, device) for each in kernels)
 
 
 def adding_seconds(

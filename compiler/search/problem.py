@@ -23,6 +23,7 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.signature import Signature
 from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.search.held import Held
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +34,13 @@ class Choice:
         signature: the placements of operands and results.
         seconds: the compute time on one device, and ``broken_s``.
         broken_s: the prices of the soft pins that it breaks, which no step takes.
+        held: of a parameter that is trained, how it is held apart from its storage.
     """
 
     signature: Signature
     seconds: float
     broken_s: float = 0.0
+    held: Held | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +64,10 @@ class SearchNode:
 
 @dataclass(frozen=True, slots=True)
 class Tie:
-    """Two nodes bound to one placement: ``first.results[0] == second.operands[0]``.
+    """Two nodes bound to one placement: ``second`` hands on what ``first`` says.
 
-    It holds a gradient to the placement in which its parameter is stored.
+    It holds a gradient to the placement in which its parameter has it complete
+    (``tied_placement``), and a buffer that is written to the one in which it came.
     """
 
     first: int
@@ -130,6 +134,11 @@ def made_placement(choice: Choice, result: int) -> Placement:
     return placement
 
 
+def tied_placement(choice: Choice) -> Placement:
+    """Return in which placement what is tied to a node leaves, if it chooses so."""
+    return made_placement(choice, 0) if choice.held is None else choice.held.gradient
+
+
 def cost_of(problem: Problem, choices: Sequence[int]) -> float:
     """Return the cost in seconds of an assignment: one choice index per node.
 
@@ -139,8 +148,10 @@ def cost_of(problem: Problem, choices: Sequence[int]) -> float:
         node.choices[index] for node, index in zip(problem.nodes, choices, strict=True)
     ]
     for tie in problem.ties:
-        stored = made_placement(chosen[tie.first], 0)
-        if stored != chosen[tie.second].signature.operands[0]:
+        if (
+            tied_placement(chosen[tie.first])
+            != chosen[tie.second].signature.operands[0]
+        ):
             return inf
     wanted: dict[tuple[int, int, int], set[Placement]] = {}
     for node, choice in zip(problem.nodes, chosen, strict=True):

@@ -8,10 +8,9 @@ from functools import cached_property
 from torch import fx
 
 from partita.compiler.cost.lifetimes import held_bytes
-from partita.compiler.cost.optimizer_memory import state_sizes, sum_bytes
-from partita.compiler.ir.program import InputKind
-from partita.compiler.ir.sbp import Placement
+from partita.compiler.cost.optimizer_memory import state_bytes
 from partita.compiler.search.pose import Posed
+from partita.compiler.search.problem import Choice, made_placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,32 +40,24 @@ class States:
     optimizer: str
 
     @cached_property
-    def trained(self) -> dict[int, str | None]:
-        """Per node that enters: the name of its parameter, if that is trained."""
-        program = self.posed.candidates.program
-        roles, trained = dict(program.placeholders()), program.trained
-        found: dict[int, str | None] = {}
-        for index, item in enumerate(self.posed.items):
-            role = roles.get(item) if isinstance(item, fx.Node) else None
-            if role is not None:
-                is_parameter = role.kind is InputKind.PARAMETER
-                is_trained = is_parameter and role.name in trained
-                found[index] = role.name if is_trained else None
-        return found
+    def entering(self) -> frozenset[int]:
+        """The nodes that enter, by their positions."""
+        entering = dict(self.posed.candidates.program.placeholders())
+        return frozenset(
+            index
+            for index, item in enumerate(self.posed.items)
+            if isinstance(item, fx.Node) and item in entering
+        )
 
-    def of(self, index: int, stored: Placement) -> State:
-        """Return the state of the node that enters there, if it is stored so."""
+    def of(self, index: int, choice: Choice) -> State:
+        """Return the state of the node that enters there, if it chooses so."""
         (type_,) = self.posed.problem.nodes[index].result_types
         assert type_ is not None
-        mesh = self.posed.problem.mesh
+        mesh, stored = self.posed.problem.mesh, made_placement(choice, 0)
         num_bytes = held_bytes(type_, stored, mesh)
-        name = self.trained[index]
-        if name is None:
+        if choice.held is None:
             return State(num_bytes, None)
-        held = self.posed.held(name, stored).optimizer
-        updated = held_bytes(type_, held, mesh)
+        updated = held_bytes(type_, choice.held.optimizer, mesh)
+        piece = updated if choice.held.optimizer != stored else None
         size = type_.dtype.itemsize
-        kept = sum(state_sizes(self.optimizer, updated, size))
-        kept += sum_bytes(self.optimizer, num_bytes, size)
-        copy = updated if held != stored else 0
-        return State(num_bytes + copy + kept, updated)
+        return State(state_bytes(self.optimizer, num_bytes, piece, size), updated)

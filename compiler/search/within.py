@@ -13,10 +13,14 @@ from partita.compiler.ir.signature import AxisSignature, Signature
 
 @dataclass(frozen=True)
 class Within:
-    """Along ``axes`` every node, by its key, does what its signature here says."""
+    """Along ``axes`` every node, by its key, does what its signature here says.
+
+    The optimizers of trained parameters, by the keys of these, have them as decided.
+    """
 
     axes: tuple[int, ...] = ()
     signatures: Mapping[str, Signature] = field(default_factory=dict[str, Signature])
+    optimizers: Mapping[str, Placement] = field(default_factory=dict[str, Placement])
 
     def of_node(self, key: str) -> dict[int, AxisSignature]:
         """Return what a node does on the axes that are decided."""
@@ -35,6 +39,16 @@ class Within:
             return list(offered)
         (known,) = signature.operands or signature.results
         assert known is not None
+        return self._together(known, offered)
+
+    def of_optimizer(self, key: str, offered: Iterable[Placement]) -> list[Placement]:
+        """Return the same of what is offered to the optimizer of a parameter."""
+        known = self.optimizers.get(key)
+        return list(offered) if known is None else self._together(known, offered)
+
+    def _together(
+        self, known: Placement, offered: Iterable[Placement]
+    ) -> list[Placement]:
         found: dict[Placement, None] = {}
         for placement in offered:
             shardings = list(placement.shardings)

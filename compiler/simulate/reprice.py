@@ -33,7 +33,7 @@ from partita.compiler.rules.rule import Call, Rule, RuleSet
 from partita.compiler.rules.signatures import ways_in
 from partita.compiler.rules.table import default_rules
 from partita.compiler.search.candidates import bytes_of, flops_of
-from partita.compiler.search.pose import update_seconds
+from partita.compiler.search.held import update_seconds
 
 D = TypeVar("D", bound=Document)
 

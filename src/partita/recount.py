@@ -17,9 +17,11 @@ from partita.compiler.plan.document import Document, Expanded, Node, Predicted
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.sent import sent_bytes
 from partita.compiler.plan.stages import stage_documents
+from partita.compiler.plan.uses import held_of
 from partita.compiler.rules.rule import RuleSet
 from partita.compiler.rules.table import default_rules
 from partita.compiler.search.group_seconds import GroupSeconds
+from partita.compiler.search.held import Held
 from partita.compiler.search.stage_cost import StageHeld
 from partita.compiler.simulate.hidden import with_hidden
 from partita.compiler.simulate.plan import simulate_step
@@ -108,7 +110,9 @@ def _changed(stated: Document, counted: Document) -> set[str]:
 def _without_old_alternatives(plan: Plan, changed: Set[str]) -> Plan:
     """Return the plan without what these nodes could have been, and the chosen ones."""
     nodes = {
-        key: replace(node, alternatives=_others(node, key in changed))
+        key: replace(
+            node, alternatives=_others(node, key in changed, held_of(plan, node))
+        )
         for key, node in plan.nodes.items()
     }
     expanded = {
@@ -120,10 +124,17 @@ def _without_old_alternatives(plan: Plan, changed: Set[str]) -> Plan:
     return replace(plan, nodes=nodes, expanded=expanded)
 
 
-def _others(node: Node | Expanded, is_changed: bool) -> tuple[Alternative, ...]:
+def _others(
+    node: Node | Expanded, is_changed: bool, held: Held | None = None
+) -> tuple[Alternative, ...]:
+    """Return its alternatives but for what it does; of a parameter how it is held."""
     if is_changed:
         return ()
-    return tuple(a for a in node.alternatives if a.signature != node.signature)
+    return tuple(
+        other
+        for other in node.alternatives
+        if other.signature != node.signature or other.held not in (None, held)
+    )
 
 
 def whole_figures(plan: Document) -> dict[str, float]:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 import pytest
 import torch
+from tests.compiler.search.hand_made import machine
 from tests.e2e.planned_collectives import Counted, counted, planned
 from tests.models.dropout import with_dropout
 from tests.models.storage_pins import storage_pins
@@ -127,6 +129,27 @@ def _plan(built: Built, name: str, kind: str, mesh: pt.Mesh) -> pt.Plan:
     return pt.plan(model, *args, mesh=mesh, options=options, **kwargs)
 
 
+def _chosen(built: Built, mesh: pt.Mesh) -> pt.Plan:
+    """Return the plan that the search takes of itself where memory is short."""
+    model, args, kwargs = built
+    split, whole = (f"({', '.join([text] * mesh.ndim)},)" for text in ("S(0)", "B"))
+    batch = dict.fromkeys(kwargs, split)
+    rates = {"flops_per_s": 1e11, "memory_bytes_per_s": 1e10, "bytes_per_s": 2e9}
+    options = pt.Options(
+        pins=batch | {"parameter:*": whole},
+        hardware=machine(**rates, launch_s=1e-7),
+        microbatches=2,
+        time_limit=20,
+    )
+    free = pt.plan(model, *args, mesh=mesh, options=options, **kwargs)
+    options = replace(
+        options,
+        pins=batch | {"parameter:*": f"use={whole}"},
+        memory=int(0.85 * free.predicted.bytes),
+    )
+    return pt.plan(model, *args, mesh=mesh, options=options, **kwargs)
+
+
 def _num_updated(plan: pt.Plan, rank: int) -> int:
     """Return how many elements of the parameters a rank updates."""
     mesh = plan.mesh
@@ -143,6 +166,19 @@ def _check(name: str, kind: str, mesh: pt.Mesh, timeout_s: float) -> None:
     assert bool(plan.recompute) == ("zero3" in kind or "recompute" in kind)
     assert bool(plan.late) is ("beside" in kind)
     assert bool(plan.ahead) is ("beside" in kind and "zero3" in kind)
+    _check_trains(built, name, plan, timeout_s)
+
+
+def _check_chosen(name: str, mesh: pt.Mesh, timeout_s: float) -> None:
+    built = _built(name)
+    plan = _chosen(built, mesh)
+    ways = [parameter.placements for parameter in plan.parameters.values()]
+    assert sum(own.optimizer != own.storage for own in ways) > len(ways) // 3
+    _check_trains(built, name, plan, timeout_s)
+
+
+def _check_trains(built: Built, name: str, plan: pt.Plan, timeout_s: float) -> None:
+    mesh = plan.mesh
     draws = capture(built[0], built[1], built[2]).program.draws
     alone = _train_alone(built, draws)
     job = (name, plan.to_dict())
@@ -167,6 +203,18 @@ def test_two_ranks_train_as_one_process_does() -> None:
 
 def test_two_ranks_train_so_while_messages_pass() -> None:
     _check("gpt2", "zero3 and beside", pt.Mesh(dp=2), 110.0)
+
+
+def test_two_ranks_train_in_the_pieces_that_the_search_chose() -> None:
+    _check_chosen("gpt2", pt.Mesh(dp=2), 110.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "ranks"), [("llama", 2), ("gpt2", 4), ("llama", 4)])
+def test_more_ranks_train_in_the_pieces_that_the_search_chose(
+    name: str, ranks: int
+) -> None:
+    _check_chosen(name, pt.Mesh(dp=ranks), 240.0)
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from tests.models.pipelines import BATCH, WIDTH, Chain
 import partita as pt
 from partita.compiler.plan.document import Predicted
 from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.uses import held_of
 from partita.recount import recount, whole_figures, with_figures, with_seconds
 
 SPLIT = {"layers.*.weight": "(S(0), B)", "x": "(S(0), B)"}
@@ -124,7 +125,8 @@ def test_the_signature_that_was_taken_is_no_alternative() -> None:
     plan = planned("split")
     key = next(key for key, node in plan.nodes.items() if node.alternatives)
     node = plan.nodes[key]
-    others = (replace(node.alternatives[0], signature=node.signature),)
+    held = held_of(plan, node)
+    others = (replace(node.alternatives[0], signature=node.signature, held=held),)
     nodes = {**plan.nodes, key: replace(node, alternatives=others)}
     assert recount(replace(plan, nodes=nodes)).plan.nodes[key].alternatives == ()
 

@@ -23,7 +23,7 @@ from partita.compiler.plan.buckets import is_shared
 from partita.compiler.plan.document import Boxing, Document
 from partita.compiler.plan.explain_formula import call_formula
 from partita.compiler.plan.uses import type_of
-from partita.compiler.search.pose import update_seconds
+from partita.compiler.search.held import update_seconds
 from partita.plots.batch_dims import find_batch
 from partita.plots.resized import (
     boxing_step_s,

@@ -59,6 +59,12 @@ MM = "nodes.up/mm/0"
             f"nodes.{UP}.alternatives[0].signature.results: found 0 entries, wanted 1",
         ),
         (
+            ["nodes", UP, "alternatives", 0, "held"],
+            {"gradient": "(B, B)", "optimizer": "(S(2), B)"},
+            f"nodes.{UP}.alternatives[0].held.optimizer: placement (S(2), B): S(2) "
+            "names dim 2, but shape [6, 10] has 2 dims",
+        ),
+        (
             ["nodes", "up/mm/0", "stage"],
             1,
             "nodes.up/mm/0.stage: found 1, wanted at most 0",

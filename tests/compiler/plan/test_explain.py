@@ -4,8 +4,10 @@ import pytest
 from small_plan import UP
 
 from partita.compiler.errors import BadOptions
+from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.document import PlanOptions, Predicted
 from partita.compiler.plan.plan import Plan
+from partita.compiler.search.held import Held
 
 OF_UP = """\
 up.weight: parameter, f32[6, 10]
@@ -19,7 +21,7 @@ up.weight: parameter, f32[6, 10]
 
 placement  cost          compute  boxings  sent   held    boxed for
 ---------  ------------  -------  -------  -----  ------  ---------
-(B, S(1))  chosen        0 s      0 s      0 B    120 B
+(B, S(1))  chosen        0 s      0 s      0 B    360 B
 (B, B)     +3 us a step  -1 us    +4 us    +64 B  +120 B  up/mm/0
 (S(0), B)  +8 us a step  +0 s     +8 us    +0 B   +0 B    up/mm/0
 
@@ -48,6 +50,23 @@ output:best (result 1)  (S(0), B)"""
 
 def test_parameter_is_explained_by_its_alternatives(plan: Plan) -> None:
     assert plan.explain("up.weight") == OF_UP
+
+
+def test_alternatives_say_how_a_parameter_is_updated(plan: Plan) -> None:
+    node, whole = plan.nodes[UP], Placement.parse("(B, S(1))")
+    split = Placement.parse("(S(0), S(1))")
+    others = [
+        replace(node.alternatives[0], signature=node.signature, held=held)
+        for held in (Held(split, split), Held(whole, split), Held(whole, whole))
+    ]
+    nodes = {**plan.nodes, UP: replace(node, alternatives=tuple(others))}
+    found = replace(plan, nodes=nodes).explain("up.weight").splitlines()
+    rows = [line.partition("  +3 us")[0].rstrip() for line in found if "+3 us" in line]
+    assert rows == [
+        "(B, S(1)), updated as (S(0), S(1))",
+        "(B, S(1)), reduced to (B, S(1)), updated as (S(0), S(1))",
+        "(B, S(1))",
+    ]
 
 
 def test_node_is_explained_with_its_boxings(plan: Plan) -> None:

@@ -47,6 +47,9 @@ def _says(found: Any, wanted: Any) -> bool:
     if isinstance(wanted, dict):
         items = cast("dict[str, Any]", wanted).items()
         return all(key in found and _says(found[key], x) for key, x in items)
+    if isinstance(wanted, list):
+        pairs = zip(found, cast("list[Any]", wanted), strict=True)
+        return all(_says(own, known) for own, known in pairs)
     return found == wanted
 
 

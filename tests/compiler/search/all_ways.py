@@ -58,9 +58,11 @@ class Run:
             stored = made_placement(self.chosen[index], 0)
             state += self._bytes((index, 0), stored)
             if role.kind is InputKind.PARAMETER and role.name in trained:
-                held = self.posed.held(role.name, stored).optimizer
-                size = self._bytes((index, 0), held)
-                state += size * moments_of(optimizer) + size * (held != stored)
+                held = self.chosen[index].held
+                assert held is not None
+                size = self._bytes((index, 0), held.optimizer)
+                copies = moments_of(optimizer) + (held.optimizer != stored)
+                state += size * copies
                 updated.append(size)
         device = self.posed.candidates.hardware.device.kind
         return state, update_bytes(optimizer, updated, device)

@@ -18,7 +18,7 @@ from partita.compiler.hardware.profile import (
 )
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
-from partita.compiler.search.problem import Problem, made_placement
+from partita.compiler.search.problem import Problem, made_placement, tied_placement
 from partita.options import Options
 from partita.planner import Planner
 
@@ -152,8 +152,9 @@ class BruteForce:
         for number, choice in enumerate(node.choices):
             self.num_tried += 1
             if index in self.firsts:
-                stored = self._made((self.firsts[index], 0))
-                if choice.signature.operands[0] != stored:
+                first = self.firsts[index]
+                tied = self.problem.nodes[first].choices[self._chosen[first]]
+                if choice.signature.operands[0] != tied_placement(tied):
                     continue
             total, added = (
                 cost + choice.seconds,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from math import inf
 
@@ -13,6 +14,7 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.signature import Signature
 from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.search.held import Held
 from partita.compiler.search.problem import Choice, Problem, SearchNode, Tie, cost_of
 
 PLACEMENTS = tuple(Placement.parse(text) for text in ("B", "S(0)", "S(1)", "P", "S(2)"))
@@ -92,6 +94,15 @@ def random_problem(seed: int, most_nodes: int = 6, most_choices: int = 5) -> Pro
         if taker.operands and rng.random() < 1.5 / len(nodes)
         if (first := rng.randrange(len(nodes))) != second
     ]
+    drawn = random.Random(f"{seed} held")
+    for first in {tie.first for tie in ties if drawn.random() < 0.5}:
+        nodes[first] = replace(
+            nodes[first],
+            choices=tuple(
+                replace(choice, held=Held(*drawn.choices(placements, k=2)))
+                for choice in nodes[first].choices
+            ),
+        )
     return Problem(tuple(nodes), tuple(ties), MESH, _box_table(rng, seconds))
 
 

@@ -42,7 +42,7 @@ def test_no_plan_takes_less(name: str, mesh: str, hardware: Hardware) -> None:
     sums = MessagesBeside.of(made.posed.fold, hardware)
     assert sums is not None
     bound_s = solve(sums.fold.problem, 60.0, fold=sums.fold).bound_s
-    plans = [made.search(), *map(made.random, range(6))]
+    plans = [made.search(), *map(made.random, range(20, 26))]
     assert any(plan.predicted.hidden_by_part for plan in plans)
     for seconds in [plan.predicted.seconds for plan in plans]:
         least_s = sums.least_below(bound_s, seconds)

@@ -123,7 +123,8 @@ def test_lowerings_lead_from_source_to_target() -> None:
     assert plan.boxings
     for boxing in plan.boxings:
         assert boxing.lowering[-1].after == boxing.target
-        assert boxing.source == produced(plan, boxing.ref)
+        if not boxing.enters:
+            assert boxing.source == produced(plan, boxing.ref)
 
 
 def test_collectives_are_counted() -> None:

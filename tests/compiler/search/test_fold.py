@@ -22,7 +22,12 @@ from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.build import build_model
 from partita.compiler.search.fold import Fold
-from partita.compiler.search.problem import Problem, SearchNode, cost_of, made_placement
+from partita.compiler.search.problem import (
+    Problem,
+    SearchNode,
+    cost_of,
+    tied_placement,
+)
 from partita.compiler.search.solver import solve
 
 
@@ -90,7 +95,7 @@ def test_a_folded_assignment_costs_what_it_costs_unfolded(
         stored = posed.nodes[fold.members[tie.first][0]].choices[chosen[tie.first]]
         wanted = posed.nodes[fold.members[tie.second][0]].choices
         fitting = [c.signature.operands[0] for c in wanted]
-        chosen[tie.second] = fitting.index(made_placement(stored, 0))
+        chosen[tie.second] = fitting.index(tied_placement(stored))
     positions = {v: chosen[v % len(fold.members)] for v in model.costs}
     unfolded = cost_of(posed, fold.unfold(chosen))
     assert model.cost_of(positions) == pytest.approx(unfolded, rel=1e-12)

@@ -85,10 +85,40 @@ def test_breaking_a_soft_pin_costs_its_price() -> None:
     free, posed = mlp({}).posed, mlp({"up.weight": "S(1) ~ 1ms"}).posed
     key = "parameter:up.weight"
     assert broken(posed, key) == {"(S(1),)": 0.0, "(B,)": 1e-3, "(S(0),)": 1e-3}
-    seconds = {c.signature: c.seconds for c in choices(free, key)}
+    seconds = {(c.signature, c.held): c.seconds for c in choices(free, key)}
     for choice in choices(posed, key):
         time_s = choice.seconds - choice.broken_s
-        assert time_s == pytest.approx(seconds[choice.signature])
+        assert time_s == pytest.approx(seconds[choice.signature, choice.held])
+
+
+def updated(posed: Posed, key: str) -> dict[str, float]:
+    """Return how a parameter may be updated, and what that costs in broken pins."""
+    return {
+        f"{c.signature.results[0]} by {c.held.optimizer}": c.broken_s
+        for c in choices(posed, key)
+        if c.held is not None
+    }
+
+
+def test_a_pinned_storage_is_updated_as_it_is_stored() -> None:
+    key = "parameter:up.weight"
+    assert updated(mlp({"up.weight": "B"}).posed, key) == {"(B,) by (B,)": 0.0}
+    free = updated(mlp({}).posed, key)
+    assert len(free) == 4
+    assert free.keys() > {"(B,) by (B,)", "(S(0),) by (S(0),)", "(S(1),) by (S(1),)"}
+    assert updated(mlp({"up.weight": "use=B"}).posed, key) == free
+
+
+def test_an_optimizer_may_be_asked_for_at_a_price() -> None:
+    key, asked = "parameter:up.weight", "storage=B; gradient=S(1); optimizer=S(1)"
+    found = updated(mlp({"up.weight": f"{asked} ~ 1ms"}).posed, key)
+    assert found.pop("(B,) by (S(1),)") == 0.0
+    assert "(B,) by (B,)" in found
+    assert set(found.values()) == {1e-3}
+    plan = mlp({"up.weight": f"{asked} ~ 1s"}).search()
+    held = plan.parameters["up.weight"].placements
+    assert str(held.storage) == "(B,)"
+    assert str(held.gradient) == str(held.optimizer) == "(S(1),)"
 
 
 def test_ops_pay_for_a_use_that_is_asked_otherwise() -> None:

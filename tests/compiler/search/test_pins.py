@@ -146,6 +146,7 @@ def test_gradient_and_optimizer_follow_the_storage() -> None:
         ("(S(0), B) ~ 1ms", Pin(at("(S(0), B)"), price_s=1e-3)),
         ("B; use=B~20 us", Pin(at("B"), at("B"), price_s=20 * 1e-6)),
         ("on tp ~ 0.5s", Pin(None, on=("tp",), price_s=0.5)),
+        ("B; gradient=S(0) ~ 1s", Pin(at("B"), gradient=at("S(0)"), price_s=1.0)),
     ],
 )
 def test_scopes_and_prices_parse(text: str, pin: Pin) -> None:
@@ -159,11 +160,6 @@ def test_scopes_and_prices_parse(text: str, pin: Pin) -> None:
         ("B ~ 1", "pin 'w': '1' is no time; want e.g. '1ms', in s, ms, us"),
         ("B ~ 0ms", "pin 'w': '0ms' is no time; want e.g. '1ms', in s, ms, us"),
         ("on tp; storage=B", "pin 'w': fixes the storage twice in 'on tp; storage=B'"),
-        (
-            "B; gradient=S(0) ~ 1ms",
-            "pin 'w': a gradient or optimizer has no price, since the search does not "
-            "choose it; give the pin no price, or fix storage or use alone",
-        ),
     ],
 )
 def test_scopes_and_prices_that_do_not_parse(text: str, message: str) -> None:

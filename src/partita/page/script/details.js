@@ -126,6 +126,11 @@ class Details {
     return el("span", { className: "signature" }, ...arrow, ...side(results));
   }
 
+  apart({ signature, held }, key) {
+    if (!held || held.optimizer === signature.results[0]) return null;
+    return el("span", {}, el("span", { className: "quiet" }, " updated as "), this.model.chips(held.optimizer, key));
+  }
+
   reason(key, node) {
     if (this.model.asked.has(key)) return this.model.asked.get(key);
     if (!node.alternatives.length) return "the plan keeps no alternative to it";
@@ -159,7 +164,7 @@ class Details {
       ].filter(([, value]) => !isNone(value)).map(([what, value, as]) => `${what} ${signed(value, as)}`);
       return el("li", {},
         el("span", { className: "cost" }, change(other.seconds)),
-        el("div", {}, this.signature(other.signature, key),
+        el("div", {}, this.signature(other.signature, key), this.apart(other, key),
           el("p", { className: "quiet small" }, parts.join(", ")),
           boxed.length ? el("p", { className: "quiet small" }, "boxed for ", this.link(boxed[0]),
             boxed.length > 1 ? ` and ${boxed.length - 1} more` : "") : null));
