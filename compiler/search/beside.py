@@ -21,7 +21,8 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Broadcast, Partial, Placement
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.fold import Fold
-from partita.compiler.search.problem import Problem, SearchNode
+from partita.compiler.search.model import Floats
+from partita.compiler.search.problem import Problem, SearchNode, price_table
 
 
 class Leaving(TensorType):
@@ -141,13 +142,33 @@ class _BesidePrices:
             return self.problem.box_seconds(type, made, wanted)
         plain = TensorType(type.shape, type.dtype)
         seconds = self.problem.box_seconds(plain, made, wanted)
+        return self._beside(plain, made, wanted, seconds)
+
+    def table(
+        self, type: TensorType, made: Sequence[Placement], wanted: Sequence[Placement]
+    ) -> Floats:
+        """Return the seconds from each placement to each."""
+        if not isinstance(type, Leaving):
+            return price_table(self.problem, type, made, wanted)
+        plain = TensorType(type.shape, type.dtype)
+        table = price_table(self.problem, plain, made, wanted)
+        for row, one in enumerate(made):
+            for column, other in enumerate(wanted):
+                seconds = float(table[row, column])
+                table[row, column] = self._beside(plain, one, other, seconds)
+        return table
+
+    def _beside(
+        self, type: TensorType, made: Placement, wanted: Placement, seconds: float
+    ) -> float:
+        """Return what is left of a boxing of a tensor that leaves."""
         if not _sums(made, wanted):
             return seconds
         mesh = self.problem.mesh
-        *_, last = cheapest_steps(plain, made, wanted, mesh, self.hardware).steps
+        *_, last = cheapest_steps(type, made, wanted, mesh, self.hardware).steps
         if last.collective is not CollectiveKind.ALL_REDUCE:
             return seconds
-        wire = step_wire_bytes(plain, last, mesh)
+        wire = step_wire_bytes(type, last, mesh)
         message_s = axis_seconds(last.collective, wire, mesh, last.axis, self.hardware)
         return seconds - message_s + self._slowed * message_s
 
