@@ -100,7 +100,7 @@ class SplitStar:
 
     def level(self) -> None:
         """Take from every port what it can spare and share it out evenly."""
-        spare = np.where(self.takers > 0.0, 0.0, self.shares)
+        spare = np.zeros_like(self.shares)  # what is no taker's has no share
         for port, (variable, table) in enumerate(self.tables.items()):
             sets = self.sets[variable]
             if variable in self.singles:
@@ -122,6 +122,11 @@ class SplitStar:
         # Rounding must not leave anything negative: the bound relies on it.
         for table in self.tables.values():
             np.maximum(table, 0.0, out=table)
+
+
+def _used(classes: Ints) -> Ints:
+    """Return the classes that occur, in order."""
+    return np.flatnonzero(np.bincount(classes))
 
 
 def _stand_in(name: int) -> int:
@@ -202,16 +207,16 @@ class Relaxation:
         model = self._model
         for (first, second), table in self.tables.items():
             edge = model.edges[first][second]
-            rows = np.unique(edge.first_class[keeps[first]])
-            columns = np.unique(edge.second_class[keeps[second]])
-            self.tables[first, second] = table[np.ix_(rows, columns)]
+            rows = _used(edge.first_class[keeps[first]])
+            columns = _used(edge.second_class[keeps[second]])
+            self.tables[first, second] = table[rows[:, None], columns]
         for name, split in self.stars.items():
             star = model.stars[name]
             made = np.zeros(1, dtype=np.int64)
             if star.producer != NOBODY:
-                made = np.unique(star.made[keeps[star.producer]])
+                made = _used(star.made[keeps[star.producer]])
             classes = {
-                variable: np.unique(port.classes[keeps[variable]])
+                variable: _used(port.classes[keeps[variable]])
                 for variable, port in star.ports.items()
             }
             split.restrict(made, classes)
