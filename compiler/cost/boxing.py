@@ -14,23 +14,18 @@ import heapq
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
-from math import prod
 
 from partita.compiler.cost.collectives import axis_seconds
 from partita.compiler.cost.compute import memory_s
-from partita.compiler.cost.moves import moves_of
+from partita.compiler.cost.moves import Kind, moves_of
 from partita.compiler.cost.step import (
     Step,
-    StepKind,
-    is_uneven_exchange,
+    local_copies,
     step_wire_bytes,
-    widest_coordinates,
 )
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.layout import (
     check_placement,
-    even_shard_shape,
-    shard_shape,
 )
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Broadcast, Placement, Sharding, Split
@@ -82,70 +77,30 @@ def cheapest_steps(
 
 def step_seconds(type: TensorType, step: Step, mesh: Mesh, hardware: Hardware) -> float:
     """Return the seconds of one step: its collective, and the copies around it."""
-    wire = step_wire_bytes(type, step, mesh)
-    return _seconds_of(type, step, wire, mesh, hardware)
+    wire, copies = step_wire_bytes(type, step, mesh), local_copies(type, step, mesh)
+    return _seconds_of(Kind(step, wire, copies), mesh, hardware)
 
 
-def _seconds_of(
-    type: TensorType, step: Step, wire: int, mesh: Mesh, hardware: Hardware
-) -> float:
-    """Return the seconds of one step that puts ``wire`` bytes on the wire."""
-    local_s = copies_seconds(type, step, mesh, hardware)
-    if step.collective is None:
+def _seconds_of(kind: Kind, mesh: Mesh, hardware: Hardware) -> float:
+    """Return the seconds of one step of a kind."""
+    local_s = _local_seconds(kind.copies, hardware)
+    collective, axis = kind.step.collective, kind.step.axis
+    if collective is None:
         return local_s
-    return axis_seconds(step.collective, wire, mesh, step.axis, hardware) + local_s
+    return axis_seconds(collective, kind.wire, mesh, axis, hardware) + local_s
 
 
 def copies_seconds(
     type: TensorType, step: Step, mesh: Mesh, hardware: Hardware
 ) -> float:
     """Return the seconds of the copies that a step makes on a rank by itself."""
-    num_copies, copied_bytes = _copies(type, step, mesh)
+    return _local_seconds(local_copies(type, step, mesh), hardware)
+
+
+def _local_seconds(copies: tuple[int, int], hardware: Hardware) -> float:
+    num_copies, copied_bytes = copies
     device = hardware.device
     return num_copies * device.launch_s + memory_s(copied_bytes, device)
-
-
-def _copies(type: TensorType, step: Step, mesh: Mesh) -> tuple[int, int]:
-    """Return how many local copies the lowering makes, and the bytes they touch."""
-    if step.kind in (StepKind.RELABEL, StepKind.ALL_REDUCE):
-        return 0, 0
-    before = _largest_bytes(type, step.before, step, mesh)
-    after = _largest_bytes(type, step.after, step, mesh)
-    match step.kind:
-        case StepKind.SLICE:
-            return 1, 2 * after
-        case StepKind.KEEP_FIRST:
-            return 3, 2 * before
-        case StepKind.EMBED:
-            return 1, before + after
-        case StepKind.ALL_TO_ALL if is_uneven_exchange(type.shape, step, mesh):
-            return 2, 2 * (before + after)
-        case _:
-            old, new = step.before.shardings[step.axis], step.after.shardings[step.axis]
-            num_copies = copied_bytes = 0
-            if isinstance(new, Split) and not _is_outermost(new, type):
-                num_copies, copied_bytes = 1, 2 * before
-            if isinstance(old, Split) and not _is_outermost(old, type):
-                num_copies, copied_bytes = num_copies + 1, copied_bytes + 2 * after
-            return num_copies, copied_bytes
-
-
-def _is_outermost(split: Split, type: TensorType) -> bool:
-    """Whether chunks of the split lie one after another in memory."""
-    return not split.segments and prod(type.shape[: split.dim]) == 1
-
-
-def _largest_bytes(
-    type: TensorType, placement: Placement, step: Step, mesh: Mesh
-) -> int:
-    """Return the bytes of the largest shard."""
-    even = even_shard_shape(type.shape, placement, mesh)
-    if even is not None:
-        return type.dtype.itemsize * prod(even)
-    return type.dtype.itemsize * max(
-        prod(shard_shape(type.shape, placement, mesh, coords))
-        for coords in widest_coordinates(step.before, step.after, mesh)
-    )
 
 
 def _universe(
@@ -190,9 +145,9 @@ class Edges:
     def prices(self) -> list[Price]:
         """What each kind of steps costs, of those that were asked for so far."""
         moves = self.moves
-        for step, wire in moves.kinds[len(self._prices) :]:
-            seconds = _seconds_of(moves.type, step, wire, moves.mesh, self._hardware)
-            self._prices.append((seconds, wire, 1))
+        for kind in moves.kinds[len(self._prices) :]:
+            seconds = _seconds_of(kind, moves.mesh, self._hardware)
+            self._prices.append((seconds, kind.wire, 1))
         return self._prices
 
     def get(self, before: Placement, axis: int, sharding: Sharding) -> _Edge | None:

@@ -1,35 +1,24 @@
 """Prices of many boxings of one tensor at once: what the search asks for.
 
-The same prices as ``cheapest_steps`` gives, seconds alone: shortest paths from all
-sources of one kind together, relaxed one mesh axis at a time until nothing improves
-(Bellman and Ford's algorithm, on arrays).
+The same prices as ``cheapest_steps`` gives, seconds alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from partita.compiler.cost.boxing import base_shardings, cheapest_steps, edges_of
+from partita.compiler.cost.boxing import cheapest_steps, edges_of
+from partita.compiler.cost.ways import ways_between
 from partita.compiler.hardware.profile import Hardware
-from partita.compiler.ir.layout import check_placement
 from partita.compiler.ir.mesh import Mesh
-from partita.compiler.ir.sbp import Placement, Sharding
+from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-
-_Kind = tuple[int, ...]
-"""Per axis, the number of a sharding that only this placement brings; -1 for none."""
-
-Table = list[list[float]]
+Table = npt.NDArray[np.float64]
 """Seconds, by the placement that is made and the one that is wanted."""
-
-_Universe = tuple[tuple[int, ...], ...]
-"""Per axis, the numbers of the shardings that ways may visit, in order."""
 
 
 class BoxingPrices:
@@ -47,6 +36,7 @@ class BoxingPrices:
         self._rows: dict[TensorType, dict[Placement, int]] = {}
         self._columns: dict[TensorType, dict[Placement, int]] = {}
         self._tables: dict[TensorType, Table] = {}
+        self._lists: dict[TensorType, list[list[float]]] = {}  # faster, one by one
 
     def expect(
         self,
@@ -61,6 +51,7 @@ class BoxingPrices:
         self._rows[type] = {placement: i for i, placement in enumerate(made)}
         self._columns[type] = {placement: i for i, placement in enumerate(wanted)}
         self._tables.pop(type, None)
+        self._lists.pop(type, None)
 
     def __call__(self, type: TensorType, made: Placement, wanted: Placement) -> float:
         """Return the seconds of the cheapest boxing from ``made`` to ``wanted``."""
@@ -69,15 +60,31 @@ class BoxingPrices:
         if row is None or column is None:
             steps = cheapest_steps(type, made, wanted, self._mesh, self._hardware)
             return steps.seconds
+        prices = self._lists.get(type)
+        if prices is None:
+            prices = self._lists[type] = self._table(type).tolist()
+        return prices[row][column]
+
+    def table(
+        self, type: TensorType, made: Sequence[Placement], wanted: Sequence[Placement]
+    ) -> Table:
+        """Return the seconds of the cheapest boxing from each placement to each."""
+        rows, columns = self._rows.get(type, {}), self._columns.get(type, {})
+        if not (rows.keys() >= {*made} and columns.keys() >= {*wanted}):
+            prices = [[self(type, one, other) for other in wanted] for one in made]
+            return np.array(prices, dtype=np.float64)
+        at = [rows[placement] for placement in made]
+        to = [columns[placement] for placement in wanted]
+        return self._table(type)[np.ix_(at, to)]
+
+    def _table(self, type: TensorType) -> Table:
         table = self._tables.get(type)
         if table is None:
-            made_ones, wanted_ones = tuple(self._rows[type]), tuple(self._columns[type])
-            key = type, made_ones, wanted_ones
+            key = type, tuple(self._rows[type]), tuple(self._columns[type])
             if key not in self._known:
-                prices = boxing_prices(*key, self._mesh, self._hardware)
-                self._known[key] = prices.tolist()
+                self._known[key] = boxing_prices(*key, self._mesh, self._hardware)
             table = self._tables[type] = self._known[key]
-        return table[row][column]
+        return table
 
 
 def boxing_prices(
@@ -86,7 +93,7 @@ def boxing_prices(
     wanted: Sequence[Placement],
     mesh: Mesh,
     hardware: Hardware,
-) -> Floats:
+) -> Table:
     """Return the seconds of the cheapest boxing from each placement to each.
 
     Args:
@@ -99,110 +106,6 @@ def boxing_prices(
     Raises:
         BadPlacement: for a placement that is illegal for the type on the mesh.
     """
-    for placement in (*made, *wanted):
-        check_placement(type.shape, placement, mesh)
-    graph = _Graph(type, (*made, *wanted), mesh, hardware)
-    sources, targets = graph.codes(made), graph.codes(wanted)
-    prices = np.empty((len(made), len(wanted)))
-    for universe, pairs in _by_universe(graph, sources, targets).items():
-        rows = np.unique(np.concatenate([own for own, _ in pairs]))
-        distances = graph.distances(sources[rows], universe)
-        for own, columns in pairs:
-            at = tuple(
-                np.searchsorted(options, targets[columns, axis])
-                for axis, options in enumerate(universe)
-            )
-            found = distances[(slice(None), *at)][np.searchsorted(rows, own)]
-            prices[np.ix_(own, columns)] = found
-    return prices
-
-
-def _by_universe(
-    graph: _Graph, sources: Ints, targets: Ints
-) -> dict[_Universe, list[tuple[Ints, Ints]]]:
-    """Group sources and targets by what their boxings may pass through."""
-    found: dict[_Universe, list[tuple[Ints, Ints]]] = {}
-    target_kinds = list(_by_kind(graph, targets))
-    for source_kind, rows in _by_kind(graph, sources):
-        for target_kind, columns in target_kinds:
-            universe = graph.universe(source_kind, target_kind)
-            found.setdefault(universe, []).append((rows, columns))
-    return found
-
-
-def _by_kind(graph: _Graph, codes: Ints) -> Iterator[tuple[_Kind, Ints]]:
-    """Group placements by the shardings that are not open to every way."""
-    kinds = np.where(graph.is_base(codes), -1, codes)
-    distinct, group = np.unique(kinds, axis=0, return_inverse=True)
-    for index, kind in enumerate(distinct):
-        yield tuple(int(code) for code in kind), np.flatnonzero(group.ravel() == index)
-
-
-class _Graph:
-    """The placements of one tensor as a grid, and what a step on each axis takes."""
-
-    def __init__(
-        self,
-        type: TensorType,
-        placements: Sequence[Placement],
-        mesh: Mesh,
-        hardware: Hardware,
-    ) -> None:
-        self.options: list[list[Sharding]] = []
-        self.num_base: list[int] = []
-        for axis in range(mesh.ndim):
-            base = list(base_shardings(type.shape, mesh, axis))
-            own = dict.fromkeys(p.shardings[axis] for p in placements)
-            self.num_base.append(len(base))
-            self.options.append([*base, *(s for s in own if s not in base)])
-        self.numbers = [
-            {sharding: number for number, sharding in enumerate(options)}
-            for options in self.options
-        ]
-        edges = edges_of(type, mesh, hardware)
-        kinds = edges.moves.kinds_between(tuple(map(tuple, self.options)))
-        seconds = np.array([*(price[0] for price in edges.prices), np.inf])
-        self.steps = [seconds[own] for own in kinds]  # the last where there is none
-
-    def codes(self, placements: Sequence[Placement]) -> Ints:
-        """Return the numbers of the shardings ``[placement, axis]``."""
-        return np.array(
-            [
-                [
-                    numbers[s]
-                    for numbers, s in zip(self.numbers, p.shardings, strict=True)
-                ]
-                for p in placements
-            ],
-            dtype=np.int64,
-        )
-
-    def is_base(self, codes: Ints) -> npt.NDArray[np.bool_]:
-        """Whether a sharding may be visited on the way between any two."""
-        return codes < np.array(self.num_base)
-
-    def universe(self, source: _Kind, target: _Kind) -> _Universe:
-        """Return, per axis, the numbers that a way between the kinds may visit."""
-        return tuple(
-            (*range(base), *sorted({number for number in own if number >= 0}))
-            for base, *own in zip(self.num_base, source, target, strict=True)
-        )
-
-    def distances(self, sources: Ints, universe: _Universe) -> Floats:
-        """Return the shortest distances ``[source, *grid]`` within a universe."""
-        shape = tuple(len(options) for options in universe)
-        found = np.full((len(sources), *shape), np.inf)
-        start = [np.searchsorted(o, sources[:, a]) for a, o in enumerate(universe)]
-        found[(np.arange(len(sources)), *start)] = 0.0
-        steps = [
-            self.steps[axis][np.ix_(*universe, options)]
-            for axis, options in enumerate(universe)
-        ]
-        while True:
-            before = found
-            for axis, seconds in enumerate(steps):
-                # [source, *grid, new]: the axis that changes becomes the last one
-                moved = (found[..., None] + seconds).min(axis=1 + axis)
-                found = np.minimum(found, np.moveaxis(moved, -1, 1 + axis))
-            if np.array_equal(before, found):
-                return found
+    edges = edges_of(type, mesh, hardware)
+    ways = ways_between(edges.moves, tuple(made), tuple(wanted))
+    return ways.seconds([price[0] for price in edges.prices])

@@ -17,6 +17,7 @@ from partita.compiler.cost.step import (
     Step,
     find_step,
     is_uneven_exchange,
+    local_copies,
     step_wire_bytes,
 )
 from partita.compiler.errors import BadPlacement
@@ -39,10 +40,17 @@ class Move(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """One of the steps that cost the same, and the bytes that a rank sends in each."""
+    """One of the steps that cost the same, and what a rank does in each.
+
+    Attributes:
+        step: one of them.
+        wire: the bytes that it sends.
+        copies: how many copies it makes by itself, and the bytes that they touch.
+    """
 
     step: Step
     wire: int
+    copies: tuple[int, int]
 
 
 @lru_cache(maxsize=1 << 12)
@@ -67,7 +75,12 @@ class Moves:
         """Return the step that gives ``axis`` another sharding, if there is one."""
         key = (before, axis, sharding)
         if key not in self._known:
-            self._known[key] = self._find(before, axis, sharding)
+            try:
+                after = before.with_axis(axis, sharding)
+            except BadPlacement:  # it would cut across another axis's segments
+                self._known[key] = None
+            else:
+                self._known[key] = self._find(before, axis, after)
         return self._known[key]
 
     def kinds_between(self, options: Options) -> tuple[Ints, ...]:
@@ -82,25 +95,28 @@ class Moves:
     def _grid(self, options: Options) -> tuple[Ints, ...]:
         shape = tuple(map(len, options))
         kinds = tuple(np.full((*shape, size), -1, dtype=np.int64) for size in shape)
+        placements: dict[tuple[int, ...], Placement] = {}
         for at in product(*map(range, shape)):
-            shardings = tuple(o[n] for o, n in zip(options, at, strict=True))
+            shardings = tuple([o[n] for o, n in zip(options, at, strict=True)])
             try:
-                before = Placement(shardings)
+                placements[at] = Placement(shardings)
             except BadPlacement:
                 continue  # two axes would cut across each other's segments
+        for at, before in placements.items():
             for axis, own in enumerate(options):
                 for number, sharding in enumerate(own):
-                    if number != at[axis]:
-                        move = self.get(before, axis, sharding)
-                        if move is not None:
-                            kinds[axis][(*at, number)] = move.kind
+                    after = placements.get((*at[:axis], number, *at[axis + 1 :]))
+                    if after is None or number == at[axis]:
+                        continue
+                    key = (before, axis, sharding)
+                    if key not in self._known:
+                        self._known[key] = self._find(before, axis, after)
+                    move = self._known[key]
+                    if move is not None:
+                        kinds[axis][(*at, number)] = move.kind
         return kinds
 
-    def _find(self, before: Placement, axis: int, sharding: Sharding) -> Move | None:
-        try:
-            after = before.with_axis(axis, sharding)
-        except BadPlacement:
-            return None  # this axis would cut across another axis's segments
+    def _find(self, before: Placement, axis: int, after: Placement) -> Move | None:
         step = find_step(self.type.shape, before, after, axis, self.mesh)
         return None if step is None else Move(step, self._kind(step))
 
@@ -117,7 +133,8 @@ class Moves:
         if key not in self._numbers:
             self._numbers[key] = len(self.kinds)
             wire = step_wire_bytes(self.type, step, self.mesh)
-            self.kinds.append(Kind(step, wire))
+            copies = local_copies(self.type, step, self.mesh)
+            self.kinds.append(Kind(step, wire, copies))
         return self._numbers[key]
 
     def _left_by(self, others: tuple[Sharding | None, ...]) -> tuple[int, ...]:

@@ -61,12 +61,10 @@ class Step:
     @property
     def collective(self) -> CollectiveKind | None:
         """The collective it calls, or ``None`` for a step without communication."""
-        if self.kind.value in _COLLECTIVES:
-            return CollectiveKind(self.kind.value)
-        return None
+        return _COLLECTIVES.get(self.kind)
 
 
-_COLLECTIVES = frozenset(kind.value for kind in CollectiveKind)
+_COLLECTIVES = {StepKind(kind.value): kind for kind in CollectiveKind}
 
 
 @lru_cache(maxsize=1 << 16)
@@ -290,6 +288,49 @@ def _busiest(
             kept *= sum(stop - start for start, stop in common)
         busiest = max(busiest, held - kept, wanted - kept)
     return busiest
+
+
+def local_copies(type: TensorType, step: Step, mesh: Mesh) -> tuple[int, int]:
+    """Return how many local copies the lowering makes, and the bytes they touch."""
+    if step.kind in (StepKind.RELABEL, StepKind.ALL_REDUCE):
+        return 0, 0
+    before = _largest_bytes(type, step.before, step, mesh)
+    after = _largest_bytes(type, step.after, step, mesh)
+    match step.kind:
+        case StepKind.SLICE:
+            return 1, 2 * after
+        case StepKind.KEEP_FIRST:
+            return 3, 2 * before
+        case StepKind.EMBED:
+            return 1, before + after
+        case StepKind.ALL_TO_ALL if is_uneven_exchange(type.shape, step, mesh):
+            return 2, 2 * (before + after)
+        case _:
+            old, new = step.before.shardings[step.axis], step.after.shardings[step.axis]
+            num_copies = copied_bytes = 0
+            if isinstance(new, Split) and not _is_outermost(new, type):
+                num_copies, copied_bytes = 1, 2 * before
+            if isinstance(old, Split) and not _is_outermost(old, type):
+                num_copies, copied_bytes = num_copies + 1, copied_bytes + 2 * after
+            return num_copies, copied_bytes
+
+
+def _is_outermost(split: Split, type: TensorType) -> bool:
+    """Whether chunks of the split lie one after another in memory."""
+    return not split.segments and prod(type.shape[: split.dim]) == 1
+
+
+def _largest_bytes(
+    type: TensorType, placement: Placement, step: Step, mesh: Mesh
+) -> int:
+    """Return the bytes of the largest shard."""
+    even = even_shard_shape(type.shape, placement, mesh)
+    if even is not None:
+        return type.dtype.itemsize * prod(even)
+    return type.dtype.itemsize * max(
+        prod(shard_shape(type.shape, placement, mesh, coords))
+        for coords in widest_coordinates(step.before, step.after, mesh)
+    )
 
 
 def widest_coordinates(

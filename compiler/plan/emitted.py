@@ -29,9 +29,12 @@ def emitted_units(document: Document) -> list[Unit]:
     Where there are microbatches, each of them runs these.
     """
     units: list[Unit] = [(item,) for item in _items(document)]
-    for groups in (document.fusion, document.buckets):
-        if groups:
-            units = _with_groups(document, units, groups)
+    if document.fusion:
+        units = _with_groups(document, units, document.fusion)
+    if document.buckets:
+        joined = list(_units(units, document.buckets))
+        is_late = _are_late(document, joined)
+        units = _with_groups(document, units, document.buckets) if is_late else joined
     return units
 
 
@@ -124,6 +127,18 @@ def _with_groups(
     if all(max(needed, default=-1) < i for i, needed in enumerate(needs)):
         return units
     return [units[i] for i in _earliest_first(needs)]
+
+
+def _are_late(document: Document, units: Sequence[Unit]) -> bool:
+    """Whether the boxings of a bucket stand behind a call that wants one of them."""
+    at = {key_of(item): i for i, unit in enumerate(units) for item in unit}
+    bucketed = {key for keys in document.buckets for key in keys}
+    return any(
+        at.get(user, len(units)) < at[boxing.key]
+        for boxing in document.boxings
+        if boxing.key in bucketed and boxing.key in at
+        for user in boxing.consumers
+    )
 
 
 def _units(apart: Iterable[Unit], groups: Sequence[Sequence[str]]) -> Iterator[Unit]:

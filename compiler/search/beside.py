@@ -22,7 +22,8 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.fold import Fold
-from partita.compiler.search.problem import Problem, SearchNode
+from partita.compiler.search.model import Floats
+from partita.compiler.search.problem import Problem, SearchNode, price_table
 
 
 class Unawaited(TensorType):
@@ -171,15 +172,35 @@ class _BesidePrices:
             return self.problem.box_seconds(type, made, wanted)
         plain = TensorType(type.shape, type.dtype)
         seconds = self.problem.box_seconds(plain, made, wanted)
+        return self._beside(plain, made, wanted, seconds)
+
+    def table(
+        self, type: TensorType, made: Sequence[Placement], wanted: Sequence[Placement]
+    ) -> Floats:
+        """Return the seconds from each placement to each."""
+        if not isinstance(type, Unawaited):
+            return price_table(self.problem, type, made, wanted)
+        plain = TensorType(type.shape, type.dtype)
+        table = price_table(self.problem, plain, made, wanted)
+        for row, one in enumerate(made):
+            for column, other in enumerate(wanted):
+                seconds = float(table[row, column])
+                table[row, column] = self._beside(plain, one, other, seconds)
+        return table
+
+    def _beside(
+        self, type: TensorType, made: Placement, wanted: Placement, seconds: float
+    ) -> float:
+        """Return what is left of a boxing that nothing waits for."""
         if not seconds:
             return seconds
         mesh = self.problem.mesh
-        steps = cheapest_steps(plain, made, wanted, mesh, self.hardware).steps
+        steps = cheapest_steps(type, made, wanted, mesh, self.hardware).steps
         sending = [(step, step.collective) for step in steps if step.collective]
         if not sending:
             return seconds
         last, kind = sending[-1]
-        wire = step_wire_bytes(plain, last, mesh)
+        wire = step_wire_bytes(type, last, mesh)
         message_s = axis_seconds(kind, wire, mesh, last.axis, self.hardware)
         taken = self._slowed + self.part * (1 - self._slowed)
         return seconds - message_s + taken * message_s

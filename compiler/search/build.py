@@ -3,92 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from functools import partial
 from math import inf
 
 import numpy as np
 
 from partita.compiler.cost.lifetimes import held_bytes
 from partita.compiler.errors import NoSolution
-from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.fold import Fold, Shared
 from partita.compiler.search.model import (
     Bools,
     Floats,
-    Ints,
     Model,
     Port,
     Star,
     price_of_sets,
 )
-from partita.compiler.search.problem import (
-    Choice,
-    Problem,
-    Tie,
-    made_placement,
-    tied_placement,
-)
-
-
-class _Placements:
-    """Placements as small integers, so that they are hashed once per object."""
-
-    def __init__(self) -> None:
-        self.values: list[Placement] = []
-        self._numbers: dict[Placement, int] = {}
-        self._numbers_by_id: dict[int, int] = {}
-
-    def number(self, placement: Placement) -> int:
-        found = self._numbers_by_id.get(id(placement))
-        if found is None:
-            found = self._numbers.setdefault(placement, len(self.values))
-            if found == len(self.values):
-                self.values.append(placement)
-            self._numbers_by_id[id(placement)] = found
-        return found
-
-
-class _Prices:
-    """Boxing prices, asked for once per type and pair of placements."""
-
-    def __init__(self, problem: Problem, placements: _Placements) -> None:
-        self._box_seconds = problem.box_seconds
-        self._placements = placements
-        self._known: dict[TensorType, dict[tuple[int, int], float]] = {}
-
-    def table(self, type_: TensorType, made: list[int], wanted: list[int]) -> Floats:
-        known = self._known.setdefault(type_, {})
-        values = self._placements.values
-        rows: list[list[float]] = []
-        for source in made:
-            row: list[float] = []
-            for target in wanted:
-                price = known.get((source, target))
-                if price is None:
-                    price = 0.0
-                    if source != target:
-                        price = self._box_seconds(type_, values[source], values[target])
-                    known[source, target] = price
-                row.append(price)
-            rows.append(row)
-        return np.array(rows, dtype=np.float64)
-
-
-def _classes(codes: list[int]) -> tuple[list[int], Ints]:
-    """Return the distinct codes and the index of each code among them."""
-    order = {code: index for index, code in enumerate(dict.fromkeys(codes))}
-    return list(order), np.array([order[code] for code in codes], dtype=np.int64)
-
-
-def _port(wants: list[frozenset[int]]) -> tuple[list[int], Port]:
-    """Return the placements wanted at all, and the port over them."""
-    order = {want: index for index, want in enumerate(dict.fromkeys(wants))}
-    columns = sorted(frozenset[int]().union(*order))
-    sets = np.array([[w in want for w in columns] for want in order], dtype=np.bool_)
-    classes = np.array([order[want] for want in wants], dtype=np.int64)
-    return columns, Port(sets, classes)
+from partita.compiler.search.problem import Tie, price_table, tied_placement
 
 
 def _join_columns(ports: dict[int, tuple[list[int], Port]]) -> list[int]:
@@ -119,8 +50,7 @@ class _Builder:
         self.problem = fold.problem
         self.nodes = [self.problem.nodes[members[0]] for members in fold.members]
         self.model = Model()
-        self.placements = _Placements()
-        self.prices = _Prices(self.problem, self.placements)
+        self.offers = fold.offers
         self._stand_ins: dict[int, int] = {}
 
     def build(self) -> Model:
@@ -151,10 +81,12 @@ class _Builder:
     def _add(self, name: int, shared: Shared) -> None:
         type_ = self.nodes[shared.source].result_types[shared.result]
         assert type_ is not None
-        rows, row_of = self._made(shared.source, shared.result)
-        ports = {user: self._wanted(user, at) for user, at in shared.users}
+        rows, row_of = self.offers.made(shared.source, shared.result)
+        ports = {user: self.offers.wanted(user, at) for user, at in shared.users}
         columns = _join_columns(ports)
-        boxing = self.prices.table(type_, rows, columns) * shared.times
+        values = self.offers.placements
+        made, wanted = [values[r] for r in rows], [values[c] for c in columns]
+        boxing = price_table(self.problem, type_, made, wanted) * shared.times
         if shared.rate:
             sizes = self._sizes(type_, rows), self._sizes(type_, columns)
             boxing = self._with_held_copies(shared, sizes, boxing, ports)
@@ -173,7 +105,7 @@ class _Builder:
             self.model.add_star(name, Star(source, row_of, boxing, just_ports))
 
     def _sizes(self, type_: TensorType, placements: list[int]) -> Floats:
-        values = (self.placements.values[placement] for placement in placements)
+        values = (self.offers.placements[placement] for placement in placements)
         held = [held_bytes(type_, value, self.problem.mesh) for value in values]
         return np.array(held, dtype=np.float64)
 
@@ -213,8 +145,8 @@ class _Builder:
         """Give back what a smaller copy takes less than the tensor that it is of."""
         type_ = self.nodes[shared.source].result_types[shared.result]
         assert type_ is not None
-        rows, row_of = self._made(shared.source, shared.result)
-        columns, port = self._wanted(use[0], (use[1],))
+        rows, row_of = self.offers.made(shared.source, shared.result)
+        columns, port = self.offers.wanted(use[0], (use[1],))
         order = [columns[int(column)] for column in port.sets.argmax(axis=1)]
         made, wanted = self._sizes(type_, rows), self._sizes(type_, order)
         less = np.maximum(shared.charged * made[:, None] - wanted[None, :], 0.0)
@@ -239,30 +171,13 @@ class _Builder:
         return self._stand_ins[number]
 
     def _tie(self, tie: Tie) -> None:
-        choices = self.nodes[tie.first].choices
-        rows, row_of = self._placed(choices, tied_placement)
-        columns, port = self._wanted(tie.second, (0,))
+        rows, row_of = self.offers.tied(tie.first)
+        columns, port = self.offers.wanted(tie.second, (0,))
         if not set(rows) & set(columns):
             raise NoSolution(self._tie_message(tie))
         order = [columns[int(column)] for column in port.sets.argmax(axis=1)]
         table = np.array([[0.0 if a == b else inf for b in order] for a in rows])
         self.model.add_edge(tie.first, tie.second, table, row_of, port.classes)
-
-    def _made(self, number: int, result: int) -> tuple[list[int], Ints]:
-        choices = self.nodes[number].choices
-        return self._placed(choices, partial(made_placement, result=result))
-
-    def _placed(
-        self, choices: Sequence[Choice], placement: Callable[[Choice], Placement]
-    ) -> tuple[list[int], Ints]:
-        """Return the placements that choices mean, and which each of them means."""
-        return _classes([self.placements.number(placement(c)) for c in choices])
-
-    def _wanted(self, number: int, at: tuple[int, ...]) -> tuple[list[int], Port]:
-        operands = [c.signature.operands for c in self.nodes[number].choices]
-        return _port(
-            [frozenset(self.placements.number(own[p]) for p in at) for own in operands]
-        )
 
     def _tie_message(self, tie: Tie) -> str:
         first, second = self.nodes[tie.first], self.nodes[tie.second]

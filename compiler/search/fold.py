@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 
+from partita.compiler.search.offers import Offers
 from partita.compiler.search.problem import Problem, Tie, cost_of, tied_placement
 from partita.compiler.search.repeats import alike
 
@@ -120,11 +121,17 @@ class Fold:
         pairs = ((number[tie.first], number[tie.second]) for tie in self.problem.ties)
         return tuple(Tie(first, second) for first, second in dict.fromkeys(pairs))
 
+    @cached_property
+    def offers(self) -> Offers:
+        """What the classes may make and want."""
+        return Offers([self.problem.nodes[first] for first, *_ in self.members])
+
     def with_prices(self, problem: Problem) -> Fold:
         """Return the fold of a problem that is this one but for types and prices."""
         fold = replace(self, problem=problem)
         # Found from what a node takes and who shares it, which is as it was.
-        vars(fold).update({"shared": self.shared, "ties": self.ties})
+        known = {"members": self.members, "shared": self.shared, "ties": self.ties}
+        vars(fold).update({**known, "offers": self.offers})
         return fold
 
     def cost_of(self, choices: Sequence[int]) -> float:

@@ -9,7 +9,7 @@ gives another lower bound for every choice, and the largest counts.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
@@ -22,29 +22,35 @@ _RANDOM_TREES = 8
 def surpluses(relaxation: Relaxation) -> dict[int, Floats]:
     """Return by how much each choice exceeds the bound at least, per variable."""
     strengths = np.zeros(relaxation.num_links)
-    for ends in relaxation.ends.values():
+    ends_of: list[list[int]] = [[] for _ in strengths]  # by link, the variables
+    least: dict[int, Floats] = {}  # by the side of a link, where it is not zero
+    for variable, ends in relaxation.ends.items():
         for end in ends:
-            finite = end.table[np.isfinite(end.table)]
-            strengths[end.link] = float(finite.mean())
+            ends_of[end.link].append(variable)
+            if len(ends_of[end.link]) == 2:  # both sides have one table
+                finite = end.table[np.isfinite(end.table)]
+                strengths[end.link] = float(finite.mean())
+            lowest = np.minimum.reduce(end.table, axis=1)
+            if np.count_nonzero(lowest):
+                least[end.side] = lowest
     strongest = [int(link) for link in np.argsort(-strengths, kind="stable")]
     rng = random.Random(0)
     orders = [strongest]
     orders += [rng.sample(strongest, len(strongest)) for _ in range(_RANDOM_TREES)]
     best: dict[int, Floats] = {}
     for order in orders:
-        for variable, surplus in _on_tree(relaxation, order).items():
+        forest = _spanning_forest(ends_of, order)
+        for variable, surplus in _on_tree(relaxation, forest, least).items():
             known = best.get(variable)
             best[variable] = surplus if known is None else np.maximum(known, surplus)
     return {variable: surplus for variable, surplus in best.items() if variable >= 0}
 
 
-def _spanning_forest(relaxation: Relaxation, order: Sequence[int]) -> set[int]:
+def _spanning_forest(
+    ends_of: Sequence[Sequence[int]], order: Sequence[int]
+) -> set[int]:
     """Return the links of a forest, those that come first in ``order`` preferred."""
-    ends_of: dict[int, list[int]] = {}
-    for variable, ends in relaxation.ends.items():
-        for end in ends:
-            ends_of.setdefault(end.link, []).append(variable)
-    root = {variable: variable for variable in relaxation.ends}
+    root = {variable: variable for ends in ends_of for variable in ends}
 
     def find(variable: int) -> int:
         while root[variable] != variable:
@@ -61,8 +67,16 @@ def _spanning_forest(relaxation: Relaxation, order: Sequence[int]) -> set[int]:
     return forest
 
 
-def _on_tree(relaxation: Relaxation, order: Sequence[int]) -> dict[int, Floats]:
-    forest = _spanning_forest(relaxation, order)
+def _on_tree(
+    relaxation: Relaxation, forest: Set[int], least_of: Mapping[int, Floats]
+) -> dict[int, Floats]:
+    """Return the surpluses that a forest of links gives.
+
+    Args:
+        relaxation: the bound.
+        forest: its links.
+        least_of: the least of each row of a link's table, by its side, unless zero.
+    """
     branches: dict[int, list[End]] = {}
     surplus: dict[int, Floats] = {}
     for variable, ends in relaxation.ends.items():
@@ -92,7 +106,7 @@ def _on_tree(relaxation: Relaxation, order: Sequence[int]) -> dict[int, Floats]:
         end = up[variable]
         if end is not None:
             least = end.least(surplus[variable])
-            told[variable] = (end.table + least[:, None]).min(axis=0)
+            told[variable] = np.minimum.reduce(end.table + least[:, None])
             surplus[end.other] += told[variable][end.theirs]
     for variable in sequence:
         end = up[variable]
@@ -100,10 +114,10 @@ def _on_tree(relaxation: Relaxation, order: Sequence[int]) -> dict[int, Floats]:
             back = down[variable]
             rest = surplus[end.other] - told[variable][back.own]
             least = back.least(rest)
-            answer = (back.table + least[:, None]).min(axis=0)
+            answer = np.minimum.reduce(back.table + least[:, None])
             surplus[variable] += answer[end.own]
     for variable, ends in relaxation.ends.items():
         for end in ends:
-            if end.link not in forest:
-                surplus[variable] += end.table.min(axis=1)[end.own]
+            if end.link not in forest and end.side in least_of:
+                surplus[variable] += least_of[end.side][end.own]
     return surplus

@@ -23,6 +23,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
+_MOST_COUNTED = 1 << 12  # with larger classes it is faster to sort
 NOBODY = -1  # the producer of a star whose tensor is made in one known placement
 
 
@@ -36,8 +37,11 @@ class DeadEnd(Exception):
 
 def compact(classes: Ints) -> tuple[Ints, Ints]:
     """Return the classes in use, and each choice's index among them."""
-    used, inverse = np.unique(classes, return_inverse=True)
-    return used, inverse.astype(np.int64).reshape(-1)
+    if len(classes) and classes.max() > _MOST_COUNTED:
+        used, inverse = np.unique(classes, return_inverse=True)
+        return used, inverse.astype(np.int64).reshape(-1)
+    is_used = np.bincount(classes) > 0
+    return np.flatnonzero(is_used), (is_used.cumsum() - 1)[classes]
 
 
 def price_of_sets(boxing: Floats, sets: Bools) -> Floats:

@@ -20,7 +20,6 @@ from functools import cached_property
 
 from torch import fx
 
-from partita.compiler.cost.boxing_prices import BoxingPrices, Table
 from partita.compiler.cost.compute import op_seconds
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.layout import largest_shard_numel
@@ -53,7 +52,7 @@ from partita.compiler.search.problem import (
     made_placement,
     tied_placement,
 )
-from partita.compiler.search.wide_sums import WidePrices, with_narrow
+from partita.compiler.search.wide_sums import with_narrow
 
 Item = fx.Node | OutputRole
 
@@ -168,7 +167,7 @@ class _Poser:
                 if isinstance(item, OutputRole) and item.kind.is_gradient
             }
             search_nodes = list(with_narrow(search_nodes, gradients))
-        prices = _prices(
+        prices = boxing_prices_of(
             search_nodes,
             self.mesh,
             self.candidates.hardware,
@@ -341,25 +340,6 @@ class _Poser:
         return role.kind is InputKind.PARAMETER and role.name in self._trained
 
 
-def priced_on(problem: Problem, hardware: Hardware) -> Problem:
-    """Return the problem with boxings as they are on another machine."""
-    prices = _prices(problem.nodes, problem.mesh, hardware, {})
-    return replace(problem, box_seconds=prices)
-
-
-def _prices(
-    nodes: Sequence[SearchNode],
-    mesh: Mesh,
-    hardware: Hardware,
-    known: dict[object, Table],
-) -> WidePrices:
-    """Return what prices all boxings that the nodes may ask for."""
-    prices = BoxingPrices(mesh, hardware, known)
-    for type_, (made, wanted) in _boxed(nodes).items():
-        prices.expect(type_, made, wanted)
-    return WidePrices(prices)
-
-
 def adding_seconds(
     type: TensorType, placement: Placement, mesh: Mesh, hardware: Hardware, count: int
 ) -> float:
@@ -376,28 +356,3 @@ def adding_seconds(
 
 def _is_stored(placement: Placement) -> bool:
     return not placement.has_partial
-
-
-Placements = dict[Placement, None]  # a set in the order in which they were found
-
-
-def _boxed(
-    nodes: Sequence[SearchNode],
-) -> dict[TensorType, tuple[Placements, Placements]]:
-    """Return, by type, the placements in which tensors may be made and wanted."""
-    found: dict[TensorType, tuple[Placements, Placements]] = {}
-    seen: set[tuple[int, int, int, int]] = set()
-    for node in nodes:
-        for position, (source, result) in enumerate(node.operands):
-            type_ = nodes[source].result_types[result]
-            assert type_ is not None
-            edge = id(nodes[source].choices), result, id(node.choices), position
-            if edge in seen:
-                continue
-            seen.add(edge)
-            made, wanted = found.setdefault(type_, ({}, {}))
-            for choice in nodes[source].choices:
-                made[made_placement(choice, result)] = None
-            for choice in node.choices:
-                wanted[choice.signature.operands[position]] = None
-    return found

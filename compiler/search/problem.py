@@ -18,12 +18,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import Protocol, runtime_checkable
+
+import numpy as np
 
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.signature import Signature
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.held import Held
+from partita.compiler.search.model import Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,24 @@ class HeldPrices:
     in_backward: tuple[bool, ...]
 
 
+@runtime_checkable
+class PriceTables(Protocol):
+    """Prices of boxings that are known many at once."""
+
+    def __call__(self, type: TensorType, made: Placement, wanted: Placement) -> float:
+        """Return the seconds of one boxing."""
+        ...
+
+    def table(
+        self, type: TensorType, made: Sequence[Placement], wanted: Sequence[Placement]
+    ) -> Floats:
+        """Return the seconds from each placement that is made to each that is wanted.
+
+        Nothing where both are the same.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Nodes with their choices, the ties between them, and the price of a boxing.
@@ -125,6 +147,20 @@ class Problem:
             for source, result in node.operands:
                 assert source != index, f"{node.key} uses itself"
                 assert self.nodes[source].result_types[result] is not None, node.key
+
+
+def price_table(
+    problem: Problem,
+    type_: TensorType,
+    made: Sequence[Placement],
+    wanted: Sequence[Placement],
+) -> Floats:
+    """Return the seconds of boxing a tensor from each placement to each."""
+    price = problem.box_seconds
+    if isinstance(price, PriceTables):
+        return price.table(type_, made, wanted)
+    rows = [[0.0 if a == b else price(type_, a, b) for b in wanted] for a in made]
+    return np.array(rows, dtype=np.float64)
 
 
 def made_placement(choice: Choice, result: int) -> Placement:

@@ -75,7 +75,8 @@ def possible_choices(model: Model, variable: int) -> Bools:
     possible = model.costs[variable] < inf
     for edge in model.edges[variable].values():
         table, own, _ = edge.seen_from(variable)
-        possible &= (table.min(axis=1) < inf)[own]
+        if np.maximum.reduce(table, axis=None) == inf:
+            possible &= (table.min(axis=1) < inf)[own]
     for name in model.stars_of[variable]:
         star = model.stars[name]
         if star.boxing.max() < inf:
@@ -126,7 +127,8 @@ def _difference(left: Floats, right: Floats) -> Floats:
 
 def _largest_difference(table: Floats) -> Floats:
     """Return, for classes a and b, the most by which row a exceeds row b."""
-    return _difference(table[:, None, :], table[None, :, :]).max(axis=2)
+    columns = np.ascontiguousarray(table.T)  # the maximum is fastest along the first
+    return _difference(columns[:, :, None], columns[:, None, :]).max(axis=0)
 
 
 def _as_producer(star: Star) -> Floats:
@@ -136,21 +138,25 @@ def _as_producer(star: Star) -> Floats:
     of the ports' largest surplus; where no placement costs more from a, it is at
     most the difference of any one placement that is wanted.
     """
-    difference = _difference(star.boxing[:, None, :], star.boxing[None, :, :])
-    surplus = np.zeros(difference.shape[:2])
-    saving = np.full(difference.shape[:2], inf)
-    union = np.zeros(difference.shape[2], dtype=np.bool_)
+    columns = np.ascontiguousarray(star.boxing.T)
+    difference = _difference(columns[:, :, None], columns[:, None, :])
+    surplus = np.zeros(difference.shape[1:])
+    saving = np.full(difference.shape[1:], inf)
+    union = np.zeros(len(difference), dtype=np.bool_)
     for port in star.ports.values():
         wanted = port.sets.any(axis=0)
         if not wanted.any():
             continue  # its choices that want something have just gone
         union |= wanted
-        largest = difference[:, :, wanted].max(axis=2)
+        largest = difference[wanted].max(axis=0)
         most = int(port.sets.sum(axis=1).max())
         surplus += most * np.maximum(largest, 0.0)
         if port.sets.any(axis=1).all():
             saving = np.minimum(saving, largest)
-    total = np.maximum(difference[:, :, union], 0.0).sum(axis=2)
+    if not (surplus > 0.0).any():
+        return np.minimum(saving, 0.0)
+    positive = np.ascontiguousarray(np.moveaxis(difference[union], 0, 2))
+    total = np.maximum(positive, 0.0).sum(axis=2)
     return np.where(surplus > 0.0, np.minimum(surplus, total), np.minimum(saving, 0.0))
 
 
@@ -165,10 +171,10 @@ def _as_consumer(star: Star, variable: int) -> Floats:
     for other, port in star.ports.items():
         if other != variable:
             alone &= ~port.sets.any(axis=0)
-    full = price_of_sets(star.boxing, sets).T
-    least = price_of_sets(np.where(alone, star.boxing, 0.0), sets).T
-    difference = _difference(full[:, None, :], least[None, :, :])
-    worst = np.where(np.isinf(full)[None, :, :], -inf, difference).max(axis=2)
+    full = price_of_sets(star.boxing, sets)
+    least = price_of_sets(np.where(alone, star.boxing, 0.0), sets)
+    difference = _difference(full[:, :, None], least[:, None, :])
+    worst = np.where(np.isinf(full)[:, None, :], -inf, difference).max(axis=0)
     np.fill_diagonal(worst, 0.0)
     return worst
 

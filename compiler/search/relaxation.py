@@ -41,6 +41,7 @@ class End:
     """One end of a link: ``table`` is [own class, other's class], shared by both."""
 
     link: int  # the same number for both ends
+    side: int  # a number of its own; that of the link's other end is ``side ^ 1``
     other: int
     table: Floats
     own: Ints
@@ -99,7 +100,7 @@ class SplitStar:
 
     def level(self) -> None:
         """Take from every port what it can spare and share it out evenly."""
-        spare = np.where(self.takers > 0.0, 0.0, self.shares)
+        spare = np.zeros_like(self.shares)  # what is no taker's has no share
         for port, (variable, table) in enumerate(self.tables.items()):
             sets = self.sets[variable]
             if variable in self.singles:
@@ -121,6 +122,11 @@ class SplitStar:
         # Rounding must not leave anything negative: the bound relies on it.
         for table in self.tables.values():
             np.maximum(table, 0.0, out=table)
+
+
+def _used(classes: Ints) -> Ints:
+    """Return the classes that occur, in order."""
+    return np.flatnonzero(np.bincount(classes))
 
 
 def _stand_in(name: int) -> int:
@@ -153,6 +159,9 @@ class Relaxation:
     def _connect(self) -> None:
         """Make the ends of all links anew."""
         self.num_links = 0
+        # by side: whether every row of its table has a zero, and nothing to collect
+        self._is_bare: list[bool] = []
+        self._star_sides: list[int] = []
         self.ends: dict[int, list[End]] = {variable: [] for variable in self.theta}
         for (first, second), table in self.tables.items():
             edge = self._model.edges[first][second]
@@ -164,6 +173,7 @@ class Relaxation:
                 producer, made = _stand_in(name), np.zeros(1, dtype=np.int64)
             for variable, table in split.tables.items():
                 classes = star.ports[variable].classes
+                self._star_sides += (2 * self.num_links, 2 * self.num_links + 1)
                 self._link(producer, variable, table, made, classes)
 
     def _link(
@@ -171,8 +181,10 @@ class Relaxation:
     ) -> None:
         number = self.num_links
         self.num_links += 1
-        self.ends[first].append(End(number, second, table, own, theirs))
-        self.ends[second].append(End(number, first, table.T, theirs, own))
+        self._is_bare += (False, False)
+        side = 2 * number
+        self.ends[first].append(End(number, side, second, table, own, theirs))
+        self.ends[second].append(End(number, side + 1, first, table.T, theirs, own))
 
     def restrict(self, keeps: Mapping[int, Bools]) -> None:
         """Take choices away from the model, and what that makes impossible.
@@ -195,16 +207,16 @@ class Relaxation:
         model = self._model
         for (first, second), table in self.tables.items():
             edge = model.edges[first][second]
-            rows = np.unique(edge.first_class[keeps[first]])
-            columns = np.unique(edge.second_class[keeps[second]])
-            self.tables[first, second] = table[np.ix_(rows, columns)]
+            rows = _used(edge.first_class[keeps[first]])
+            columns = _used(edge.second_class[keeps[second]])
+            self.tables[first, second] = table[rows[:, None], columns]
         for name, split in self.stars.items():
             star = model.stars[name]
             made = np.zeros(1, dtype=np.int64)
             if star.producer != NOBODY:
-                made = np.unique(star.made[keeps[star.producer]])
+                made = _used(star.made[keeps[star.producer]])
             classes = {
-                variable: np.unique(port.classes[keeps[variable]])
+                variable: _used(port.classes[keeps[variable]])
                 for variable, port in star.ports.items()
             }
             split.restrict(made, classes)
@@ -238,6 +250,8 @@ class Relaxation:
             self._visit(variable, ahead, others)
         for star in self.stars.values():
             star.level()
+        for side in self._star_sides:
+            self._is_bare[side] = False
 
     def lean(self) -> None:
         """Move everything as far as possible to the front of the order.
@@ -250,21 +264,28 @@ class Relaxation:
 
     def _visit(self, variable: int, ahead: list[End], num_parts: int) -> None:
         """Collect from all links, and hand equal parts to the links ahead."""
-        theta = self.theta[variable]
+        theta, is_bare = self.theta[variable], self._is_bare
         for end in self.ends[variable]:
-            least = end.table.min(axis=1)
-            end.table -= least[:, None]
-            theta += least[end.own]
-        lowest = theta.min()
+            if is_bare[end.side]:
+                continue
+            least = np.minimum.reduce(end.table, axis=1)
+            is_bare[end.side] = True
+            if np.count_nonzero(least):
+                end.table -= least[:, None]
+                theta += least[end.own]
+                is_bare[end.side ^ 1] = False
+        lowest = np.minimum.reduce(theta)
         self.bound += float(lowest)
         theta -= lowest
-        if not ahead:
+        if not ahead or not np.count_nonzero(theta):
             return
         part = theta / num_parts
         for end in ahead:
             give = end.least(part)
-            end.table += give[:, None]
-            theta -= give[end.own]
+            if np.count_nonzero(give):
+                end.table += give[:, None]
+                theta -= give[end.own]
+                is_bare[end.side] = is_bare[end.side ^ 1] = False
         np.maximum(theta, 0.0, out=theta)
 
     def decode(self) -> dict[int, int]:

@@ -9,13 +9,16 @@ before: a copy has no more digits in 32 bits than it had in 16.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
+import numpy as np
+
 from partita.compiler.ir.sbp import Partial, Placement
 from partita.compiler.ir.tensor_type import TensorType
-from partita.compiler.search.problem import Choice, SearchNode
+from partita.compiler.search.model import Floats
+from partita.compiler.search.problem import Choice, PriceTables, SearchNode
 
 
 class Narrow(TensorType):
@@ -28,16 +31,29 @@ class Narrow(TensorType):
 class WidePrices:
     """Prices of boxings; infinite for a sum of what is ``Narrow``."""
 
-    prices: Callable[[TensorType, Placement, Placement], float]
+    prices: PriceTables
 
     def __call__(self, type: TensorType, made: Placement, wanted: Placement) -> float:
         """Return the seconds of the cheapest boxing from ``made`` to ``wanted``."""
-        pairs = zip(made.shardings, wanted.shardings, strict=True)
-        if isinstance(type, Narrow) and any(
-            isinstance(old, Partial) and old != new for old, new in pairs
-        ):
+        if isinstance(type, Narrow) and _sums(made, wanted):
             return inf
         return self.prices(type, made, wanted)
+
+    def table(
+        self, type: TensorType, made: Sequence[Placement], wanted: Sequence[Placement]
+    ) -> Floats:
+        """Return the seconds from each placement to each."""
+        table = self.prices.table(type, made, wanted)
+        if not isinstance(type, Narrow):
+            return table
+        sums = [[_sums(one, other) for other in wanted] for one in made]
+        return np.where(np.array(sums, dtype=np.bool_), inf, table)
+
+
+def _sums(made: Placement, wanted: Placement) -> bool:
+    """Whether a boxing adds up, along some axis."""
+    pairs = zip(made.shardings, wanted.shardings, strict=True)
+    return any(isinstance(old, Partial) and old != new for old, new in pairs)
 
 
 def with_narrow(

@@ -27,7 +27,7 @@ from partita.compiler.search.beside import MessagesBeside
 from partita.compiler.search.by_axes import steps_of
 from partita.compiler.search.decide import Found
 from partita.compiler.search.parts import Clock
-from partita.compiler.search.pose import priced_on
+from partita.compiler.search.problem_prices import priced_on
 from partita.compiler.search.solver import Solution, solve
 from partita.planner import ALIKE, Planner
 

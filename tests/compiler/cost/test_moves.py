@@ -10,7 +10,7 @@ from tests.compiler.cost.boxing_strategies import meshes, placements, shardings,
 
 from partita.compiler.cost.boxing import step_seconds
 from partita.compiler.cost.moves import Moves
-from partita.compiler.cost.step import find_step, step_wire_bytes
+from partita.compiler.cost.step import find_step, local_copies, step_wire_bytes
 from partita.compiler.errors import BadPlacement
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.mesh import Mesh
@@ -37,8 +37,9 @@ def test_steps_of_a_kind_cost_the_same(data: st.DataObject) -> None:
             assert (None if move is None else move.step) == step
             if move is None:
                 continue
-            first, wire = moves.kinds[move.kind]
+            first, wire, copies = moves.kinds[move.kind]
             assert wire == step_wire_bytes(type_, move.step, mesh)
+            assert copies == local_copies(type_, move.step, mesh)
             for name in ("cpu-gloo", "h100-dgx"):
                 own, other = (
                     step_seconds(type_, one, mesh, load_hardware(name))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from math import inf
 
+import numpy as np
 import pytest
 import torch
 from tests.models import zoo
@@ -15,6 +17,7 @@ import partita as pt
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.uses import type_of
+from partita.compiler.search.model import Floats
 from partita.compiler.search.wide_sums import Narrow, WidePrices
 from partita.planner import Planner
 
@@ -139,10 +142,26 @@ def test_no_gradient_of_a_model_is_added_up_in_16_bits(name: str) -> None:
     )
 
 
+class Ones:
+    """Boxings of a second each."""
+
+    def __call__(self, type: TensorType, made: Placement, wanted: Placement) -> float:
+        return 1.0
+
+    def table(
+        self, type: TensorType, made: Sequence[Placement], wanted: Sequence[Placement]
+    ) -> Floats:
+        return np.ones((len(made), len(wanted)))
+
+
 def test_only_sums_of_marked_types_have_no_price() -> None:
-    prices = WidePrices(lambda type, made, wanted: 1.0)
+    prices = WidePrices(Ones())
     narrow = Narrow((8,), torch.bfloat16)
     parts, whole, split = map(Placement.parse, ("(P(sum),)", "(B,)", "(S(0),)"))
     assert prices(narrow, parts, whole) == prices(narrow, parts, split) == inf
     assert prices(narrow, split, whole) == 1.0
-    assert prices(TensorType((8,), torch.bfloat16), parts, whole) == 1.0
+    wide = TensorType((8,), torch.bfloat16)
+    assert prices(wide, parts, whole) == 1.0
+    made, wanted = (parts, split), (whole, split)
+    assert prices.table(narrow, made, wanted).tolist() == [[inf, inf], [1.0, 1.0]]
+    assert prices.table(wide, made, wanted).tolist() == [[1.0, 1.0], [1.0, 1.0]]
