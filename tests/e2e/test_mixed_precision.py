@@ -149,7 +149,7 @@ def train_alone(built: Built, precision: str | None) -> list[float]:
         ("gpt2", "in pieces", "eager"),
         slow("llama", "tensor parallel", "eager"),
         slow("resnet", "data parallel", "eager"),
-        slow("gpt2", "tensor parallel", "whole"),
+        slow("mlp", "tensor parallel", "whole"),
     ],
 )
 def test_two_ranks_train_as_autocast_does(
