@@ -8,6 +8,7 @@ import pytest
 from tests.compiler.search.alike_stages import document, planner_of, stages
 
 from partita.compiler.plan.rename import renamed
+from partita.compiler.plan.turns import END
 
 
 @pytest.mark.parametrize("recompute", [(), ("layers.*",)], ids=["kept", "made again"])
@@ -19,3 +20,15 @@ def test_the_plan_is_that_of_the_stage_itself(recompute: tuple[str, ...]) -> Non
     assert any(key.endswith("~again") for key in plan.nodes) == bool(recompute)
     same = replace(planner_of(other, recompute).search(), options=plan.options)
     assert document(renamed(plan, one, other)) == document(same)
+
+
+def test_when_messages_pass_is_told_under_the_other_names() -> None:
+    _, one, other, _ = stages()
+    plan = planner_of(one, ()).search()
+    first, last = plan.boxings[0], plan.boxings[-1]
+    ahead, late = {first.key: plan.order[-1]}, {first.key: last.key, last.key: END}
+    found = renamed(replace(plan, ahead=ahead, late=late), one, other)
+    first, last = found.boxings[0], found.boxings[-1]
+    assert first.key != plan.boxings[0].key
+    assert found.ahead == {first.key: found.order[-1]}
+    assert found.late == {first.key: last.key, last.key: END}

@@ -115,3 +115,13 @@ def test_one_of_a_bucket_that_is_not_its_first_is_refused() -> None:
 def test_what_is_no_boxing_is_refused() -> None:
     with pytest.raises(BadPlan, match="wanted the key of a boxing"):
         check_turn_keys(changed(ahead={}, late={"nothing": END}))
+
+
+def test_explain_says_when_a_message_passes() -> None:
+    plan = turned("zero3")
+    key, place = next(iter(plan.ahead.items()))
+    assert f"  ahead      it starts before {place}\n" in plan.explain(key)
+    told = {place: plan.explain(key) for key, place in plan.late.items()}
+    assert "  late       it is waited for behind all others\n" in told.pop(END)
+    for place, text in told.items():
+        assert f"  late       it is waited for before {place}\n" in text

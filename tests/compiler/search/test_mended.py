@@ -9,6 +9,7 @@ import pytest
 import torch
 from tests.models.captured import captured
 from tests.models.pipelines import BATCH, WIDTH, Chain
+from tests.models.turned import turned
 
 import partita as pt
 from partita.compiler.ir.signature import Signature
@@ -95,3 +96,18 @@ def test_what_nobody_wants_goes_from_buckets_too() -> None:
     assert boxing.key not in by_key(found.boxings)
     assert found.buckets == ()
     assert str(mended) == f"0 boxings added, 1 dropped ({boxing.key})"
+
+
+def test_when_changed_messages_pass_is_left_out() -> None:
+    plan = turned("zero3", again=True, bucket=2**14)
+    same, _ = with_wanted_boxings(plan)
+    assert (same.ahead, same.late) == (plan.ahead, plan.late)
+    keys = next(keys for keys in plan.buckets if keys[0] in plan.late)
+    lost = next(boxing for boxing in plan.boxings if boxing.key == keys[-1])
+    left = [boxing for boxing in plan.boxings if boxing is not lost]
+    edited = [replace(lost, source=plan.boxings[0].source), *left]
+    found, _ = with_wanted_boxings(replace(plan, boxings=tuple(edited)))
+    assert keys[0] not in found.late
+    assert found.ahead == plan.ahead
+    places = {place for key, place in plan.late.items() if key in found.late}
+    assert places - {keys[0]} <= {*found.late.values()}

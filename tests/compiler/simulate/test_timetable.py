@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from tests.models.turned import turned
 
 from partita.compiler.cost.memory import timeline
 from partita.compiler.plan.plan import Plan
@@ -15,7 +16,12 @@ from partita.compiler.schedules.make import make_schedule
 from partita.compiler.schedules.schedule import Work
 from partita.compiler.schedules.transfers import with_transfers
 from partita.compiler.simulate.memory import stage_memory
-from partita.compiler.simulate.timetable import Span, Timetable, make_timetable
+from partita.compiler.simulate.timetable import (
+    COMPUTE,
+    Span,
+    Timetable,
+    make_timetable,
+)
 
 
 def scheduled(plan: Plan, name: str, count: int) -> Timetable:
@@ -123,3 +129,20 @@ def test_every_microbatch_under_way_holds_what_it_saved(pipeline: Plan) -> None:
 def test_a_step_ends_with_the_state_it_began_with(parts: Plan) -> None:
     samples = make_timetable(parts).memory[0]
     assert samples[0].bytes == samples[-1].bytes == stage_memory(parts).state
+
+
+def test_messages_pass_on_their_track_while_the_row_computes() -> None:
+    plan = turned("zero3", again=True, bucket=2**14)
+    found = make_timetable(plan)
+    assert found.step.seconds == pytest.approx(plan.predicted.seconds)
+    assert found.peak(0).bytes == plan.predicted.bytes
+    beside = [span for span in found.spans if span.is_beside]
+    assert len(beside) == len(plan.ahead) + len(plan.late)
+    computing = [s for s in found.spans if s.track == COMPUTE and not s.is_whole]
+    gathers = [span for span in beside if span.name.startswith("all_gather")]
+    while_computing = [
+        gather
+        for gather in gathers
+        if any(s.start_s < gather.end_s and gather.start_s < s.end_s for s in computing)
+    ]
+    assert len(while_computing) > len(gathers) / 2
