@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import operator
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -81,70 +79,6 @@ def drop_checks(module: fx.GraphModule) -> None:
             has_changed = True
     if has_changed:
         module.recompile()
-
-
-def unify_attention(module: fx.GraphModule, dtype: torch.dtype | None = None) -> None:
-    """Replace scaled_dot_product_attention by the device-neutral op, in place.
-
-    It stays as it is, to be decomposed by torch, where a mask needs a gradient (a
-    learned position bias) or scores are dropped at random. ``dtype`` is what autocast
-    would cast what it is given to.
-    """
-    graph = module.graph
-    learned = _depends_on_parameters(module)
-    found = graph.find_nodes(
-        op="call_function", target=aten.scaled_dot_product_attention.default
-    )
-    for node in found:
-        query, key, value, mask, dropout, causal, scale = _attention_arguments(node)
-        rank4 = all(n.meta["val"].ndim == 4 for n in (query, key, value))
-        if dropout or (mask is not None and mask in learned) or not rank4:
-            continue
-        if scale is None:
-            scale = 1.0 / math.sqrt(query.meta["val"].shape[-1])
-        with graph.inserting_before(node):
-            tensors = [_in_dtype(x, dtype) for x in (query, key, value, mask)]
-            new = graph.call_function(
-                torch.ops.partita.attention.default, (*tensors, causal, scale)
-            )
-            new.meta = {k: v for k, v in node.meta.items() if k != "val"}
-            first = graph.call_function(operator.getitem, (new, 0))
-            first.meta = dict(node.meta)
-        node.replace_all_uses_with(first)
-        graph.erase_node(node)
-    if found:
-        module.recompile()
-
-
-def _in_dtype(node: fx.Node | None, dtype: torch.dtype | None) -> fx.Node | None:
-    """Return ``node`` as autocast hands it on: floats but doubles in ``dtype``."""
-    if node is None or dtype is None:
-        return node
-    found = node.meta["val"].dtype
-    if not found.is_floating_point or found in (dtype, torch.float64):
-        return node
-    cast = node.graph.call_function(aten.to.dtype, (node, dtype))
-    cast.meta = {k: v for k, v in node.meta.items() if k != "val"}
-    return cast
-
-
-def _attention_arguments(node: fx.Node) -> tuple[Any, ...]:
-    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
-    defaults = (None, None, None, None, 0.0, False, None)
-    found: dict[str, Any] = dict(zip(names, defaults, strict=True))
-    found.update(zip(names, node.args, strict=False))
-    found.update({name: value for name, value in node.kwargs.items() if name in names})
-    return tuple(found[name] for name in names)
-
-
-def _depends_on_parameters(module: fx.GraphModule) -> set[fx.Node]:
-    trained = {name for name, p in module.named_parameters() if p.requires_grad}
-    found: set[fx.Node] = set()
-    for node in module.graph.nodes:
-        is_trained = node.op == "get_attr" and node.target in trained
-        if is_trained or any(n in found for n in node.all_input_nodes):
-            found.add(node)
-    return found
 
 
 def lift_own_tensors(

@@ -27,7 +27,6 @@ from partita.compiler.capture.canonicalize import (
     canonicalize,
     drop_checks,
     lift_own_tensors,
-    unify_attention,
 )
 from partita.compiler.capture.decompositions import FROM_TORCH, OWN
 from partita.compiler.capture.fingerprint import fingerprint
@@ -51,6 +50,7 @@ from partita.compiler.capture.torch_private import (
     without_code,
     without_mkldnn,
 )
+from partita.compiler.capture.unify_attention import unify_attention
 from partita.compiler.errors import CaptureFailed
 from partita.compiler.ir.program import Program
 

@@ -52,6 +52,7 @@ from partita.compiler.search.problem import (
     made_placement,
     tied_placement,
 )
+from partita.compiler.search.problem_prices import boxing_prices_of
 from partita.compiler.search.wide_sums import with_narrow
 
 Item = fx.Node | OutputRole
