@@ -131,10 +131,12 @@ def _chosen(built: Built, mesh: pt.Mesh) -> pt.Plan:
     model, args, kwargs = built
     split, whole = (f"({', '.join([text] * mesh.ndim)},)" for text in ("S(0)", "B"))
     batch = dict.fromkeys(kwargs, split)
-    rates = {"flops_per_s": 1e11, "memory_bytes_per_s": 1e10, "bytes_per_s": 2e9}
+    hardware = machine(
+        flops_per_s=1e11, memory_bytes_per_s=1e10, launch_s=1e-7, bytes_per_s=2e9
+    )
     options = pt.Options(
         pins=batch | {"parameter:*": whole},
-        hardware=machine(**rates, launch_s=1e-7),
+        hardware=hardware,
         microbatches=2,
         time_limit=20,
     )
