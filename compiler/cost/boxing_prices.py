@@ -70,11 +70,10 @@ class BoxingPrices:
     ) -> Table:
         """Return the seconds of the cheapest boxing from each placement to each."""
         rows, columns = self._rows.get(type, {}), self._columns.get(type, {})
-        if not (rows.keys() >= {*made} and columns.keys() >= {*wanted}):
+        if not (all(p in rows for p in made) and all(p in columns for p in wanted)):
             prices = [[self(type, one, other) for other in wanted] for one in made]
             return np.array(prices, dtype=np.float64)
-        at = [rows[placement] for placement in made]
-        to = [columns[placement] for placement in wanted]
+        at, to = [rows[p] for p in made], [columns[p] for p in wanted]
         return self._table(type)[np.ix_(at, to)]
 
     def _table(self, type: TensorType) -> Table:

@@ -138,25 +138,21 @@ def _as_producer(star: Star) -> Floats:
     of the ports' largest surplus; where no placement costs more from a, it is at
     most the difference of any one placement that is wanted.
     """
-    columns = np.ascontiguousarray(star.boxing.T)
-    difference = _difference(columns[:, :, None], columns[:, None, :])
-    surplus = np.zeros(difference.shape[1:])
-    saving = np.full(difference.shape[1:], inf)
-    union = np.zeros(len(difference), dtype=np.bool_)
+    difference = _difference(star.boxing[:, None, :], star.boxing[None, :, :])
+    surplus = np.zeros(difference.shape[:2])
+    saving = np.full(difference.shape[:2], inf)
+    union = np.zeros(difference.shape[2], dtype=np.bool_)
     for port in star.ports.values():
         wanted = port.sets.any(axis=0)
         if not wanted.any():
             continue  # its choices that want something have just gone
         union |= wanted
-        largest = difference[wanted].max(axis=0)
+        largest = difference[:, :, wanted].max(axis=2)
         most = int(port.sets.sum(axis=1).max())
         surplus += most * np.maximum(largest, 0.0)
         if port.sets.any(axis=1).all():
             saving = np.minimum(saving, largest)
-    if not (surplus > 0.0).any():
-        return np.minimum(saving, 0.0)
-    positive = np.ascontiguousarray(np.moveaxis(difference[union], 0, 2))
-    total = np.maximum(positive, 0.0).sum(axis=2)
+    total = np.maximum(difference[:, :, union], 0.0).sum(axis=2)
     return np.where(surplus > 0.0, np.minimum(surplus, total), np.minimum(saving, 0.0))
 
 

@@ -100,7 +100,7 @@ class SplitStar:
 
     def level(self) -> None:
         """Take from every port what it can spare and share it out evenly."""
-        spare = np.zeros_like(self.shares)  # what is no taker's has no share
+        spare = np.where(self.takers > 0.0, 0.0, self.shares)
         for port, (variable, table) in enumerate(self.tables.items()):
             sets = self.sets[variable]
             if variable in self.singles:
