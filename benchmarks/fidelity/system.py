@@ -47,6 +47,7 @@ class System:
         sums_beside: the gradient of what a tensor-parallel product is given is added
             up while that of its weight is computed.
         sums_in_f32: gradients of 16 bits are added up in f32 along ``dp``.
+        reruns: modules whose activations are not kept run again as a whole.
         is_sequence_first: activations have the sequence first everywhere, so that
             nothing is copied to gather or scatter it.
     """
@@ -58,6 +59,7 @@ class System:
     splits_sends: bool = False
     sums_beside: bool = False
     sums_in_f32: bool = False
+    reruns: bool = True
     is_sequence_first: bool = True
 
 
@@ -92,7 +94,8 @@ def as_run(plan: pt.Plan, system: System, not_kept: Sequence[str] = ()) -> Stage
         boxings = [_in_f32(plan, b) if b.key in late else b for b in boxings]
     plan = replace(plan, boxings=tuple(boxings))
     items = stage_items(plan)
-    run = (*_beside_products(plan, items, system), *_rerun(plan, items, not_kept))
+    again = _rerun(plan, items, not_kept) if system.reruns else ()
+    run = (*_beside_products(plan, items, system), *again)
     return replace(items, microbatch=tuple(replace(i, is_beside=False) for i in run))
 
 
