@@ -27,18 +27,19 @@ NANOTRON = System(
     sends_alone=True,
     receives_alone=True,
     sums_beside=True,
-    gathers_beside=True,
-    reduces_beside=True,
     sums_in_f32=True,
+    is_sequence_first=False,
 )
 """Nanotron as it was for the playbook (github.com/huggingface/nanotron).
 
 scripts/scaling_benchmarks.py: ``tp_linear_async_communication``, sums in f32;
-parallel/tensor_parallel/functional.py: _ColumnLinearAsyncCommunication and
-_RowLinearAsyncCommunication; optim/gradient_accumulator.py: get_fp32_accum_hook;
-parallel/pipeline_parallel/p2p.py: sends and receives are waited for, one by one. An op
-run from Python takes the host 5 to 25 us (jiahuanglin.xyz, "From PyTorch op to kernel
-launch"); the most is taken, for modules and functions of autograd in Python.
+parallel/tensor_parallel/functional.py: _ColumnLinearAsyncCommunication, of which the
+gather is not taken as hidden, since the product is cut into up to three for that;
+parallel/pipeline_parallel/p2p.py: sends and receives are waited for, one by one;
+models/llama.py: attention has the batch first, and copies for that about what
+Partita's programs copy. An op run from Python takes the host 5 to 25 us
+(jiahuanglin.xyz, "From PyTorch op to kernel launch"); the most is taken, for modules
+and functions of autograd in Python.
 """
 
 

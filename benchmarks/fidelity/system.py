@@ -22,7 +22,6 @@ from partita.compiler.plan.beside import sums_beside
 from partita.compiler.plan.document import Boxing, LoweringStep
 from partita.compiler.plan.uses import times_in_step, type_of
 from partita.compiler.schedules.schedule import Work
-from partita.compiler.simulate.beside import play
 from partita.compiler.simulate.stage_items import Item, StageItems, stage_items
 
 _F32 = 4
@@ -47,11 +46,10 @@ class System:
             gathers the rest there.
         sums_beside: the gradient of what a tensor-parallel product is given is added
             up while that of its weight is computed.
-        gathers_beside: what a tensor-parallel product is given is gathered while a
-            rank computes with the shard that it has.
-        reduces_beside: gradients are added up along ``dp`` while the last microbatch
-            goes backward.
-        sums_in_f32: so are gradients of 16 bits added up along ``dp``.
+        sums_in_f32: gradients of 16 bits are added up in f32 along ``dp``.
+        reruns: modules whose activations are not kept run again as a whole.
+        is_sequence_first: activations have the sequence first everywhere, so that
+            nothing is copied to gather or scatter it.
     """
 
     issue_s: float = 0.0
@@ -60,9 +58,9 @@ class System:
     receives_alone: bool = False
     splits_sends: bool = False
     sums_beside: bool = False
-    gathers_beside: bool = False
-    reduces_beside: bool = False
     sums_in_f32: bool = False
+    reruns: bool = True
+    is_sequence_first: bool = True
 
 
 MEGATRON = System(sends_alone=True, splits_sends=True)
@@ -82,20 +80,23 @@ Version 3, megatron/mpu/layers.py, LinearWithGradAccumulationAndAsyncCommunicati
 def as_run(plan: pt.Plan, system: System, not_kept: Sequence[str] = ()) -> StageItems:
     """Return what a stage does as a system does it.
 
-    ``not_kept`` are patterns of modules whose activations are made again.
-
-    Where the sequence is the first dim (Korthikanti et al., arXiv:2205.05198, figure
-    5; Nanotron), gathering and scattering it along ``tp`` moves nothing else, so the
-    exchanges and copies that Partita needs for that are left out.
+    Gradients are added up once all have gone backward. Where the sequence is the first
+    dim (Korthikanti et al., arXiv:2205.05198, figure 5), gathering and scattering it
+    along ``tp`` moves nothing else, so the exchanges and copies that Partita needs for
+    that are left out. ``not_kept`` are patterns of modules whose activations are made
+    again.
     """
-    boxings = [_sequence_first(plan, boxing) for boxing in plan.boxings]
+    boxings = list(plan.boxings)
+    if system.is_sequence_first:
+        boxings = [_sequence_first(plan, boxing) for boxing in boxings]
     if system.sums_in_f32:
         late = _gradients(plan)
         boxings = [_in_f32(plan, b) if b.key in late else b for b in boxings]
     plan = replace(plan, boxings=tuple(boxings))
     items = stage_items(plan)
-    run = (*_beside_products(plan, items, system), *_rerun(plan, items, not_kept))
-    return replace(items, microbatch=run)
+    again = _rerun(plan, items, not_kept) if system.reruns else ()
+    run = (*_beside_products(plan, items, system), *again)
+    return replace(items, microbatch=tuple(replace(i, is_beside=False) for i in run))
 
 
 def _sequence_first(plan: pt.Plan, boxing: Boxing) -> Boxing:
@@ -152,7 +153,6 @@ def _beside_products(
     The gradient of what a product is given waits for no gather that is repeated
     (Korthikanti et al., section 4.2.2). Partita's own programs do not do that yet.
     """
-    size = dict(plan.mesh.axes).get("tp", 1)
     beside: dict[str, float] = {}
     for boxing in plan.boxings:
         kinds = {step.kind for step in boxing.lowering if step.axis == "tp"}
@@ -164,11 +164,6 @@ def _beside_products(
             is_hidden = system.sums_beside and maker.phase is Phase.BACKWARD_INPUT
             own_s = _products_s(plan, maker.module, Phase.BACKWARD_WEIGHT)
             own_s *= is_hidden
-        elif reader is not None and StepKind.ALL_GATHER in kinds:
-            is_forward = reader.phase is Phase.FORWARD
-            phase = Phase.FORWARD if is_forward else Phase.BACKWARD_INPUT
-            own_s = _products_s(plan, reader.module, phase) / size
-            own_s *= system.gathers_beside
         else:
             continue
         beside[boxing.key] = own_s
@@ -235,8 +230,6 @@ def joined(parts: Sequence[StageItems], system: System, hops: Hops) -> StageItem
         microbatch=(*forward, *backward),
         after=tuple(item for part in parts for item in part.after),
     )
-    if system.reduces_beside:
-        items = replace(items, after=_beside_last_backward(parts))
     more: list[Item] = []
     for way, (work, phase) in enumerate(zip(_WORKS, _PHASES, strict=True)):
         own = items.by_work[work]
@@ -250,25 +243,3 @@ def joined(parts: Sequence[StageItems], system: System, hops: Hops) -> StageItem
         if system.receives_alone:
             more.append(Item("receive", "receiving", phase, hops.received_s[way]))
     return replace(items, microbatch=(*items.microbatch, *more))
-
-
-def _beside_last_backward(parts: Sequence[StageItems]) -> tuple[Item, ...]:
-    """Return what parts do once behind the microbatches, without what is hidden.
-
-    The gradients of a part are there once it has gone backward, and are added up while
-    those before it go (S. Li et al., "PyTorch Distributed", VLDB 2020, section 3.2.3).
-    """
-    order: list[Item] = []
-    for part in reversed(parts):
-        order += part.by_work[Work.BACKWARD]
-        sums = (item for item in part.after if item.axis == "dp")
-        order += [replace(item, is_beside=True) for item in sums]
-    alone_s = sum(item.seconds for item in order)
-    sent_s = sum(item.seconds for part in parts for item in part.after if item.axis)
-    hidden_s = alone_s - play(order, parts[0].overlap, parts[0].link_of).end_s
-    shown = 1 - hidden_s / sent_s if sent_s else 1.0
-    return tuple(
-        replace(item, seconds=shown * item.seconds) if item.axis == "dp" else item
-        for part in parts
-        for item in part.after
-    )

@@ -11,6 +11,7 @@ from benchmarks.fidelity import published, sweep
 from benchmarks.fidelity.layout import Layout
 from benchmarks.fidelity.models import Shape, build
 from benchmarks.fidelity.predict import Prediction, options_of, predict
+from benchmarks.fidelity.system import System
 
 import partita as pt
 from partita.compiler.ir.program import Phase, info
@@ -27,7 +28,8 @@ from partita.planner import Planner
 from partita.staged import with_priced_transfers
 
 SHAPE = Shape(6, 512, 8, 128, 1024, 2048)
-LAYOUT = Layout(SHAPE, "a100-80gb-selene", 3, 2, 2, 2, 16)
+AS_PLANNED = System(reruns=False, is_sequence_first=False)
+LAYOUT = Layout(SHAPE, "a100-80gb-selene", 3, 2, 2, 2, 16, system=AS_PLANNED)
 
 
 def whole(layout: Layout) -> pt.Plan:
