@@ -8,7 +8,9 @@ parts are counted as one tensor.
 
 Inside a collective, gloo allocates too (torch 2.13, ProcessGroupGloo.cpp; measured by
 the profiler on 2 and 3 ranks): an all-gather builds its result a second time, a
-reduce-scatter sums into a copy of its input. NCCL works in the given tensors.
+reduce-scatter sums into a copy of its input. NCCL works in the given tensors. What is
+carried out as an exchange (passes/exchange_instead.py) allocates what is repeated for
+each of the others, or what was exchanged, and then its sum while the input is free.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ def links(
     *,
     in_order: bool,
     device: str,
+    is_exchanged: bool = False,
 ) -> tuple[Link, ...]:
     """Return what one step allocates on the rank at ``coordinates``.
 
@@ -54,10 +57,11 @@ def links(
         coordinates: of the rank.
         in_order: whether the shard it starts from is contiguous.
         device: ``cpu`` (gloo) or ``cuda`` (NCCL).
+        is_exchanged: whether its gather or scatter is carried out as an exchange.
     """
     if step.kind is StepKind.RELABEL:
         return ()
-    chain = _Chain(type.shape, step, mesh, coordinates, in_order)
+    chain = _Chain(type.shape, step, mesh, coordinates, in_order, is_exchanged)
     size = type.dtype.itemsize
     return tuple(
         Link(name, numel * size, inside * size if device == "cpu" else 0)
@@ -101,6 +105,7 @@ class _Chain:
     mesh: Mesh
     coordinates: tuple[int, ...]
     in_order: bool
+    is_exchanged: bool
 
     def links(self) -> Iterator[_Made]:
         step, axis = self.step, self.step.axis
@@ -111,12 +116,15 @@ class _Chain:
             return
         match old, new:
             case Split(), Broadcast():
-                yield from self._pad(whole, old.dim)
-                yield from self._gather(whole, old.dim)
+                packed = list(self._pad(whole, old.dim))
+                yield from packed
+                yield from self._gather(whole, old.dim, packed)
             case Partial(), Split():
                 cut, padded = self._cut(new.dim), self._padded(whole, new.dim)
                 yield from self._divide(whole, new.dim)
-                yield "reduce_scatter", padded // cut.num, padded
+                made = padded // cut.num
+                summed = padded - made if self.is_exchanged else padded
+                yield "reduce_scatter", made, summed
                 yield from self._trim(whole, new.dim)
             case Split(), Split() if is_uneven_exchange(self.shape, step, self.mesh):
                 yield "pack", before, 0
@@ -161,9 +169,13 @@ class _Chain:
         if self._cut(dim).has_groups:
             yield "join", padded, 0
 
-    def _gather(self, whole: Sequence[int], dim: int) -> Iterator[_Made]:
+    def _gather(
+        self, whole: Sequence[int], dim: int, packed: Sequence[_Made]
+    ) -> Iterator[_Made]:
         gathered = self._padded(whole, dim)
-        yield "all_gather", gathered, gathered
+        # What was packed is free once it is repeated for each.
+        free = packed[-1][1] if packed and self.is_exchanged else 0
+        yield "all_gather", gathered, gathered - free
         yield from self._join(whole, dim)
 
     def _join(self, whole: Sequence[int], dim: int) -> Iterator[_Made]:

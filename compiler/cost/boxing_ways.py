@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from partita.compiler.cost import collectives
 from partita.compiler.cost.boxing_memory import links
 from partita.compiler.cost.bucket_memory import Chained
 from partita.compiler.cost.rank import Rank, Shard
+from partita.compiler.cost.step import Step, step_wire_bytes
 from partita.compiler.cost.unlike_ranks import steps_of
+from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.document import Boxing, Document
 from partita.compiler.plan.uses import type_of
@@ -21,6 +24,7 @@ class Ways:
         self.document = document
         self.rank = rank
         self.known: dict[object, Way] = {}
+        self._hardware = load_hardware(document.hardware)
 
     def of(self, boxing: Boxing, shard: Shard) -> Way:
         """Return what a boxing allocates, in order, of a tensor that lies as given."""
@@ -35,6 +39,7 @@ class Ways:
         rank = self.rank
         chain: list[Chained] = []
         for step in steps_of(self.document, boxing):
+            is_exchanged = self._is_exchanged(type_, step)
             allocated = links(
                 type_,
                 step,
@@ -42,15 +47,26 @@ class Ways:
                 rank.coordinates,
                 in_order=shard.is_in_order,
                 device=rank.device,
+                is_exchanged=is_exchanged,
             )
             axis, size = rank.mesh.names[step.axis], rank.mesh.sizes[step.axis]
             is_packed = shard.is_in_order
             for link in allocated:
                 is_collective = link.name == step.kind and step.collective is not None
                 kind = step.kind if is_collective else None
-                chain.append(Chained(link, axis, size, kind, is_packed))
+                made = Chained(link, axis, size, kind, is_packed, is_exchanged)
+                chain.append(made)
                 is_packed = True
             local = rank.type(type_, step.after)
             if allocated or local != shard.type:
                 shard = rank.shard(local)
         return tuple(chain), shard
+
+    def _is_exchanged(self, type_: TensorType, step: Step) -> bool:
+        if step.collective is None:
+            return False
+        mesh, hardware = self.rank.mesh, self._hardware
+        wire = step_wire_bytes(type_, step, mesh)
+        return collectives.is_exchanged(
+            step.collective, wire, mesh, step.axis, hardware
+        )

@@ -20,7 +20,8 @@ class Chained:
     """A link of a boxing's chain, on an axis of ``size`` ranks.
 
     ``kind`` is that of the step if the link is its collective. ``is_packed`` says
-    whether what it reads is in order.
+    whether what it reads is in order, ``is_exchanged`` whether the collective is
+    carried out as an exchange.
     """
 
     link: Link
@@ -28,6 +29,7 @@ class Chained:
     size: int
     kind: StepKind | None
     is_packed: bool
+    is_exchanged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,8 @@ def _collective(calls: dict[int, Chained]) -> Iterator[Moment]:
         return
     is_gather = first.kind is StepKind.ALL_GATHER
     buffer = whole // size if is_gather else whole * size
+    if is_gather and first.is_exchanged:
+        workspace = whole - buffer  # which is free once it is repeated for each
     yield Moment(f"bucket {axis}", buffer, members)
     yield Moment(f"{first.kind} {axis}", whole, members, workspace, True)
     if is_gather:

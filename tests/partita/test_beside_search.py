@@ -82,10 +82,10 @@ def test_where_nothing_is_hidden_the_plan_says_what_it_was_compared_with() -> No
 def test_a_memory_limit_is_kept() -> None:
     made = planner("vit", 0.9)
     limit = int(0.95 * found(made).predicted.bytes)
-    options = replace(made.options, memory=limit, time_limit=5.0)
+    options = replace(made.options, memory=limit, time_limit=12.0)
     within = replace(made, options=options)
     alone = within.search()
-    plan = fastest(BesideSearch(within, Clock.of(5.0)))
+    plan = fastest(BesideSearch(within, Clock.of(12.0)))
     assert plan.predicted.bytes <= limit
     assert plan.predicted.seconds <= alone.predicted.seconds
 

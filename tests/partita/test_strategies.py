@@ -247,9 +247,16 @@ def test_many_tokens_are_split_between_columns_and_rows() -> None:
 def test_many_samples_of_a_small_model_are_data_parallel() -> None:
     with torch.device("meta"):
         plan = planned(Block(1024), torch.zeros(64, 512, 1024), mesh=Mesh(dp=8))
-    assert set(weights(plan).values()) == {("(B,)", "(B,)")}
+    # Whether a rank updates all of a weight or its piece is a matter of a per cent.
+    assert {use for _, use in weights(plan).values()} == {"(B,)"}
     assert plan.nodes["input:x"].signature.results == (at("S(0)"),)
-    assert set(collectives(plan)) == {"all_reduce"}
+    assert set(collectives(plan)) <= {"all_reduce", "reduce_scatter", "all_gather"}
+    pins = {name: "(B) use=(B)" for name in plan.parameters}
+    options = Options(hardware="h100-dgx", pins=pins | {"input:x": "S(0)"}, bucket=0)
+    with torch.device("meta"):
+        model, x = Block(1024), torch.zeros(64, 512, 1024)
+        pinned = make_plan(model, x, mesh=Mesh(dp=8), options=options)
+    assert plan.predicted.seconds <= pinned.predicted.seconds * (1 + 1e-9)
 
 
 def test_what_does_not_fit_is_stored_in_pieces_and_gathered() -> None:

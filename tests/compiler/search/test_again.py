@@ -84,12 +84,15 @@ def test_parameters_are_gathered_again_with_their_views() -> None:
     assert second.consumers == ("blocks.1.up/t/0~again",)
     assert (first.lowering, first.producer) == (second.lowering, second.producer)
     without = planned()
+    (step,) = first.lowering
+    size = plan.mesh.size  # as an exchange it takes the shard for each rank
+    assert step.kind == "all_gather"
     kinds = [
-        next(t for t in p.collectives if t.kind == "all_gather")
+        next(t for t in p.collectives if t.kind == "all_to_all")
         for p in (plan, without)
     ]
     assert kinds[0].count == kinds[1].count + 1
-    assert kinds[0].bytes == kinds[1].bytes + first.lowering[0].payload
+    assert kinds[0].bytes == kinds[1].bytes + size * step.payload
 
 
 def test_a_boxing_is_made_again_by_its_key() -> None:
