@@ -47,6 +47,9 @@ class _Masks:
 
     program: Program
     known: dict[str, Tensor | None] = field(default_factory=dict[str, Tensor | None])
+    of_node: dict[fx.Node, Tensor | None] = field(
+        default_factory=dict[fx.Node, Tensor | None]
+    )
 
     def named(
         self, mask: fx.Node | None, is_causal: bool
@@ -71,6 +74,11 @@ class _Masks:
 
         One of all samples and heads between which it does not differ.
         """
+        if mask not in self.of_node:
+            self.of_node[mask] = self._found(mask)
+        return self.of_node[mask]
+
+    def _found(self, mask: fx.Node) -> Tensor | None:
         excerpt = Excerpt.of(self.program, mask)
         if excerpt is None:
             return None
