@@ -16,6 +16,9 @@ from partita.compiler.errors import BadOptions
 from partita.compiler.ir.sbp import Broadcast
 from partita.runtime.state import Held
 
+_MOST = 0.9
+"""Of a storage: what gradients fill at least; the rest is held along with them."""
+
 
 def accumulate(parameter: nn.Parameter, gradient: torch.Tensor) -> None:
     """Add ``gradient`` to ``parameter.grad``; it becomes it where there is none yet."""
@@ -53,9 +56,10 @@ def owned(
 def shared_storages(
     gradients: Iterable[torch.Tensor], taken: Collection[int]
 ) -> dict[int, set[int]]:
-    """Return the storages that several gradients fill, each a part of its own.
+    """Return the storages that several gradients all but fill, each a part of its own.
 
-    So do those of a bucket: nobody else is in its buffer.
+    So do those of a bucket. What else was sent in it is read before the step ends: a
+    gradient that rows of a table are added up to, say.
 
     Args:
         gradients: all of them.
@@ -76,7 +80,7 @@ def shared_storages(
         for address, parts in found.items()
         if address not in taken
         and len(parts) > 1
-        and sum(parts.values()) == sizes[address]
+        and _MOST * sizes[address] <= sum(parts.values()) <= sizes[address]
         and all(
             start + parts[start] <= following
             for start, following in pairwise(sorted(parts))

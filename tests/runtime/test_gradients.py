@@ -79,6 +79,13 @@ def test_gradients_that_fill_a_storage_share_it() -> None:
     assert taken > {buffer.data_ptr()}
 
 
+def test_gradients_beside_little_else_share_a_storage() -> None:
+    buffer, parameter = torch.arange(100.0), nn.Parameter(torch.zeros(46))
+    parts, taken = [buffer[:46], buffer[46:92]], set[int]()
+    shared = shared_storages(parts, taken)
+    assert all(owned(part, parameter, taken, shared) is part for part in parts)
+
+
 @pytest.mark.parametrize(
     "parts",
     [
