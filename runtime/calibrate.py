@@ -4,6 +4,10 @@ All ranks do the same at the same time, as in training: cores that share memory 
 power are slower side by side. Trials take turns, round after round, so that a
 disturbance hits all of them alike; medians over rounds count. What is fitted to them
 stands in ``compiler/hardware/fit.py``.
+
+On CPUs a collective takes longer in the midst of computing than one after another: its
+threads slept meanwhile, and the ranks come to it at different times. There it is
+measured between matmuls, less what these take by themselves.
 """
 
 from __future__ import annotations
@@ -42,6 +46,9 @@ c10d = torch.ops._c10d_functional
 Sizes = tuple[int, int, int, int]
 """The m, n, k and batch of a matmul."""
 
+Call = Callable[[], Any]
+"""What is timed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Effort:
@@ -54,6 +61,7 @@ class Effort:
         other_sizes: the same for the other dtypes.
         memory_bytes: of the tensors that are added.
         payload_bytes: of the collectives, what a rank holds whole.
+        between: the matmul that a rank does before each collective, if any.
     """
 
     rounds: int
@@ -62,6 +70,7 @@ class Effort:
     other_sizes: tuple[Sizes, ...]
     memory_bytes: tuple[int, ...]
     payload_bytes: tuple[int, ...]
+    between: Sizes | None
 
 
 _CPU_SIZES = (
@@ -88,6 +97,7 @@ _GPU_SIZES = (
     (512, 4096, 4096, 1),
     (2048, 2048, 128, 16),
 )
+_CPU_BETWEEN = (256, 1024, 1024, 1)  # some milliseconds, as between those of layers
 _CPU_OTHER = ((256, 256, 256, 1),)
 _GPU_OTHER = ((2048, 2048, 2048, 1), (4096, 4096, 4096, 1))
 _MEBI = 1 << 20
@@ -100,12 +110,13 @@ def effort(kind: str, is_quick: bool) -> Effort:
     scale = 1 if is_cpu else 8
     memory = tuple(scale * n for n in (1 << 16, 1 << 18, _MEBI, 4 * _MEBI, 16 * _MEBI))
     payload = tuple(4**power for power in range(3, 13))
+    between = _CPU_BETWEEN if is_cpu else None
     if is_quick:
-        return Effort(3, 0.0005, sizes[::2], (), memory[1::2], payload[::2])
+        return Effort(3, 0.0005, sizes[::2], (), memory[1::2], payload[::2], between)
     longer = memory[-1] * 4
     more = 4**13 if is_cpu else 4**14
     other = _CPU_OTHER if is_cpu else _GPU_OTHER
-    return Effort(9, 0.002, sizes, other, (*memory, longer), (*payload, more))
+    return Effort(9, 0.002, sizes, other, (*memory, longer), (*payload, more), between)
 
 
 def measure(mesh: Mesh, device: str | None, is_quick: bool) -> Measured:
@@ -127,8 +138,18 @@ def measure(mesh: Mesh, device: str | None, is_quick: bool) -> Measured:
     rows = (256 if is_quick else 1024) * (1 if kind == "cpu" else 8)
     ops = list(sampled_ops(rows, 2048, groups.device))
     op_trials = [trials.add(op) for op in ops]
+    before = (
+        None
+        if todo.between is None
+        else _matmul(groups.device, DTYPES[dtype], *todo.between)
+    )
     collectives = [
-        (mesh.names[axis], kind_, wire, trials.add(call, 1 if wire > _MEBI else 4))
+        (
+            mesh.names[axis],
+            kind_,
+            wire,
+            trials.add(call, 1 if wire > _MEBI else 4, before),
+        )
         for axis in axes_to_measure(mesh)
         for kind_, wire, call in _collectives(groups, axis, todo)
     ]
@@ -161,18 +182,19 @@ class _Trials:
     def __init__(self, device: torch.device, todo: Effort) -> None:
         self._device = device
         self._todo = todo
-        self._calls: list[tuple[Callable[[], Any], int]] = []
+        self._calls: list[tuple[Call, int, Call | None]] = []
 
-    def add(self, call: Callable[[], Any], repeats: int = 0) -> int:
+    def add(self, call: Call, repeats: int = 0, before: Call | None = None) -> int:
         """Take up a trial and return its number.
 
-        ``repeats`` is stated where ranks must agree on it, else found by timing.
+        ``repeats`` is stated where ranks must agree on it, else found by timing. What
+        is done ``before`` each call is timed too, and taken off.
         """
         call()
-        self._calls.append((call, repeats or self._enough(call)))
+        self._calls.append((call, repeats or self._enough(call), before))
         return len(self._calls) - 1
 
-    def _enough(self, call: Callable[[], Any]) -> int:
+    def _enough(self, call: Call) -> int:
         once_s = self._time(call, 1)
         return min(1000, max(1, int(self._todo.least_s / max(once_s, 1e-7))))
 
@@ -180,13 +202,29 @@ class _Trials:
         """Return the seconds of each trial: medians of rounds, means over ranks."""
         times: list[list[float]] = [[] for _ in self._calls]
         for _ in range(self._todo.rounds):
-            for (call, repeats), found in zip(self._calls, times, strict=True):
+            for (call, repeats, before), found in zip(self._calls, times, strict=True):
                 dist.barrier()
-                found.append(self._time(call, repeats))
+                alone_s = self._time(call, repeats)
+                inside_s = (
+                    0.0 if before is None else self._inside(call, repeats, before)
+                )
+                found.append(max(alone_s, inside_s))
         told = everyone_tells([median(found) for found in times])
         return [fmean(seconds) for seconds in zip(*told, strict=True)]
 
-    def _time(self, call: Callable[[], Any], repeats: int) -> float:
+    def _inside(self, call: Call, repeats: int, before: Call) -> float:
+        """Return what a call adds to the time of what comes before it."""
+
+        def both() -> None:
+            before()
+            call()
+
+        dist.barrier()
+        before_s = self._time(before, repeats)
+        dist.barrier()
+        return self._time(both, repeats) - before_s
+
+    def _time(self, call: Call, repeats: int) -> float:
         self._settle()
         started = time.perf_counter()
         for _ in range(repeats):
