@@ -67,6 +67,21 @@ class Step:
 _COLLECTIVES = {StepKind(kind.value): kind for kind in CollectiveKind}
 
 
+def buffer_copied(kind: StepKind, payload: int, size: int) -> int:
+    """Return how many bytes are copied for a part of a buffer that ranks send at once.
+
+    What is scattered is put together first; what a gather brings is parted again.
+
+    Args:
+        kind: what the buffer is for.
+        payload: the bytes that a rank puts in.
+        size: how many ranks there are.
+    """
+    if kind is StepKind.REDUCE_SCATTER:
+        return payload
+    return (1 + size) * payload if kind is StepKind.ALL_GATHER else 0
+
+
 @lru_cache(maxsize=1 << 16)
 def find_step(
     shape: tuple[int, ...], before: Placement, after: Placement, axis: int, mesh: Mesh

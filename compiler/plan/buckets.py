@@ -32,6 +32,7 @@ from partita.compiler.cost.compute import memory_s
 from partita.compiler.cost.step import (
     Step,
     StepKind,
+    buffer_copied,
     payload_bytes_at,
     widest_coordinates,
 )
@@ -105,11 +106,12 @@ class Sent:
         """Return how long it takes in a step, with the copies around it."""
         step = self.parts[0][1]
         copies_s = sum(copies_seconds(*p, self.mesh, hardware) for p in self.parts)
-        device, num, moved = hardware.device, 0, 0
+        device, num = hardware.device, 0
         if step.kind is StepKind.REDUCE_SCATTER:
-            num, moved = 1, self.payload
+            num = 1
         elif step.kind is StepKind.ALL_GATHER:
-            num, moved = 1 + len(self.parts), (1 + self._size) * self.payload
+            num = 1 + len(self.parts)
+        moved = buffer_copied(step.kind, self.payload, self._size)
         own_s = num * device.launch_s + memory_s(2 * moved, device)
         return self.message_s(hardware) + self.times * (copies_s + own_s)
 

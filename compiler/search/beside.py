@@ -21,6 +21,7 @@ from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.search.buffer_prices import in_buffers
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.model import Floats
 from partita.compiler.search.problem import Problem, SearchNode, price_table
@@ -54,19 +55,29 @@ class MessagesBeside:
     def of(cls, fold: Fold, hardware: Hardware) -> MessagesBeside | None:
         """Return it for the problem of ``fold``; ``None`` if all prices stay."""
         problem = fold.problem
-        results: dict[int, list[int]] = {}
-        if hardware.overlap:
-            for own, result in (*_leave(fold), *_enter(fold)):
-                results.setdefault(own, []).append(result)
-        if not results:
+        nodes = _with_unawaited(fold)
+        if nodes is None or not hardware.overlap:
             return None
-        nodes = tuple(
-            _unawaited(node, results.get(own, ()))
-            for node, own in zip(problem.nodes, fold.class_of, strict=True)
-        )
-        prices = _BesidePrices(problem, hardware)
+        prices = _BesidePrices(problem, problem, hardware)
         priced = replace(problem, nodes=nodes, box_seconds=prices)
         return cls(fold.with_prices(priced), hardware)
+
+    @classmethod
+    def together(cls, fold: Fold, light: Hardware) -> MessagesBeside | None:
+        """Return it with such messages as they are on a machine of less latency.
+
+        What is waited for is sent by itself, and takes what it takes in ``fold``. Where
+        the machine has no overlap nothing is hidden.
+        """
+        problem = fold.problem
+        nodes = _with_unawaited(fold)
+        if nodes is None:
+            return None
+        sent = in_buffers(problem, light)
+        part = 0.0 if light.overlap else 1.0
+        prices = _BesidePrices(problem, sent, light, part)
+        priced = replace(problem, nodes=nodes, box_seconds=prices)
+        return cls(fold.with_prices(priced), light)
 
     def between(self, part: float) -> Fold:
         """Return the problem with such messages at more than their least.
@@ -147,6 +158,19 @@ def _is_view(node: SearchNode) -> bool:
     return len(node.operands) == 1 and not any(c.seconds for c in node.choices)
 
 
+def _with_unawaited(fold: Fold) -> tuple[SearchNode, ...] | None:
+    """Return the nodes, of which some make what nothing waits for; or ``None``."""
+    results: dict[int, list[int]] = {}
+    for own, result in (*_leave(fold), *_enter(fold)):
+        results.setdefault(own, []).append(result)
+    if not results:
+        return None
+    return tuple(
+        _unawaited(node, results.get(own, ()))
+        for node, own in zip(fold.problem.nodes, fold.class_of, strict=True)
+    )
+
+
 def _unawaited(node: SearchNode, results: Sequence[int]) -> SearchNode:
     types = list(node.result_types)
     for result in results:
@@ -160,10 +184,15 @@ def _unawaited(node: SearchNode, results: Sequence[int]) -> SearchNode:
 class _BesidePrices:
     """The prices of a problem, less what of such messages may be hidden.
 
-    ``part`` is that of it which is not, all the same.
+    Attributes:
+        problem: prices what is waited for.
+        sent: prices such messages, before anything of them is hidden.
+        hardware: of ``sent``.
+        part: of them that is not hidden all the same.
     """
 
     problem: Problem
+    sent: Problem
     hardware: Hardware
     part: float = 0.0
 
@@ -171,7 +200,7 @@ class _BesidePrices:
         if not isinstance(type, Unawaited):
             return self.problem.box_seconds(type, made, wanted)
         plain = TensorType(type.shape, type.dtype)
-        seconds = self.problem.box_seconds(plain, made, wanted)
+        seconds = self.sent.box_seconds(plain, made, wanted)
         return self._beside(plain, made, wanted, seconds)
 
     def table(
@@ -181,7 +210,9 @@ class _BesidePrices:
         if not isinstance(type, Unawaited):
             return price_table(self.problem, type, made, wanted)
         plain = TensorType(type.shape, type.dtype)
-        table = price_table(self.problem, plain, made, wanted)
+        table = price_table(self.sent, plain, made, wanted)
+        if self.part == 1:
+            return table
         for row, one in enumerate(made):
             for column, other in enumerate(wanted):
                 seconds = float(table[row, column])
@@ -192,7 +223,7 @@ class _BesidePrices:
         self, type: TensorType, made: Placement, wanted: Placement, seconds: float
     ) -> float:
         """Return what is left of a boxing that nothing waits for."""
-        if not seconds:
+        if not seconds or self.part == 1:
             return seconds
         mesh = self.problem.mesh
         steps = cheapest_steps(type, made, wanted, mesh, self.hardware).steps

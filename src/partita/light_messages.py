@@ -2,11 +2,12 @@
 
 The search adds up boxings one by one, each with the latency of its messages: which of
 them share a buffer is known only of a whole plan. Where latencies are much of the step
-they are not what it should compare by, so it is done once more with messages that have
-each their part of a buffer's latency, and sums that pass beside computing at the least
-that they can take. Where that plan takes longer in its buckets than it was searched by,
-as one does whose messages need several buffers, a larger part is tried. Of these plans,
-in buckets, the fastest is taken.
+they are not what it should compare by, so it is done once more: gradients that leave
+and parameters that enter have each their part of a buffer's latency, and take the least
+that they can beside computing. What is waited for at once shares no buffer. Where that
+plan takes longer in its buckets than it was searched by, as one does whose messages
+need several buffers, a larger part is tried, and parameters that are whole everywhere:
+all their gradients share one. Of these plans, in buckets, the fastest is taken.
 """
 
 from __future__ import annotations
@@ -26,13 +27,15 @@ from partita.compiler.plan.search_result import SearchResult
 from partita.compiler.search.beside import MessagesBeside
 from partita.compiler.search.by_axes import steps_of
 from partita.compiler.search.decide import Found
+from partita.compiler.search.fold import Fold
 from partita.compiler.search.parts import Clock
-from partita.compiler.search.problem_prices import priced_on
 from partita.compiler.search.solver import Solution, solve
+from partita.compiler.search.whole_parameters import WholeParameters
 from partita.planner import ALIKE, Planner
 
 _MUCH = 0.01  # of a step's seconds
 _KEPT = 1.01  # times what a plan was searched by, at most
+_AS_PRICED = 1.001  # the same, where one buffer for all would save nothing noticeable
 
 
 @collection_paused()
@@ -57,27 +60,44 @@ def fastest_in_buckets(
     if any(pin.price_s is not None for pin in posed.pins.values()):
         return first  # a price is no time, and would have to be compared too
     plans = [first]
-    for part in (share, sqrt(share)):
-        found = _searched(
-            planner, with_latency(load_hardware(plan.hardware), part), clock
-        )
+
+    def take(found: Solution) -> float:
+        """Take up the plan of a solution; return what its step takes."""
         spent_s = plan.search.seconds + time.perf_counter() - started
         other = with_buckets(_decided(planner, found, plan, spent_s), most_bytes)
         limit = plan.options.memory_bytes
         if limit is None or other.predicted.bytes <= limit:
             plans.append(other)
-        if other.predicted.seconds <= _KEPT * found.seconds:
+        return other.predicted.seconds
+
+    is_dearer = False
+    for part in (share, sqrt(share)):
+        light = with_latency(load_hardware(plan.hardware), part)
+        found = _solved(_light(planner, light), clock)
+        seconds = take(found)
+        is_dearer |= seconds > _AS_PRICED * found.seconds
+        if seconds <= _KEPT * found.seconds:
             break
+    if is_dearer:
+        light = with_latency(load_hardware(plan.hardware), share)
+        whole = WholeParameters.of(_light(planner, light))
+        if whole is not None:
+            found = _solved(whole.fold, clock)
+            if found.seconds < min(one.predicted.seconds for one in plans):
+                take(replace(found, choices=whole.among_all(found.choices)))
     return min(plans, key=lambda found: found.predicted.seconds)
 
 
-def _searched(planner: Planner, light: Hardware, clock: Clock) -> Solution:
-    """Search by the prices of another machine."""
-    posed = planner.posed
-    fold = posed.fold.with_prices(priced_on(posed.problem, light))
-    if planner.captured.program.in_time.count == 1:
-        beside = MessagesBeside.of(fold, light)
-        fold = fold if beside is None else beside.fold
+def _light(planner: Planner, light: Hardware) -> Fold:
+    """Return the problem with what nothing waits for as it is on another machine."""
+    fold = planner.posed.fold
+    if planner.captured.program.in_time.count > 1:
+        light = replace(light, overlap=0.0)
+    together = MessagesBeside.together(fold, light)
+    return fold if together is None else together.fold
+
+
+def _solved(fold: Fold, clock: Clock) -> Solution:
     return solve(fold.problem, max(clock.left_s, 0.01), fold=fold)
 
 

@@ -62,12 +62,38 @@ def test_data_parallel_is_found_where_only_buckets_pay_for_its_messages(
     assert "not shown to be optimal" in found.search.status
 
 
-class NothingBeside:
-    """Finds no sums that pass beside computing."""
+@pytest.mark.parametrize(
+    ("times", "rows"), [(1.0, 4), (5.0, 4), (20.0, 4), (20.0, 8), (50.0, 8)]
+)
+def test_what_a_layer_waits_for_is_not_light(times: float, rows: int) -> None:
+    config = GPT2Config(
+        n_layer=2,
+        n_embd=128,
+        n_head=4,
+        vocab_size=512,
+        attn_pdrop=0,
+        embd_pdrop=0,
+        resid_pdrop=0,
+    )
+    with torch.device("meta"):
+        model = GPT2LMHeadModel(config)
+        ids = torch.zeros(rows, 128, dtype=torch.long)
+
+    def planned(pins: dict[str, str]) -> pt.Plan:
+        options = pt.Options(hardware=far_away(times), pins=pins)
+        return pt.plan(model, mesh=MESH, options=options, input_ids=ids, labels=ids)
+
+    pins = {name: "B use=B" for name, _ in model.named_parameters()}
+    wanted = planned(pins | {"input_ids": "S(0)", "labels": "S(0)"})
+    assert planned({}).predicted.seconds <= wanted.predicted.seconds * (1 + 1e-9)
+
+
+class NothingBeside(MessagesBeside):
+    """Hides no message."""
 
     @classmethod
-    def of(cls, fold: Fold, hardware: Hardware) -> MessagesBeside | None:
-        return None
+    def together(cls, fold: Fold, light: Hardware) -> MessagesBeside | None:
+        return MessagesBeside.together(fold, replace(light, overlap=0.0))
 
 
 def test_messages_together_pass_beside_computing_too(
@@ -76,7 +102,7 @@ def test_messages_together_pass_beside_computing_too(
     config = GPT2Config(n_layer=2, attn_pdrop=0, embd_pdrop=0, resid_pdrop=0)
     with torch.device("meta"):
         model = GPT2LMHeadModel(config)
-        ids = torch.zeros(16, 128, dtype=torch.long)
+        ids = torch.zeros(8, 128, dtype=torch.long)
 
     def planned() -> pt.Plan:
         options = pt.Options(hardware="h100-dgx")

@@ -12,12 +12,14 @@ from tests.models.captured import captured
 
 import partita as pt
 from partita.compiler.hardware.profile import Hardware
+from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.search_result import SearchResult
 from partita.compiler.search.beside import MessagesBeside, Unawaited
 from partita.compiler.search.decide import Found
 from partita.compiler.search.draw import draw_choices
 from partita.compiler.search.problem import cost_of
 from partita.compiler.search.solver import solve
+from partita.light_messages import with_latency
 from partita.planner import Planner
 
 MACHINE = machine(flops_per_s=1e11, memory_bytes_per_s=1e11, overlap=0.9)
@@ -107,3 +109,26 @@ def test_between_least_and_all_prices_grow() -> None:
 
 def test_without_overlap_there_is_no_other_problem() -> None:
     assert MessagesBeside.of(planner("mlp", "dp=2").posed.fold, machine()) is None
+
+
+@pytest.mark.parametrize("overlap", [0.0, 0.9])
+def test_together_only_what_nothing_waits_for_is_lighter(overlap: float) -> None:
+    hardware = machine(overlap=overlap, alpha_s=1e-3)
+    made = planner("gpt2", "dp=2", hardware)
+    problem = made.posed.problem
+    light = with_latency(hardware, 0.1)
+    together = MessagesBeside.together(made.posed.fold, light)
+    assert together is not None
+    lighter = together.fold.problem
+    partial, whole = map(Placement.parse, ("P(sum)", "B"))
+    seen: set[bool] = set()
+    for node, other in zip(problem.nodes, lighter.nodes, strict=True):
+        for one, two in zip(node.result_types, other.result_types, strict=True):
+            if one is None or two is None:
+                continue
+            seconds = problem.box_seconds(one, partial, whole)
+            less_s = lighter.box_seconds(two, partial, whole)
+            is_light = isinstance(two, Unawaited)
+            assert (less_s < 0.9 * seconds) is is_light, node.key
+            seen.add(is_light)
+    assert seen == {True, False}
