@@ -97,7 +97,7 @@ _GPU_SIZES = (
     (512, 4096, 4096, 1),
     (2048, 2048, 128, 16),
 )
-_CPU_BETWEEN = (256, 1024, 1024, 1)  # some milliseconds, as between those of layers
+_CPU_BETWEEN = (128, 1024, 1024, 1)  # some milliseconds, as between those of layers
 _CPU_OTHER = ((256, 256, 256, 1),)
 _GPU_OTHER = ((2048, 2048, 2048, 1), (4096, 4096, 4096, 1))
 _MEBI = 1 << 20

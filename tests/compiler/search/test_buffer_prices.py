@@ -15,8 +15,14 @@ from partita.compiler.search.problem_prices import priced_on
 
 TYPE = TensorType.parse("f32[64, 32]")
 PARTIAL, WHOLE, ROWS = map(Placement.parse, ("P(sum)", "B", "S(0)"))
+
+
+def _unpriced(type: TensorType, made: Placement, wanted: Placement) -> float:
+    raise AssertionError
+
+
 HARDWARE = machine(memory_bytes_per_s=1e9)
-PLAIN = priced_on(Problem((), (), pt.Mesh(dp=4), lambda *_: 0.0), HARDWARE)
+PLAIN = priced_on(Problem((), (), pt.Mesh(dp=4), _unpriced), HARDWARE)
 
 
 @pytest.mark.parametrize(
