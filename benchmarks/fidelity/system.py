@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
+import numpy as np
+
 import partita as pt
 from partita.compiler.cost.collectives import CollectiveKind, axis_seconds
 from partita.compiler.cost.step import StepKind
@@ -50,6 +52,11 @@ class System:
         reruns: modules whose activations are not kept run again as a whole.
         is_sequence_first: activations have the sequence first everywhere, so that
             nothing is copied to gather or scatter it.
+        checked_s: by the size of a group, the seconds in which its hosts compare a
+            collective with each other before they issue it; between two sizes a line.
+        sums_in_backward: gradients are added up along ``dp`` while the last
+            microbatch goes backward, as they come.
+        gathers_copies: what the optimizer updated in pieces is gathered into copies.
     """
 
     issue_s: float = 0.0
@@ -61,6 +68,21 @@ class System:
     sums_in_f32: bool = False
     reruns: bool = True
     is_sequence_first: bool = True
+    checked_s: tuple[tuple[int, float], ...] = ()
+    sums_in_backward: bool = False
+    gathers_copies: bool = False
+
+    def check_s(self, size: int) -> float:
+        """Return the seconds in which a group's hosts compare a collective.
+
+        >>> system = System(checked_s=((1, 0.0), (8, 7.0)))
+        >>> system.check_s(2), system.check_s(16), System().check_s(8)
+        (1.0, 7.0, 0.0)
+        """
+        if not self.checked_s:
+            return 0.0
+        sizes, seconds = zip(*self.checked_s, strict=True)
+        return float(np.interp(size, sizes, seconds))
 
 
 MEGATRON = System(sends_alone=True, splits_sends=True)
@@ -217,8 +239,10 @@ class Hops:
     received_s: tuple[float, float] = (0.0, 0.0)
 
 
-def joined(parts: Sequence[StageItems], system: System, hops: Hops) -> StageItems:
-    """Return what a stage does that consists of parts, in order.
+def joined(
+    parts: Sequence[StageItems], system: System, hops: Hops, mesh: pt.Mesh
+) -> StageItems:
+    """Return what a stage on ``mesh`` does that consists of parts, in order.
 
     They go forward from the first to the last, and backward from the last to the first.
     """
@@ -234,7 +258,7 @@ def joined(parts: Sequence[StageItems], system: System, hops: Hops) -> StageItem
     for way, (work, phase) in enumerate(zip(_WORKS, _PHASES, strict=True)):
         own = items.by_work[work]
         count = sum(item.seconds > 0 for item in own)
-        issued_s = system.issue_s * count
+        issued_s = system.issue_s * count + _checked_s(own, "tp", system, mesh)
         if not system.is_blocking:
             issued_s = max(0.0, issued_s - items.seconds[work])
         more.append(Item("issue", "issuing ops", phase, issued_s))
@@ -242,4 +266,32 @@ def joined(parts: Sequence[StageItems], system: System, hops: Hops) -> StageItem
             more.append(Item("send", "sending", phase, hops.sent_s[way]))
         if system.receives_alone:
             more.append(Item("receive", "receiving", phase, hops.received_s[way]))
-    return replace(items, microbatch=(*items.microbatch, *more))
+    after = items.after
+    if system.sums_in_backward:
+        after = _in_backward(items, system, mesh)
+    return replace(items, microbatch=(*items.microbatch, *more), after=after)
+
+
+def _checked_s(
+    items: Sequence[Item], axis: str, system: System, mesh: pt.Mesh
+) -> float:
+    """Return the seconds in which hosts compare the collectives along an axis."""
+    count = sum(item.axis == axis for item in items)
+    return count * system.check_s(mesh.sizes[mesh.axis(axis)])
+
+
+def _in_backward(items: StageItems, system: System, mesh: pt.Mesh) -> tuple[Item, ...]:
+    """Return what follows the microbatches, sums along ``dp`` as far as they are left.
+
+    They pass while the last backward computes, and the host compares them meanwhile.
+    """
+    own_s = items.seconds[Work.BACKWARD]
+    sent_s = sum(item.seconds for item in items.after if item.axis == "dp")
+    left_s = sent_s - min(items.overlap * sent_s, own_s)
+    checked_s = _checked_s(items.after, "dp", system, mesh)
+    left_s = max(left_s, checked_s - own_s)
+    part = left_s / sent_s if sent_s else 1.0
+    return tuple(
+        replace(item, seconds=part * item.seconds) if item.axis == "dp" else item
+        for item in items.after
+    )
