@@ -30,6 +30,8 @@ _F32 = 4
 _MOVES = (StepKind.ALL_GATHER, StepKind.REDUCE_SCATTER, StepKind.ALL_TO_ALL)
 _SUMS = (StepKind.ALL_REDUCE, StepKind.REDUCE_SCATTER)
 _PRODUCTS = ("aten.mm.default", "aten.addmm.default")
+_COPY = StepKind.ALL_TO_ALL  # along tp: where the sequence is first, a copy at most
+_BUCKET = 25 * 2**20
 _WORKS = (Work.FORWARD, Work.BACKWARD)
 _PHASES = (Phase.FORWARD, Phase.BACKWARD_INPUT)
 
@@ -75,11 +77,11 @@ class System:
     def check_s(self, size: int) -> float:
         """Return the seconds in which a group's hosts compare a collective.
 
-        >>> system = System(checked_s=((1, 0.0), (8, 7.0)))
-        >>> system.check_s(2), system.check_s(16), System().check_s(8)
-        (1.0, 7.0, 0.0)
+        >>> system = System(checked_s=((2, 1.0), (8, 7.0)))
+        >>> [system.check_s(size) for size in (1, 2, 4, 16)], System().check_s(8)
+        ([0.0, 1.0, 3.0, 7.0], 0.0)
         """
-        if not self.checked_s:
+        if not self.checked_s or size == 1:
             return 0.0
         sizes, seconds = zip(*self.checked_s, strict=True)
         return float(np.interp(size, sizes, seconds))
@@ -258,7 +260,9 @@ def joined(
     for way, (work, phase) in enumerate(zip(_WORKS, _PHASES, strict=True)):
         own = items.by_work[work]
         count = sum(item.seconds > 0 for item in own)
-        issued_s = system.issue_s * count + _checked_s(own, "tp", system, mesh)
+        compared = [i for i in own if i.axis == "tp" and not i.name.startswith(_COPY)]
+        tp = mesh.sizes[mesh.axis("tp")]
+        issued_s = system.issue_s * count + system.check_s(tp) * len(compared)
         if not system.is_blocking:
             issued_s = max(0.0, issued_s - items.seconds[work])
         more.append(Item("issue", "issuing ops", phase, issued_s))
@@ -272,26 +276,32 @@ def joined(
     return replace(items, microbatch=(*items.microbatch, *more), after=after)
 
 
-def _checked_s(
-    items: Sequence[Item], axis: str, system: System, mesh: pt.Mesh
-) -> float:
-    """Return the seconds in which hosts compare the collectives along an axis."""
-    count = sum(item.axis == axis for item in items)
-    return count * system.check_s(mesh.sizes[mesh.axis(axis)])
-
-
 def _in_backward(items: StageItems, system: System, mesh: pt.Mesh) -> tuple[Item, ...]:
     """Return what follows the microbatches, sums along ``dp`` as far as they are left.
 
-    They pass while the last backward computes, and the host compares them meanwhile.
+    They pass while the last backward computes, and the host compares them meanwhile, a
+    bucket at a time.
     """
-    own_s = items.seconds[Work.BACKWARD]
-    sent_s = sum(item.seconds for item in items.after if item.axis == "dp")
+    own_s, size = items.seconds[Work.BACKWARD], mesh.sizes[mesh.axis("dp")]
+    sums = [item for item in items.after if item.axis == "dp"]
+    sent_s = sum(item.seconds for item in sums)
     left_s = sent_s - min(items.overlap * sent_s, own_s)
-    checked_s = _checked_s(items.after, "dp", system, mesh)
-    left_s = max(left_s, checked_s - own_s)
-    part = left_s / sent_s if sent_s else 1.0
+    checked_s = _buckets(sums, size) * system.check_s(size)
+    part = max(left_s, checked_s - own_s) / sent_s if sent_s else 1.0
     return tuple(
         replace(item, seconds=part * item.seconds) if item.axis == "dp" else item
         for item in items.after
     )
+
+
+def _buckets(sums: Sequence[Item], size: int) -> int:
+    """Return how many buckets all-reduces in f32 of 16-bit gradients fill.
+
+    torch, DistributedDataParallel: a bucket is full when it has 25 MiB or more.
+    """
+    count, filled = 0, 0.0
+    for item in sums:
+        filled += item.bytes * size / (2 * (size - 1)) / 2
+        if filled >= _BUCKET:
+            count, filled = count + 1, 0.0
+    return count + (filled > 0)

@@ -76,24 +76,34 @@ def test_a_host_that_is_behind_decides() -> None:
 
 
 def test_hosts_that_compare_collectives_are_behind_by_each() -> None:
-    sums = stage(item(3.0, Phase.FORWARD), item(0.5, Phase.FORWARD, "tp"))
-    system = System(issue_s=1.0, checked_s=((1, 0.0), (8, 7.0)))  # 3 s of 4 hosts
-    assert seconds(joined([sums], system, Hops(), MESH))[0] == 2 * 1.0 + 3.0
-    assert seconds(joined([sums, sums], system, Hops(), MESH))[0] == 4 * 1.0 + 2 * 3.0
+    sums = stage(
+        item(3.0, Phase.FORWARD),
+        item(0.5, Phase.FORWARD, "tp"),
+        replace(item(0.5, Phase.FORWARD, "tp"), name="all_to_all tp: mm/0"),  # a copy
+    )
+    system = System(issue_s=1.0, checked_s=((2, 1.0), (8, 7.0)))  # 3 s of 4 hosts
+    assert seconds(joined([sums], system, Hops(), MESH))[0] == 3 * 1.0 + 3.0
+    assert seconds(joined([sums, sums], system, Hops(), MESH))[0] == 6 * 1.0 + 2 * 3.0
     assert seconds(joined([STAGE], system, Hops(), MESH))[0] == 3.0  # it sends nothing
 
 
 def test_gradients_are_added_up_as_far_as_the_last_backward_hides_them() -> None:
-    def sums_s(system: System) -> float:
-        after = joined([STAGE], system, Hops(), MESH).after
-        assert after[1].seconds == 1.0  # the update
-        return after[0].seconds
+    def sums_s(system: System, *bytes_of: int) -> float:
+        sums = [replace(STAGE.after[0], bytes=n) for n in bytes_of]
+        own = replace(STAGE, after=(*sums, STAGE.after[1]))
+        after = joined([own], system, Hops(), MESH).after
+        assert after[-1].seconds == 1.0  # the update
+        return sum(i.seconds for i in after[:-1])
 
-    assert sums_s(System()) == 6.0
+    small, large = 20 * 2**21, 30 * 2**21  # in f32, of two ranks
+    assert sums_s(System(), small) == 6.0
     beside = System(sums_in_backward=True)
-    assert sums_s(beside) == 6.0 - 0.5 * 6.0  # the backward is long enough
+    assert sums_s(beside, small) == 6.0 - 0.5 * 6.0  # the backward is long enough
     # hosts that compare them begin with the backward, of 4 s
-    assert sums_s(replace(beside, checked_s=((1, 0.0), (2, 12.0)))) == 12.0 - 4.0
+    checked = replace(beside, checked_s=((2, 9.0), (4, 9.0)))
+    assert sums_s(checked, small) == 9.0 - 4.0
+    assert sums_s(checked, small, small) == pytest.approx(12.0 - 4.0)  # what is left
+    assert sums_s(checked, large, small) == pytest.approx(2 * 9.0 - 4.0)
 
 
 def test_a_host_that_waits_adds_to_every_op() -> None:
