@@ -93,10 +93,12 @@ class Layout:
         """What is made again, as ``Options(recompute=)`` takes it.
 
         Of a sequence that is split the gathered copies are, too: arXiv:2205.05198,
-        section 4.2.2, and Nanotron's ``tp_recompute_allgather``.
+        section 4.2.2, and Nanotron's ``tp_recompute_allgather``. So is what lies inside
+        of the system's kernels.
         """
         gathered = ("layers.*norm*/* -> *", "layers.*.qkv/view/0", "layers.*.up/view/0")
-        return self.not_kept + gathered * self.is_sequence_parallel
+        again = self.not_kept + self.system.fused
+        return again + gathered * self.is_sequence_parallel
 
     @property
     def layers_of_stages(self) -> Sequence[int]:

@@ -30,6 +30,11 @@ NANOTRON = System(
     sums_in_f32=True,
     is_sequence_first=False,
     gathers_copies=True,
+    fused=(
+        "*norm*/_to_copy/0",
+        "*norm*/mul.Tensor/0",
+        "layers.*.attention/*",
+    ),
 )
 """Nanotron as it was for the playbook (github.com/huggingface/nanotron).
 
@@ -38,9 +43,10 @@ parallel/tensor_parallel/functional.py: _ColumnLinearAsyncCommunication, of whic
 gather is not taken as hidden, since the product is cut into up to three for that;
 parallel/pipeline_parallel/p2p.py: sends and receives are waited for, one by one;
 models/llama.py: attention has the batch first, and copies for that about what
-Partita's programs copy. An op run from Python takes the host 5 to 25 us
-(jiahuanglin.xyz, "From PyTorch op to kernel launch"); the most is taken, for modules
-and functions of autograd in Python.
+Partita's programs copy; TritonRMSNorm keeps its operand and a scale for each token,
+flash_rotary_embedding angles, and of query, key and value there is one copy.
+An op run from Python takes the host 5 to 25 us (jiahuanglin.xyz, "From PyTorch op to
+kernel launch"); the most is taken, for modules and functions of autograd in Python.
 """
 
 _CHECKED_S = ((2, 0.45e-3), (8, 1.57e-3), (16, 5.2e-3), (32, 9.2e-3), (64, 17.5e-3))

@@ -59,6 +59,8 @@ class System:
         sums_in_backward: gradients are added up along ``dp`` while the last
             microbatch goes backward, as they come.
         gathers_copies: what the optimizer updated in pieces is gathered into copies.
+        fused: patterns of what lies inside of kernels that keep what they were given,
+            and whose backward makes it again as it goes, in no time of its own.
     """
 
     issue_s: float = 0.0
@@ -73,6 +75,7 @@ class System:
     checked_s: tuple[tuple[int, float], ...] = ()
     sums_in_backward: bool = False
     gathers_copies: bool = False
+    fused: tuple[str, ...] = ()
 
     def check_s(self, size: int) -> float:
         """Return the seconds in which a group's hosts compare a collective.
@@ -120,6 +123,8 @@ def as_run(plan: pt.Plan, system: System, not_kept: Sequence[str] = ()) -> Stage
     items = stage_items(plan)
     again = _rerun(plan, items, not_kept) if system.reruns else ()
     run = (*_beside_products(plan, items, system), *again)
+    inside = [again_key(pattern) for pattern in system.fused]
+    run = (i for i in run if not any(fnmatchcase(i.key, each) for each in inside))
     return replace(items, microbatch=tuple(replace(i, is_beside=False) for i in run))
 
 

@@ -12,6 +12,7 @@ from benchmarks.fidelity.system import Hops, System, as_run, joined
 
 import partita as pt
 from partita.compiler.cost.collectives import CollectiveKind, axis_seconds
+from partita.compiler.cost.memory import timeline
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.again import is_again
 from partita.compiler.ir.program import Phase
@@ -127,6 +128,19 @@ def test_parts_go_backward_from_the_last_to_the_first() -> None:
     ]
     order = joined(parts, System(), Hops(), MESH).by_work[Work.BACKWARD]
     assert [i.seconds for i in order if i.seconds] == [5.0, 3.0]
+
+
+def test_what_lies_inside_of_kernels_is_neither_kept_nor_timed() -> None:
+    layout = replace(LAYOUT, recompute="none")
+    fused = replace(
+        layout, system=System(fused=("layers.*.mlp/*", "layers.*.mlp.down/view/0"))
+    )
+    saved = [timeline(middle(each)).saved_bytes for each in (layout, fused)]
+    assert saved[1] < saved[0]
+    plain, run = (as_run(middle(each), each.system) for each in (layout, fused))
+    assert [i.key for i in run.microbatch] == [i.key for i in plain.microbatch]
+    made = as_run(middle(fused), System()).microbatch  # as the plan does it
+    assert any(is_again(i.key) for i in made)
 
 
 def test_of_a_sequence_first_nothing_but_the_message_is_moved() -> None:
