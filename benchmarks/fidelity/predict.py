@@ -142,17 +142,21 @@ def predict(layout: Layout) -> Prediction:
 
 
 def _copies_bytes(layout: Layout, part: Part) -> int:
-    """Return what an allocator holds more where pieces are gathered into copies.
+    """Return what an allocator holds more where gradients and pieces are copies.
 
-    Those are two of all parameters and one of the rank's piece, each larger than what
-    an allocator has kept of activations. On the other hand the moments, made after the
-    first backward, lie in what that has freed, and pieces of parameters and gradients
-    are parts of the whole, where a plan has tensors of their own.
+    Gradients in 16 bits are all there until a backward is through, besides DDP's
+    buckets. With ZeRO pieces are gathered into two copies of all parameters and one of
+    the rank's piece, each larger than what an allocator has kept of activations. On the
+    other hand the moments, made after the first backward, lie in what that has freed,
+    and pieces of parameters and gradients are parts of the whole, where a plan has
+    tensors of their own.
     """
-    if not (layout.system.gathers_copies and layout.zero and layout.dp > 1):
+    if not layout.system.gathers_copies or layout.dp == 1:
         return 0
+    if not layout.zero:  # a plan has one copy of gradients in 16 bits, too
+        return part.parameter_bytes
     whole = part.parameter_bytes * layout.dp // (layout.dp + 1)  # in 16 bits
-    copies, moments, pieces = 2 * layout.dp + 1, 4, 2
+    copies, moments, pieces = 3 * layout.dp + 1, 4, 2
     return whole * (copies - moments - pieces) // layout.dp
 
 

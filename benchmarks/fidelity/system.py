@@ -58,7 +58,8 @@ class System:
             collective with each other before they issue it; between two sizes a line.
         sums_in_backward: gradients are added up along ``dp`` while the last
             microbatch goes backward, as they come.
-        gathers_copies: what the optimizer updated in pieces is gathered into copies.
+        gathers_copies: what the optimizer updated in pieces is gathered into copies,
+            and gradients are copied into the buckets in which they are added up.
         fused: patterns of what lies inside of kernels that keep what they were given,
             and whose backward makes it again as it goes, in no time of its own.
     """
