@@ -54,12 +54,13 @@ _CHECKED_S = ((2, 0.45e-3), (8, 1.57e-3), (16, 5.2e-3), (32, 9.2e-3), (64, 17.5e
 
 torch, ProcessGroupWrapper.cpp, runCollectiveChecks: before a collective is issued,
 rank 0 hears and answers each other host, and what it is gets gathered twice, all with
-gloo. nanotron's run_multinode.sh for these runs sets it (commit 77f54c10; not yet in
-67c5ebb6). The seconds are from the bandwidths noted beside the runs, medians with and
-without: trainer.py, measure_bandwidth, times ten calls on 1 GiB and a barrier. On a
-node (8) the device is behind, and they take two checks longer; between nodes (16, 32,
-64) the host is, and they take 11 checks and one all-gather. Of two: three times the
-150 us of gloo's quickest collective (torch issue 127179).
+gloo. That most runs were under it is concluded: nanotron's run_multinode.sh, which
+sets NANOTRON_BENCHMARK, has it in commit 77f54c10 and not yet in 67c5ebb6, and the
+bandwidths noted beside the runs are of two kinds. From their medians the seconds are:
+trainer.py, measure_bandwidth, times ten calls on 1 GiB and a barrier. On a node (8) the
+device is behind, and they take two checks longer; between nodes (16, 32, 64) the host
+is, and they take 11 checks and one all-gather. Of two: three times the 150 us of gloo's
+quickest collective (torch issue 127179).
 """
 
 _UNCHECKED = 435.0
