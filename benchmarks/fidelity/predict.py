@@ -138,7 +138,10 @@ def predict(layout: Layout) -> Prediction:
         "waiting": step.ends[row] - step.run.busy_s[row] - step.begins[row],
         "after": step.once[row],
     }
-    return Prediction(step.seconds, max(held), seconds)
+    pair, larger = layout.system.group_bytes
+    sizes = layout.group_sizes[:-1]  # the largest is the first
+    groups = sum(larger if size > 2 else pair for size in sizes)
+    return Prediction(step.seconds, max(held) + groups, seconds)
 
 
 def _copies_bytes(layout: Layout, part: Part) -> int:

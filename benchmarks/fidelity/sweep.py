@@ -30,6 +30,7 @@ NANOTRON = System(
     sums_in_f32=True,
     is_sequence_first=False,
     gathers_copies=True,
+    group_bytes=(544 * 2**20, 688 * 2**20),
     fused=(
         "*norm*/_to_copy/0",
         "*norm*/mul.Tensor/0",
@@ -45,6 +46,7 @@ parallel/pipeline_parallel/p2p.py: sends and receives are waited for, one by one
 models/llama.py: attention has the batch first, and copies for that about what
 Partita's programs copy; TritonRMSNorm keeps its operand and a scale for each token,
 flash_rotary_embedding angles, and of query, key and value there is one copy.
+parallel/context.py: which groups there are; what NCCL holds for one: its issue 964.
 An op run from Python takes the host 5 to 25 us (jiahuanglin.xyz, "From PyTorch op to
 kernel launch"); the most is taken, for modules and functions of autograd in Python.
 """

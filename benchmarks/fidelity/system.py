@@ -60,6 +60,8 @@ class System:
             microbatch goes backward, as they come.
         gathers_copies: what the optimizer updated in pieces is gathered into copies,
             and gradients are copied into the buckets in which they are added up.
+        group_bytes: what NCCL holds for a group of two, and for a larger one, besides
+            the first, which profiles count.
         fused: patterns of what lies inside of kernels that keep what they were given,
             and whose backward makes it again as it goes, in no time of its own.
     """
@@ -76,6 +78,7 @@ class System:
     checked_s: tuple[tuple[int, float], ...] = ()
     sums_in_backward: bool = False
     gathers_copies: bool = False
+    group_bytes: tuple[int, int] = (0, 0)
     fused: tuple[str, ...] = ()
 
     def check_s(self, size: int) -> float:

@@ -124,6 +124,17 @@ def test_pieces_are_gathered_into_copies_that_an_allocator_holds() -> None:
     assert predict(alone).bytes == predict(replace(whole_states, dp=1)).bytes
 
 
+def test_every_group_but_the_first_takes_memory() -> None:
+    layout = replace(LAYOUT, pp=3, dp=8, tp=2, batch=16 * 4)
+    # all 48 ranks; 8 of a node; 2 along tp, 8 along dp, 3 along pp; 6 with a copy
+    assert layout.group_sizes == (2, 3, 6, 8, 8, 48)
+    alone = replace(layout, pp=1, dp=1, tp=2, batch=16)
+    assert alone.group_sizes == (2,)  # the same two, however they are called
+    more = replace(layout, system=replace(AS_PLANNED, group_bytes=(1, 100)))
+    assert predict(more).bytes - predict(layout).bytes == 1 + 4 * 100
+    assert predict(more).seconds == predict(layout).seconds
+
+
 SWEPT = {
     "nodes": "1.0",
     "microbatch_size": "1",
