@@ -3,6 +3,7 @@
     python -m benchmarks.fidelity ../shared/data [--only Megatron-LM,sweep]
 
 Nothing is fitted to a row: profiles hold data sheets, matmul tables and nccl-tests.
+Of the sweep the bandwidths noted beside the runs are taken, too, none of their speeds.
 Printed are all runs, the median error of each publication, and for the sweep of
 layouts what a planner is judged by.
 """

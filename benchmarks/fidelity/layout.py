@@ -83,6 +83,20 @@ class Layout:
         return pt.Mesh(dp=self.dp, tp=self.tp)
 
     @property
+    def group_sizes(self) -> tuple[int, ...]:
+        """The sizes of the groups that rank 0 is in, each set of ranks once.
+
+        All ranks, those of a node, and those along ``tp``, ``dp`` and ``pp``; and the
+        ranks that hold parts of the same copy of the model.
+        """
+        row = self.tp * self.dp
+        ways = range(self.tp), range(0, row, self.tp), range(0, self.ranks, row)
+        copy = [first + rank for first in ways[2] for rank in ways[0]]
+        node = range(min(8, self.ranks))
+        groups = {tuple(ranks) for ranks in (range(self.ranks), node, *ways, copy)}
+        return tuple(sorted(len(ranks) for ranks in groups if len(ranks) > 1))
+
+    @property
     def not_kept(self) -> tuple[str, ...]:
         """Patterns of the modules whose activations are made again."""
         known = {"full": ("layers.*",), "selective": ("layers.*.core",), "none": ()}
@@ -93,10 +107,12 @@ class Layout:
         """What is made again, as ``Options(recompute=)`` takes it.
 
         Of a sequence that is split the gathered copies are, too: arXiv:2205.05198,
-        section 4.2.2, and Nanotron's ``tp_recompute_allgather``.
+        section 4.2.2, and Nanotron's ``tp_recompute_allgather``. So is what lies inside
+        of the system's kernels.
         """
         gathered = ("layers.*norm*/* -> *", "layers.*.qkv/view/0", "layers.*.up/view/0")
-        return self.not_kept + gathered * self.is_sequence_parallel
+        again = self.not_kept + self.system.fused
+        return again + gathered * self.is_sequence_parallel
 
     @property
     def layers_of_stages(self) -> Sequence[int]:

@@ -22,6 +22,7 @@ from torch import nn
 import partita as pt
 from partita.compiler.cost.collectives import axis_seconds, wire_bytes
 from partita.compiler.cost.memory import timeline
+from partita.compiler.cost.timeline import Category
 from partita.compiler.hardware.links import CollectiveKind
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.program import Phase, info
@@ -61,12 +62,14 @@ class Part:
         state_bytes: what it holds all the time.
         saved_bytes: what a microbatch leaves until its backward.
         more_bytes: the most that it holds besides.
+        parameter_bytes: of the state, what parameters take.
     """
 
     items: StageItems
     state_bytes: int
     saved_bytes: int
     more_bytes: int
+    parameter_bytes: int
 
     @classmethod
     def of(cls, plan: pt.Plan, layout: Layout) -> Part:
@@ -76,7 +79,8 @@ class Part:
         saved = held.saved_bytes
         more = held.peak_bytes - state - saved
         items = as_run(plan, layout.system, layout.not_kept)
-        return cls(items, state, saved, more)
+        at_least = held.by_category(held.bytes_at.index(state))
+        return cls(items, state, saved, more, at_least[Category.PARAMETERS])
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,7 @@ def predict(layout: Layout) -> Prediction:
     )
     transfers = [_as_sent(layout, t) for t in _transfers(parts, count)]
     items = [
-        joined([part.items for part in stage], layout.system, hops)
+        joined([part.items for part in stage], layout.system, hops, layout.mesh)
         for stage, hops in zip(stages, _hops(transfers, count), strict=True)
     ]
     if layout.system.sends_alone:
@@ -124,7 +128,8 @@ def predict(layout: Layout) -> Prediction:
         zip(stages, schedule.most_live, strict=True)
     ):
         held[schedule.rank_of[number]] += sum(
-            part.state_bytes + live * part.saved_bytes for part in stage
+            part.state_bytes + live * part.saved_bytes + _copies_bytes(layout, part)
+            for part in stage
         ) + max(part.more_bytes for part in stage)
     row = max(range(layout.pp), key=lambda r: step.ends[r] + step.once[r])
     seconds = {
@@ -133,7 +138,29 @@ def predict(layout: Layout) -> Prediction:
         "waiting": step.ends[row] - step.run.busy_s[row] - step.begins[row],
         "after": step.once[row],
     }
-    return Prediction(step.seconds, max(held), seconds)
+    pair, larger = layout.system.group_bytes
+    sizes = layout.group_sizes[:-1]  # the largest is the first
+    groups = sum(larger if size > 2 else pair for size in sizes)
+    return Prediction(step.seconds, max(held) + groups, seconds)
+
+
+def _copies_bytes(layout: Layout, part: Part) -> int:
+    """Return what an allocator holds more where gradients and pieces are copies.
+
+    Gradients in 16 bits are all there until a backward is through, besides DDP's
+    buckets. With ZeRO pieces are gathered into two copies of all parameters and one of
+    the rank's piece, each larger than what an allocator has kept of activations. On the
+    other hand the moments, made after the first backward, lie in what that has freed,
+    and pieces of parameters and gradients are parts of the whole, where a plan has
+    tensors of their own.
+    """
+    if not layout.system.gathers_copies or layout.dp == 1:
+        return 0
+    if not layout.zero:  # a plan has one copy of gradients in 16 bits, too
+        return part.parameter_bytes
+    whole = part.parameter_bytes * layout.dp // (layout.dp + 1)  # in 16 bits
+    copies, moments, pieces = 3 * layout.dp + 1, 4, 2
+    return whole * (copies - moments - pieces) // layout.dp
 
 
 def _like(layout: Layout) -> Layout:

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
+import numpy as np
+
 import partita as pt
 from partita.compiler.cost.collectives import CollectiveKind, axis_seconds
 from partita.compiler.cost.step import StepKind
@@ -28,6 +30,8 @@ _F32 = 4
 _MOVES = (StepKind.ALL_GATHER, StepKind.REDUCE_SCATTER, StepKind.ALL_TO_ALL)
 _SUMS = (StepKind.ALL_REDUCE, StepKind.REDUCE_SCATTER)
 _PRODUCTS = ("aten.mm.default", "aten.addmm.default")
+_COPY = StepKind.ALL_TO_ALL  # along tp: where the sequence is first, a copy at most
+_BUCKET = 25 * 2**20
 _WORKS = (Work.FORWARD, Work.BACKWARD)
 _PHASES = (Phase.FORWARD, Phase.BACKWARD_INPUT)
 
@@ -50,6 +54,16 @@ class System:
         reruns: modules whose activations are not kept run again as a whole.
         is_sequence_first: activations have the sequence first everywhere, so that
             nothing is copied to gather or scatter it.
+        checked_s: by the size of a group, the seconds in which its hosts compare a
+            collective with each other before they issue it; between two sizes a line.
+        sums_in_backward: gradients are added up along ``dp`` while the last
+            microbatch goes backward, as they come.
+        gathers_copies: what the optimizer updated in pieces is gathered into copies,
+            and gradients are copied into the buckets in which they are added up.
+        group_bytes: what NCCL holds for a group of two, and for a larger one, besides
+            the first, which profiles count.
+        fused: patterns of what lies inside of kernels that keep what they were given,
+            and whose backward makes it again as it goes, in no time of its own.
     """
 
     issue_s: float = 0.0
@@ -61,6 +75,23 @@ class System:
     sums_in_f32: bool = False
     reruns: bool = True
     is_sequence_first: bool = True
+    checked_s: tuple[tuple[int, float], ...] = ()
+    sums_in_backward: bool = False
+    gathers_copies: bool = False
+    group_bytes: tuple[int, int] = (0, 0)
+    fused: tuple[str, ...] = ()
+
+    def check_s(self, size: int) -> float:
+        """Return the seconds in which a group's hosts compare a collective.
+
+        >>> system = System(checked_s=((2, 1.0), (8, 7.0)))
+        >>> [system.check_s(size) for size in (1, 2, 4, 16)], System().check_s(8)
+        ([0.0, 1.0, 3.0, 7.0], 0.0)
+        """
+        if not self.checked_s or size == 1:
+            return 0.0
+        sizes, seconds = zip(*self.checked_s, strict=True)
+        return float(np.interp(size, sizes, seconds))
 
 
 MEGATRON = System(sends_alone=True, splits_sends=True)
@@ -96,6 +127,8 @@ def as_run(plan: pt.Plan, system: System, not_kept: Sequence[str] = ()) -> Stage
     items = stage_items(plan)
     again = _rerun(plan, items, not_kept) if system.reruns else ()
     run = (*_beside_products(plan, items, system), *again)
+    inside = [again_key(pattern) for pattern in system.fused]
+    run = (i for i in run if not any(fnmatchcase(i.key, each) for each in inside))
     return replace(items, microbatch=tuple(replace(i, is_beside=False) for i in run))
 
 
@@ -217,8 +250,10 @@ class Hops:
     received_s: tuple[float, float] = (0.0, 0.0)
 
 
-def joined(parts: Sequence[StageItems], system: System, hops: Hops) -> StageItems:
-    """Return what a stage does that consists of parts, in order.
+def joined(
+    parts: Sequence[StageItems], system: System, hops: Hops, mesh: pt.Mesh
+) -> StageItems:
+    """Return what a stage on ``mesh`` does that consists of parts, in order.
 
     They go forward from the first to the last, and backward from the last to the first.
     """
@@ -234,7 +269,9 @@ def joined(parts: Sequence[StageItems], system: System, hops: Hops) -> StageItem
     for way, (work, phase) in enumerate(zip(_WORKS, _PHASES, strict=True)):
         own = items.by_work[work]
         count = sum(item.seconds > 0 for item in own)
-        issued_s = system.issue_s * count
+        compared = [i for i in own if i.axis == "tp" and not i.name.startswith(_COPY)]
+        tp = mesh.sizes[mesh.axis("tp")]
+        issued_s = system.issue_s * count + system.check_s(tp) * len(compared)
         if not system.is_blocking:
             issued_s = max(0.0, issued_s - items.seconds[work])
         more.append(Item("issue", "issuing ops", phase, issued_s))
@@ -242,4 +279,38 @@ def joined(parts: Sequence[StageItems], system: System, hops: Hops) -> StageItem
             more.append(Item("send", "sending", phase, hops.sent_s[way]))
         if system.receives_alone:
             more.append(Item("receive", "receiving", phase, hops.received_s[way]))
-    return replace(items, microbatch=(*items.microbatch, *more))
+    after = items.after
+    if system.sums_in_backward:
+        after = _in_backward(items, system, mesh)
+    return replace(items, microbatch=(*items.microbatch, *more), after=after)
+
+
+def _in_backward(items: StageItems, system: System, mesh: pt.Mesh) -> tuple[Item, ...]:
+    """Return what follows the microbatches, sums along ``dp`` as far as they are left.
+
+    They pass while the last backward computes, and the host compares them meanwhile, a
+    bucket at a time.
+    """
+    own_s, size = items.seconds[Work.BACKWARD], mesh.sizes[mesh.axis("dp")]
+    sums = [item for item in items.after if item.axis == "dp"]
+    sent_s = sum(item.seconds for item in sums)
+    left_s = sent_s - min(items.overlap * sent_s, own_s)
+    checked_s = _buckets(sums, size) * system.check_s(size)
+    part = max(left_s, checked_s - own_s) / sent_s if sent_s else 1.0
+    return tuple(
+        replace(item, seconds=part * item.seconds) if item.axis == "dp" else item
+        for item in items.after
+    )
+
+
+def _buckets(sums: Sequence[Item], size: int) -> int:
+    """Return how many buckets all-reduces in f32 of 16-bit gradients fill.
+
+    torch, DistributedDataParallel: a bucket is full when it has 25 MiB or more.
+    """
+    count, filled = 0, 0.0
+    for item in sums:
+        filled += item.bytes * size / (2 * (size - 1)) / 2
+        if filled >= _BUCKET:
+            count, filled = count + 1, 0.0
+    return count + (filled > 0)

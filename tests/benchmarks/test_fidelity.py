@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -104,6 +105,94 @@ def test_a_published_run_is_read(tmp_path: Path) -> None:
     assert run.layout.recompute == "full"
     # 175 billion parameters, 8 FLOP each for 24 x 2048 tokens, and attention
     assert run.seconds == pytest.approx(8 * 174.6e9 * 24 * 2048 / 109e12 / 96, rel=0.03)
+
+
+def test_pieces_are_gathered_into_copies_that_an_allocator_holds() -> None:
+    layout = replace(LAYOUT, zero=1, dp=8)
+    plain = predict(layout)
+    copies = predict(replace(layout, system=replace(AS_PLANNED, gathers_copies=True)))
+    # stage 0: the embedding and two layers of 12 h^2, halved by tp, in 16 bits
+    whole = 2 * (1024 * 512 + 128 * 512 * 2 + 2 * 12 * 512**2) / 2
+    more = copies.bytes - plain.bytes
+    assert more == pytest.approx((3 - 5 / 8) * whole, rel=0.05)
+    assert copies.seconds == plain.seconds
+    whole_states = replace(layout, zero=0)
+    gathered = replace(whole_states, system=replace(AS_PLANNED, gathers_copies=True))
+    more = predict(gathered).bytes - predict(whole_states).bytes
+    assert more == pytest.approx(whole, rel=0.05)  # gradients besides DDP's buckets
+    alone = replace(gathered, dp=1)
+    assert predict(alone).bytes == predict(replace(whole_states, dp=1)).bytes
+
+
+def test_every_group_but_the_first_takes_memory() -> None:
+    layout = replace(LAYOUT, pp=3, dp=8, tp=2, batch=16 * 4)
+    # all 48 ranks; 8 of a node; 2 along tp, 8 along dp, 3 along pp; 6 with a copy
+    assert layout.group_sizes == (2, 3, 6, 8, 8, 48)
+    alone = replace(layout, pp=1, dp=1, tp=2, batch=16)
+    assert alone.group_sizes == (2,)  # the same two, however they are called
+    more = replace(layout, system=replace(AS_PLANNED, group_bytes=(1, 100)))
+    assert predict(more).bytes - predict(layout).bytes == 1 + 4 * 100
+    assert predict(more).seconds == predict(layout).seconds
+
+
+SWEPT = {
+    "nodes": "1.0",
+    "microbatch_size": "1",
+    "microbatches": "32",
+    "dp": "1",
+    "pp": "4",
+    "tp": "2",
+    "zero_stage": "0",
+    "tp_mode": "REDUCE_SCATTER",
+    "hidden_size": "2048",
+    "num_layers": "16",
+    "num_heads": "32",
+    "vocab_size": "131072",
+    "seq_len": "4096",
+    "status": "Success",
+    "tokens_per_s_per_gpu": "4096",
+    "memory_reserved_gib": "2",
+    "intra_node_all_reduce_busbw_gbps": "458",
+}
+
+
+def swept(tmp_path: Path, **changed: str) -> sweep.Measured:
+    path = tmp_path / "rows.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(SWEPT))
+        writer.writeheader()
+        writer.writerow(SWEPT | changed)
+    (found,) = sweep.read(path)
+    return found
+
+
+def test_a_row_of_the_sweep_is_read(tmp_path: Path) -> None:
+    found = swept(tmp_path)
+    assert found.group == (2048, 1)
+    assert found.seconds == 32 / 8  # 32 samples of 4096 tokens on 8 ranks
+    assert found.held_bytes == 2 * 2**30
+    assert found.layout.is_sequence_parallel
+    assert found.layout.system.sums_in_backward
+    assert not swept(tmp_path, zero_stage="1").layout.system.sums_in_backward
+    ran_out = swept(tmp_path, status="OOM", intra_node_all_reduce_busbw_gbps="")
+    assert ran_out.seconds is None
+
+
+def test_hosts_compared_collectives_where_bandwidths_say_so(tmp_path: Path) -> None:
+    fast = swept(tmp_path).layout.system
+    slow = swept(tmp_path, intra_node_all_reduce_busbw_gbps="425").layout.system
+    assert (fast.check_s(8), slow.check_s(8)) == (0.0, 1.57e-3)
+
+
+# The output costs what four layers of 2048 do; a stage has what reaches its share.
+@pytest.mark.parametrize(
+    ("stages", "sizes"),
+    [("2", (10, 6)), ("4", (5, 5, 5, 1)), ("8", (3, 2, 3, 2, 3, 2, 1, 0))],
+)
+def test_stages_have_layers_until_their_share_is_reached(
+    tmp_path: Path, stages: str, sizes: tuple[int, ...]
+) -> None:
+    assert swept(tmp_path, pp=stages).layout.layers_of_stages == sizes
 
 
 def row(seconds: float | None, micro: int) -> sweep.Measured:

@@ -12,6 +12,7 @@ from benchmarks.fidelity.system import Hops, System, as_run, joined
 
 import partita as pt
 from partita.compiler.cost.collectives import CollectiveKind, axis_seconds
+from partita.compiler.cost.memory import timeline
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.again import is_again
 from partita.compiler.ir.program import Phase
@@ -21,6 +22,9 @@ from partita.compiler.simulate.stage_items import Item, StageItems, stage_items
 
 SHAPE = Shape(3, 512, 8, 128, 1024, 2048)
 LAYOUT = Layout(SHAPE, "a100-80gb-selene", 1, 2, 2, 1, 4, recompute="full")
+
+
+MESH = pt.Mesh(dp=2, tp=4)
 
 
 def middle(layout: Layout) -> pt.Plan:
@@ -68,22 +72,53 @@ def test_only_modules_that_are_not_kept_run_again() -> None:
 
 
 def test_a_host_that_is_behind_decides() -> None:
-    assert seconds(joined([STAGE], System(issue_s=1.0), Hops())) == (3.0, 4.0)
-    assert seconds(joined([STAGE], System(issue_s=5.0), Hops())) == (5.0, 5.0)
+    assert seconds(joined([STAGE], System(issue_s=1.0), Hops(), MESH)) == (3.0, 4.0)
+    assert seconds(joined([STAGE], System(issue_s=5.0), Hops(), MESH)) == (5.0, 5.0)
+
+
+def test_hosts_that_compare_collectives_are_behind_by_each() -> None:
+    sums = stage(
+        item(3.0, Phase.FORWARD),
+        item(0.5, Phase.FORWARD, "tp"),
+        replace(item(0.5, Phase.FORWARD, "tp"), name="all_to_all tp: mm/0"),  # a copy
+    )
+    system = System(issue_s=1.0, checked_s=((2, 1.0), (8, 7.0)))  # 3 s of 4 hosts
+    assert seconds(joined([sums], system, Hops(), MESH))[0] == 3 * 1.0 + 3.0
+    assert seconds(joined([sums, sums], system, Hops(), MESH))[0] == 6 * 1.0 + 2 * 3.0
+    assert seconds(joined([STAGE], system, Hops(), MESH))[0] == 3.0  # it sends nothing
+
+
+def test_gradients_are_added_up_as_far_as_the_last_backward_hides_them() -> None:
+    def sums_s(system: System, *bytes_of: int) -> float:
+        sums = [replace(STAGE.after[0], bytes=n) for n in bytes_of]
+        own = replace(STAGE, after=(*sums, STAGE.after[1]))
+        after = joined([own], system, Hops(), MESH).after
+        assert after[-1].seconds == 1.0  # the update
+        return sum(i.seconds for i in after[:-1])
+
+    small, large = 20 * 2**21, 30 * 2**21  # in f32, of two ranks
+    assert sums_s(System(), small) == 6.0
+    beside = System(sums_in_backward=True)
+    assert sums_s(beside, small) == 6.0 - 0.5 * 6.0  # the backward is long enough
+    # hosts that compare them begin with the backward, of 4 s
+    checked = replace(beside, checked_s=((2, 9.0), (4, 9.0)))
+    assert sums_s(checked, small) == 9.0 - 4.0
+    assert sums_s(checked, small, small) == pytest.approx(12.0 - 4.0)  # what is left
+    assert sums_s(checked, large, small) == pytest.approx(2 * 9.0 - 4.0)
 
 
 def test_a_host_that_waits_adds_to_every_op() -> None:
     system = System(issue_s=1.0, is_blocking=True)
-    assert seconds(joined([STAGE, STAGE], system, Hops())) == (8.0, 10.0)
+    assert seconds(joined([STAGE, STAGE], system, Hops(), MESH)) == (8.0, 10.0)
 
 
 def test_a_rank_that_sends_and_receives_does_nothing_else() -> None:
     hops = Hops(sent_s=(1.0, 2.0), received_s=(10.0, 20.0))
     alone = System(sends_alone=True)
-    assert seconds(joined([STAGE], System(), hops)) == (3.0, 4.0)
-    assert seconds(joined([STAGE], alone, hops)) == (4.0, 6.0)
+    assert seconds(joined([STAGE], System(), hops, MESH)) == (3.0, 4.0)
+    assert seconds(joined([STAGE], alone, hops, MESH)) == (4.0, 6.0)
     alone = replace(alone, receives_alone=True)
-    assert seconds(joined([STAGE], alone, hops)) == (14.0, 26.0)
+    assert seconds(joined([STAGE], alone, hops, MESH)) == (14.0, 26.0)
 
 
 def test_parts_go_backward_from_the_last_to_the_first() -> None:
@@ -91,8 +126,21 @@ def test_parts_go_backward_from_the_last_to_the_first() -> None:
         stage(item(1.0, Phase.FORWARD), item(s, Phase.BACKWARD_INPUT))
         for s in (3.0, 5.0)
     ]
-    order = joined(parts, System(), Hops()).by_work[Work.BACKWARD]
+    order = joined(parts, System(), Hops(), MESH).by_work[Work.BACKWARD]
     assert [i.seconds for i in order if i.seconds] == [5.0, 3.0]
+
+
+def test_what_lies_inside_of_kernels_is_neither_kept_nor_timed() -> None:
+    layout = replace(LAYOUT, recompute="none")
+    fused = replace(
+        layout, system=System(fused=("layers.*.mlp/*", "layers.*.mlp.down/view/0"))
+    )
+    saved = [timeline(middle(each)).saved_bytes for each in (layout, fused)]
+    assert saved[1] < saved[0]
+    plain, run = (as_run(middle(each), each.system) for each in (layout, fused))
+    assert [i.key for i in run.microbatch] == [i.key for i in plain.microbatch]
+    made = as_run(middle(fused), System()).microbatch  # as the plan does it
+    assert any(is_again(i.key) for i in made)
 
 
 def test_of_a_sequence_first_nothing_but_the_message_is_moved() -> None:
