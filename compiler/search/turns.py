@@ -23,14 +23,13 @@ from typing import TypeVar
 
 from partita.compiler.cost.memory import timeline
 from partita.compiler.cost.timeline import Timeline
-from partita.compiler.hardware.profile import load_hardware
-from partita.compiler.ir.program import Phase
 from partita.compiler.plan.beside import leaving_alone, sends
 from partita.compiler.plan.document import Boxing, Document
-from partita.compiler.plan.emitted import Unit, emitted_units
+from partita.compiler.plan.emitted import Unit, is_forward
 from partita.compiler.plan.turns import END, Half, Turn, turns_of
 from partita.compiler.simulate.hidden import one_by_one, with_hidden
-from partita.compiler.simulate.stage_items import stage_items
+from partita.compiler.simulate.joined_calls import JoinedCalls
+from partita.compiler.simulate.turn_items import TurnItems
 
 D = TypeVar("D", bound=Document)
 
@@ -46,23 +45,28 @@ def with_turns(document: D) -> D:
     once. A plan that keeps to its memory limit does so then. It predicts the seconds
     that its step takes so, and holds what it did.
     """
+    items = TurnItems(document)
+    found = turned(document, items)
+    if found is document or not items.hardware.overlap:
+        return found
+    apart = one_by_one(found.predicted)
+    return replace(found, predicted=with_hidden(apart, found, items))
+
+
+def turned(document: D, items: TurnItems) -> D:
+    """Return the plan that ``with_turns`` does, with the figures that it states.
+
+    ``items`` are those of a plan that differs in its turns and buckets alone.
+    """
     plain = replace(document, ahead={}, late={})
-    if not load_hardware(document.hardware).overlap:
+    if not items.hardware.overlap:
         return plain
-    messages = _Messages.of(plain)
+    messages = _Messages.of(plain, items)
     found = plain
     if messages.gathered or messages.late:
         found = messages.fastest(plain)
-    if (found.ahead, found.late) == (document.ahead, document.late):
-        return document
-    return replace(found, predicted=with_hidden(one_by_one(found.predicted), found))
-
-
-def _step_s(document: Document) -> float:
-    """Return what a microbatch takes, less what is hidden of it."""
-    items = stage_items(document)
-    apart_s = sum([item.seconds for item in items.microbatch])
-    return apart_s - sum(items.hidden_s.values())
+    is_same = (found.ahead, found.late) == (document.ahead, document.late)
+    return document if is_same else found
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,8 @@ class _Messages:
         gathered: the units that gather parameters, those together that no call parts;
             the lists of the forward, then those of the backward.
         late: the units that nothing waits for.
+        is_forward: whether a unit is of the forward.
+        step: what is simulated of it.
     """
 
     units: Sequence[Unit]
@@ -82,13 +88,14 @@ class _Messages:
     gathered: Sequence[Sequence[Sequence[int]]]
     late: Sequence[int]
     is_forward: Sequence[bool]
+    step: JoinedCalls
 
     @classmethod
-    def of(cls, document: Document) -> _Messages:
-        units = emitted_units(document)
+    def of(cls, document: Document, items: TurnItems) -> _Messages:
+        units = items.units(document)
         first_of = {key: keys[0] for keys in document.buckets for key in keys}
         leaving = leaving_alone(document)
-        is_forward = [_is_forward(document, unit) for unit in units]
+        forward = [is_forward(document, unit) for unit in units]
         keys: dict[int, str] = {}
         stands: dict[bool, list[list[int]]] = {True: [], False: []}
         late: list[int] = []
@@ -102,7 +109,7 @@ class _Messages:
             if all(b.key in leaving for b in boxings):
                 late.append(number)
             elif all(_gathers(document, b) for b in boxings):
-                own = stands[is_forward[number]]
+                own = stands[forward[number]]
                 if is_new or not own:
                     own.append([])
                 own[-1].append(number)
@@ -111,18 +118,19 @@ class _Messages:
                 continue
             keys[number] = first_of.get(key, key)
         gathered = [own for own in (stands[True], stands[False]) if own]
-        return cls(units, keys, gathered, late, is_forward)
+        step = JoinedCalls.of(document, units, items)
+        return cls(units, keys, gathered, late, forward, step)
 
     def fastest(self, plain: D) -> D:
         """Return the plan with those whose simulated step is fastest, or as it was."""
         limit = plain.options.memory_bytes
-        plain_s = best_s = _step_s(plain)
+        plain_s = best_s = self.step.seconds(plain)
         best = plain
         for num in _UNDER_WAY:
             other = replace(plain, ahead=self.ahead(num), late=self.behind(num))
             if limit is not None:
                 other = _fitting(other, limit)
-            other_s = _step_s(other)
+            other_s = self.step.seconds(other)
             if other_s < best_s - _NOTICEABLE * plain_s:
                 best, best_s = other, other_s
         return best
@@ -155,14 +163,6 @@ class _Messages:
         ):
             number += 1
         return number
-
-
-def _is_forward(document: Document, unit: Unit) -> bool:
-    item = unit[0]
-    if isinstance(item, Boxing):
-        first = item.consumers[0]
-        item = first if first in document.nodes else item.producer
-    return document.nodes[item].phase is Phase.FORWARD
 
 
 def _gathers(document: Document, boxing: Boxing) -> bool:

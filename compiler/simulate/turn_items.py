@@ -1,0 +1,85 @@
+"""What a rank does in its turns, found once for plans that differ in turns alone.
+
+Which messages start ahead or are waited for late, and which share a bucket, is tried in
+several ways. The calls and boxings stay what they are, and so does what each takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from partita.compiler.hardware.profile import load_hardware
+from partita.compiler.ir.program import Phase
+from partita.compiler.plan.beside import sums_beside
+from partita.compiler.plan.document import Boxing, Document
+from partita.compiler.plan.emitted import Unit, in_buckets, units_alone
+from partita.compiler.plan.turns import Half, Turn, turns_of
+from partita.compiler.search.group_seconds import GroupSeconds
+from partita.compiler.simulate.boxing_items import boxing_items
+from partita.compiler.simulate.item import Item
+
+
+class TurnItems:
+    """The items of the turns of one plan of one stage, in any buckets and halves."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.hardware = load_hardware(document.hardware)
+        self._seconds = GroupSeconds(document)
+        self._known: dict[str | tuple[Half, tuple[str, ...]], tuple[Item, ...]] = {}
+
+    def turns(self, document: Document) -> list[Turn]:
+        """Return the turns of a plan that differs from this one in them alone."""
+        return turns_of(document, self.units(document))
+
+    def units(self, document: Document) -> list[Unit]:
+        """Return the units of a plan that differs from this one in its buckets."""
+        return in_buckets(document, self._alone)
+
+    def __call__(self, turn: Turn) -> Sequence[Item]:
+        """Return what a rank does in a turn."""
+        unit, half = turn
+        first = unit[0]
+        is_call = isinstance(first, str)
+        # A call is in one group at most, a boxing may be in buckets of several sizes.
+        key = first if is_call else (half, tuple([b.key for b in _boxings(unit)]))
+        found = self._known.get(key)
+        if found is None:
+            found = (self._called(unit),) if is_call else self._boxed(unit, half)
+            self._known[key] = found
+        return found
+
+    def _called(self, unit: Unit) -> Item:
+        document, keys = self.document, [key for key in unit if isinstance(key, str)]
+        count, first = document.microbatches, keys[0]
+        if len(keys) == 1:
+            node = document.nodes[first]
+            return Item(first, first, node.phase, node.seconds / count)
+        phases = [document.nodes[key].phase for key in keys]
+        # The stage before waits for what any of a group makes for it.
+        is_waited_for = Phase.BACKWARD_INPUT in phases
+        phase = Phase.BACKWARD_INPUT if is_waited_for else phases[0]
+        name = f"{first} and {len(keys) - 1} more"
+        return Item(first, name, phase, self._seconds(keys) / count)
+
+    def _boxed(self, unit: Unit, half: Half) -> tuple[Item, ...]:
+        boxings = _boxings(unit)
+        items = boxing_items(self.document, boxings, self.hardware, half)
+        if all(boxing.key in self._late for boxing in boxings):
+            items[-1] = replace(items[-1], is_beside=items[-1].axis is not None)
+        return tuple(items)
+
+    @cached_property
+    def _alone(self) -> list[Unit]:
+        return units_alone(self.document)
+
+    @cached_property
+    def _late(self) -> frozenset[str]:
+        """The sums that nothing waits for, where there is something to pass beside."""
+        return sums_beside(self.document) if self.hardware.overlap else frozenset()
+
+
+def _boxings(unit: Unit) -> list[Boxing]:
+    return [item for item in unit if isinstance(item, Boxing)]

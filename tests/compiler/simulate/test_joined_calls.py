@@ -1,0 +1,36 @@
+"""A step of few items takes what that of every call does."""
+
+from __future__ import annotations
+
+import pytest
+from tests.models.turned import plain, turned
+
+from partita.compiler.plan.document import Document
+from partita.compiler.simulate.joined_calls import JoinedCalls
+from partita.compiler.simulate.stage_items import stage_items
+from partita.compiler.simulate.turn_items import TurnItems
+
+
+def _seconds(document: Document) -> float:
+    items = stage_items(document)
+    apart_s = sum(item.seconds for item in items.microbatch)
+    return apart_s - sum(items.hidden_s.values())
+
+
+@pytest.mark.parametrize("bucket", [0, 2**14])
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("name", ["zero2", "zero3"])
+def test_a_step_takes_what_it_does_call_by_call(
+    name: str, again: bool, bucket: int
+) -> None:
+    document = turned(name, again=again, bucket=bucket)
+    items = TurnItems(document)
+    joined = JoinedCalls.of(document, items.units(document), items)
+    calls = sum(1 for node in document.nodes.values() if node.role is None)
+    assert len(joined.units) < calls
+    assert joined.seconds(document) == pytest.approx(_seconds(document), rel=1e-12)
+    if not bucket:
+        before = plain(name, again=again)
+        found = joined.seconds(before)
+        assert found == pytest.approx(_seconds(before), rel=1e-12)
+        assert found > joined.seconds(document)
