@@ -38,16 +38,19 @@ _NOTICEABLE = 1e-3
 """Of a step's seconds: what one more under way has to save."""
 
 
-def with_turns(document: D) -> D:
+def with_turns(document: D, items: TurnItems | None = None) -> D:
     """Return a plan of one stage with messages that pass beside computing, if it pays.
 
     Where its machine computes while messages pass; elsewhere all are waited for at
-    once. A plan that keeps to its memory limit does so then. It predicts the seconds
-    that its step takes so, and holds what it did.
+    once. A plan that keeps to its memory limit does so then. It predicts the seconds that
+    its step takes so, and states the bytes that it did.
+
+    ``items`` are those of a plan that differs in its turns and buckets alone.
     """
-    items = TurnItems(document)
+    items = items or TurnItems(document)
     found = turned(document, items)
-    if found is document or not items.hardware.overlap:
+    is_told = found is document and document.predicted.hidden_by_part
+    if is_told or not items.hardware.overlap:
         return found
     apart = one_by_one(found.predicted)
     return replace(found, predicted=with_hidden(apart, found, items))

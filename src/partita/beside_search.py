@@ -106,12 +106,12 @@ class BesideSearch:
         if self.planner.limit is not None:
             plan = _counted(with_turns(search.run()))
             return self._within(plan, self.planner.limit, free, messages)
-        return _counted(self._fastest(search, free, messages))
+        return with_memory(self._fastest(search, free, messages))
 
     def _fastest(
         self, search: Search, free: Solution, messages: MessagesBeside
     ) -> Plan:
-        """Return the fastest of the plans compared, what they hold not yet counted."""
+        """Return the fastest of the plans compared, what it holds not yet counted."""
         least_s = messages.least_of(search.choices)
         others: list[Plan] = []
         if messages.fold.cost_of(search.choices) > free.seconds * (1 + OPTIMAL_GAP):
@@ -119,7 +119,7 @@ class BesideSearch:
             if self.planner.options.fuse:
                 least_s = 0.0  # a group may take less than its calls
         if not others or others[0].predicted.seconds > least_s:
-            plan = with_turns(search.run())
+            plan = with_turns(search.run(is_draft=True))
             if self._is_least(plan):
                 return plan
             others.insert(0, _one_by_one(plan))
@@ -141,7 +141,8 @@ class BesideSearch:
     ) -> Plan:
         """Return the plan of an assignment, with the gap to what bounds all."""
         result = self._result(found.solver, search.seconds, messages.fold)
-        plan = with_turns(self.planner.decide(Found(found.choices, result)))
+        draft = self.planner.decide(Found(found.choices, result), is_draft=True)
+        plan = with_turns(draft)
         return self._with_gap(plan, bound_s)
 
     def _is_least(self, plan: Plan) -> bool:

@@ -40,10 +40,8 @@ def with_buckets(plan: Plan, most_bytes: int) -> Plan:
 
 
 def _of_one_stage(plan: Plan, most_bytes: int) -> Plan:
-    limit, alone = plan.options.memory_bytes, with_turns(plan)
-    if alone is not plan:
-        alone = with_memory(alone)
-    items = TurnItems(alone)
+    limit, items = plan.options.memory_bytes, TurnItems(plan)
+    alone = with_turns(plan, items)
     plans: Iterable[Plan] = (
         with_seconds(turned(one, items), items) for one in _in_sizes(alone, most_bytes)
     )
@@ -52,7 +50,7 @@ def _of_one_stage(plan: Plan, most_bytes: int) -> Plan:
     for found in map(with_memory, plans):
         if limit is None or found.predicted.bytes <= limit:
             return found
-    return alone
+    return with_memory(alone)
 
 
 def _in_sizes(plan: Plan, most_bytes: int) -> Iterator[Plan]:

@@ -82,6 +82,7 @@ def _searched(planner: Planner, light: Hardware, clock: Clock) -> Solution:
 
 
 def _decided(planner: Planner, found: Solution, first: Plan, spent_s: float) -> Plan:
+    """Return a draft of the plan that was found."""
     alike = f", {ALIKE}" if planner.posed.fold.has_classes else ""
     result = SearchResult(
         f"{found.solver}, messages together",
@@ -91,7 +92,7 @@ def _decided(planner: Planner, found: Solution, first: Plan, spent_s: float) -> 
         first.search.tried,
         memory_price=first.search.memory_price,
     )
-    return planner.decide(Found(found.choices, result))
+    return planner.decide(Found(found.choices, result), is_draft=True)
 
 
 def with_latency(hardware: Hardware, share: float) -> Hardware:

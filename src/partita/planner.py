@@ -159,8 +159,13 @@ class Planner:
             options.wide_sums,
         )
 
-    def decide(self, found: Found, posed: Posed | None = None) -> Plan:
-        """Return the plan of one assignment; ``posed`` is the problem it is of."""
+    def decide(
+        self, found: Found, posed: Posed | None = None, is_draft: bool = False
+    ) -> Plan:
+        """Return the plan of one assignment; ``posed`` is the problem it is of.
+
+        A draft is only to be compared, see ``search.decide``.
+        """
         options = self.options
         plan = decide(
             self.captured,
@@ -176,6 +181,7 @@ class Planner:
                 pins={name: str(pin) for name, pin in options.pins.items()},
                 precision=options.precision,
             ),
+            is_draft=is_draft,
         )
         if options.fuse:
             program = ExpandOps(plan, options.rules).run(self.captured.program)
@@ -219,8 +225,10 @@ class Search:
     started: float = field(default_factory=time.perf_counter)
 
     @collection_paused()
-    def run(self) -> Plan:
+    def run(self, is_draft: bool = False) -> Plan:
         """Return the fastest plan found that keeps to the limit; see ``search``.
+
+        Where there is no limit it may be a draft (see ``decide``).
 
         Raises:
             NotFaster: when it takes no less than ``known_s``.
@@ -228,7 +236,7 @@ class Search:
         limit = self.planner.limit
         least = inf
         if limit is None or self._may_fit(limit):
-            plan = self._plan(None)
+            plan = self._plan(None, is_draft and limit is None)
             if limit is None or plan.predicted.bytes <= limit:
                 return plan
             least = plan.predicted.bytes
@@ -309,7 +317,7 @@ class Search:
         held = find_holdings(posed, free.choices, self.planner.options.optimizer)
         return keep(held, ()).peak_bytes <= _ROUGHLY * limit
 
-    def _plan(self, allowed: int | None) -> Plan:
+    def _plan(self, allowed: int | None, is_draft: bool = False) -> Plan:
         """Return the fastest plan that the search counts ``allowed`` bytes for."""
         planner = self.planner
         steps = len(steps_of(planner.mesh))
@@ -339,7 +347,7 @@ class Search:
             most_alternatives=self.most_alternatives,
         )
         self.found = posed, found
-        return planner.decide(found, posed)
+        return planner.decide(found, posed, is_draft)
 
     @property
     def decided(self) -> Decided:
