@@ -23,7 +23,7 @@ from typing import TypeVar
 
 from partita.compiler.cost.memory import timeline
 from partita.compiler.cost.timeline import Timeline
-from partita.compiler.plan.beside import leaving_alone, sends
+from partita.compiler.plan.beside import sends
 from partita.compiler.plan.document import Boxing, Document
 from partita.compiler.plan.emitted import Unit, is_forward
 from partita.compiler.plan.turns import END, Half, Turn, turns_of
@@ -97,7 +97,7 @@ class _Messages:
     def of(cls, document: Document, items: TurnItems) -> _Messages:
         units = items.units(document)
         first_of = {key: keys[0] for keys in document.buckets for key in keys}
-        leaving = leaving_alone(document)
+        leaving = items.leaving
         forward = [is_forward(document, unit) for unit in units]
         keys: dict[int, str] = {}
         stands: dict[bool, list[list[int]]] = {True: [], False: []}
@@ -121,7 +121,7 @@ class _Messages:
                 continue
             keys[number] = first_of.get(key, key)
         gathered = [own for own in (stands[True], stands[False]) if own]
-        step = JoinedCalls.of(document, units, items)
+        step = JoinedCalls.of(document, units, forward, items)
         return cls(units, keys, gathered, late, forward, step)
 
     def fastest(self, plain: D) -> D:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 from partita.compiler.ir.program import Phase
 from partita.compiler.plan.document import Document
-from partita.compiler.plan.emitted import Unit, is_forward, key_of
-from partita.compiler.plan.turns import Half, Turn, take_turns
+from partita.compiler.plan.emitted import Unit
+from partita.compiler.plan.turns import take_turns
 from partita.compiler.simulate.item import Item
 from partita.compiler.simulate.stage_items import StageItems, adding_items, link_of
 from partita.compiler.simulate.turn_items import TurnItems
@@ -25,8 +24,8 @@ class JoinedCalls:
     """The step of a plan with the calls that no message parts in one piece.
 
     Attributes:
-        units: what the rank runs, in order; all calls that no message parts are one.
-        computed: what these take, by the first of them.
+        units: what the rank runs, in order; of calls that no message parts the first.
+        computed: what such calls take, by the first.
         items: of all other units.
         after: what follows.
         link_of: by axis, the link that messages pass on.
@@ -43,26 +42,35 @@ class JoinedCalls:
         cls,
         document: Document,
         units: Sequence[Unit],
+        forward: Sequence[bool],
         items: TurnItems,
     ) -> JoinedCalls:
-        """Return the step of a plan of one stage; ``units`` and ``items`` are its."""
+        """Return the step of a plan of one stage.
+
+        Args:
+            document: the plan.
+            units: what it runs, in order.
+            forward: by unit, whether it is of the forward.
+            items: of the plan, or one that differs in turns and buckets alone.
+        """
         joined: list[Unit] = []
         computed: dict[str, Item] = {}
-        parts = groupby(
-            units, lambda unit: (isinstance(unit[0], str), is_forward(document, unit))
-        )
-        for (are_calls, forward), part in parts:
-            own = list(part)
-            if not are_calls:
-                joined += own
+        first = ""  # of the calls that no message parts
+        seconds, is_forward = 0.0, True
+        for unit, in_forward in zip(units, forward, strict=True):
+            item = unit[0]
+            if first and (not isinstance(item, str) or in_forward is not is_forward):
+                computed[first] = _computed(first, is_forward, seconds)
+                first = ""
+            if not isinstance(item, str):
+                joined.append(unit)
                 continue
-            keys = tuple([item for unit in own for item in unit])
-            first = key_of(keys[0])
-            each = [item for unit in own for item in items(Turn(unit, Half.BOTH))]
-            phase = Phase.FORWARD if forward else Phase.BACKWARD_INPUT
-            seconds = sum([item.seconds for item in each])
-            computed[first] = Item(first, first, phase, seconds)
-            joined.append(keys)
+            if not first:
+                first, seconds, is_forward = item, 0.0, in_forward
+                joined.append((item,))
+            seconds += items.seconds(unit)
+        if first:
+            computed[first] = _computed(first, is_forward, seconds)
         _, adding = adding_items(document)
         links = link_of(document, items.hardware)
         return cls(joined, computed, items, tuple(adding), links)
@@ -75,10 +83,15 @@ class JoinedCalls:
         """
         own: list[Item] = []
         for turn in take_turns(self.units, document.ahead, document.late, {}):
-            computed = self.computed.get(key_of(turn.unit[0]))
-            own += self.items(turn) if computed is None else [computed]
-        all_ = (*own, *self.after)
+            first = turn.unit[0]
+            own += [self.computed[first]] if isinstance(first, str) else self.items(turn)
+        each = (*own, *self.after)
         overlap = self.items.hardware.overlap
-        step = StageItems((), all_, (), overlap, self.link_of)
-        apart_s = sum([item.seconds for item in all_])
+        step = StageItems((), each, (), overlap, self.link_of)
+        apart_s = sum([item.seconds for item in each])
         return apart_s - sum(step.hidden_s.values())
+
+
+def _computed(key: str, is_forward: bool, seconds: float) -> Item:
+    phase = Phase.FORWARD if is_forward else Phase.BACKWARD_INPUT
+    return Item(key, key, phase, seconds)

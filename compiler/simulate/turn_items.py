@@ -12,7 +12,7 @@ from functools import cached_property
 
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.program import Phase
-from partita.compiler.plan.beside import sums_beside
+from partita.compiler.plan.beside import leaving_alone, sums_beside
 from partita.compiler.plan.document import Boxing, Document
 from partita.compiler.plan.emitted import Unit, in_buckets, units_alone
 from partita.compiler.plan.turns import Half, Turn, turns_of
@@ -27,7 +27,7 @@ class TurnItems:
     def __init__(self, document: Document) -> None:
         self.document = document
         self.hardware = load_hardware(document.hardware)
-        self._seconds = GroupSeconds(document)
+        self._group = GroupSeconds(document)
         self._known: dict[str | tuple[Half, tuple[str, ...]], tuple[Item, ...]] = {}
 
     def turns(self, document: Document) -> list[Turn]:
@@ -53,16 +53,22 @@ class TurnItems:
 
     def _called(self, unit: Unit) -> Item:
         document, keys = self.document, [key for key in unit if isinstance(key, str)]
-        count, first = document.microbatches, keys[0]
+        first = keys[0]
         if len(keys) == 1:
-            node = document.nodes[first]
-            return Item(first, first, node.phase, node.seconds / count)
+            return Item(first, first, document.nodes[first].phase, self.seconds(unit))
         phases = [document.nodes[key].phase for key in keys]
         # The stage before waits for what any of a group makes for it.
         is_waited_for = Phase.BACKWARD_INPUT in phases
         phase = Phase.BACKWARD_INPUT if is_waited_for else phases[0]
         name = f"{first} and {len(keys) - 1} more"
-        return Item(first, name, phase, self._seconds(keys) / count)
+        return Item(first, name, phase, self.seconds(unit))
+
+    def seconds(self, unit: Unit) -> float:
+        """Return what a call or a fused group takes, each time."""
+        keys = [item for item in unit if isinstance(item, str)]
+        alone = len(keys) == 1
+        whole_s = self.document.nodes[keys[0]].seconds if alone else self._group(keys)
+        return whole_s / self.document.microbatches
 
     def _boxed(self, unit: Unit, half: Half) -> tuple[Item, ...]:
         boxings = _boxings(unit)
@@ -70,6 +76,11 @@ class TurnItems:
         if all(boxing.key in self._late for boxing in boxings):
             items[-1] = replace(items[-1], is_beside=items[-1].axis is not None)
         return tuple(items)
+
+    @cached_property
+    def leaving(self) -> frozenset[str]:
+        """The messages that are no sums, and that nothing waits for."""
+        return leaving_alone(self.document)
 
     @cached_property
     def _alone(self) -> list[Unit]:

@@ -6,6 +6,7 @@ import pytest
 from tests.models.turned import plain, turned
 
 from partita.compiler.plan.document import Document
+from partita.compiler.plan.emitted import is_forward
 from partita.compiler.simulate.joined_calls import JoinedCalls
 from partita.compiler.simulate.stage_items import stage_items
 from partita.compiler.simulate.turn_items import TurnItems
@@ -25,7 +26,9 @@ def test_a_step_takes_what_it_does_call_by_call(
 ) -> None:
     document = turned(name, again=again, bucket=bucket)
     items = TurnItems(document)
-    joined = JoinedCalls.of(document, items.units(document), items)
+    units = items.units(document)
+    forward = [is_forward(document, unit) for unit in units]
+    joined = JoinedCalls.of(document, units, forward, items)
     calls = sum(1 for node in document.nodes.values() if node.role is None)
     assert len(joined.units) < calls
     assert joined.seconds(document) == pytest.approx(_seconds(document), rel=1e-12)
