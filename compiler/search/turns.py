@@ -48,7 +48,7 @@ def with_turns(document: D, items: TurnItems | None = None) -> D:
     ``items`` are those of a plan that differs in its turns and buckets alone.
     """
     items = items or TurnItems(document)
-    found = turned(document, items)
+    found, _ = turned(document, items)
     is_told = found is document and document.predicted.hidden_by_part
     if is_told or not items.hardware.overlap:
         return found
@@ -56,20 +56,21 @@ def with_turns(document: D, items: TurnItems | None = None) -> D:
     return replace(found, predicted=with_hidden(apart, found, items))
 
 
-def turned(document: D, items: TurnItems) -> D:
-    """Return the plan that ``with_turns`` does, with the figures that it states.
+def turned(document: D, items: TurnItems) -> tuple[D, float]:
+    """Return the plan that ``with_turns`` does, and the seconds that its step hides.
+
+    It states the figures that it did; of the seconds the last digits may be others
+    than those that ``with_hidden`` finds.
 
     ``items`` are those of a plan that differs in its turns and buckets alone.
     """
     plain = replace(document, ahead={}, late={})
     if not items.hardware.overlap:
-        return plain
+        return plain, 0.0
     messages = _Messages.of(plain, items)
-    found = plain
-    if messages.gathered or messages.late:
-        found = messages.fastest(plain)
+    found, hidden_s = messages.fastest(plain)
     is_same = (found.ahead, found.late) == (document.ahead, document.late)
-    return document if is_same else found
+    return document if is_same else found, document.microbatches * hidden_s
 
 
 @dataclass(frozen=True)
@@ -124,19 +125,22 @@ class _Messages:
         step = JoinedCalls.of(document, units, forward, items)
         return cls(units, keys, gathered, late, forward, step)
 
-    def fastest(self, plain: D) -> D:
-        """Return the plan with those whose simulated step is fastest, or as it was."""
+    def fastest(self, plain: D) -> tuple[D, float]:
+        """Return the plan with those whose simulated step is fastest, or as it was.
+
+        With it come the seconds that a microbatch hides.
+        """
         limit = plain.options.memory_bytes
-        plain_s = best_s = self.step.seconds(plain)
-        best = plain
-        for num in _UNDER_WAY:
+        best, hidden_s = plain, self.step.hidden_s(plain)
+        least_s = _NOTICEABLE * (self.step.apart_s - hidden_s)
+        for num in _UNDER_WAY if self.gathered or self.late else ():
             other = replace(plain, ahead=self.ahead(num), late=self.behind(num))
             if limit is not None:
                 other = _fitting(other, limit)
-            other_s = self.step.seconds(other)
-            if other_s < best_s - _NOTICEABLE * plain_s:
-                best, best_s = other, other_s
-        return best
+            other_s = self.step.hidden_s(other)
+            if other_s > hidden_s + least_s:
+                best, hidden_s = other, other_s
+        return best, hidden_s
 
     def ahead(self, num: int) -> dict[str, str]:
         """Return what starts ahead, where, with so many places under way."""

@@ -7,13 +7,14 @@ many calls there are; sums in another order differ in their last digits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from partita.compiler.ir.program import Phase
 from partita.compiler.plan.document import Document
 from partita.compiler.plan.emitted import Unit
-from partita.compiler.plan.turns import take_turns
+from partita.compiler.plan.turns import Half, Turn, take_turns
 from partita.compiler.simulate.item import Item
 from partita.compiler.simulate.stage_items import StageItems, adding_items, link_of
 from partita.compiler.simulate.turn_items import TurnItems
@@ -75,21 +76,33 @@ class JoinedCalls:
         links = link_of(document, items.hardware)
         return cls(joined, computed, items, tuple(adding), links)
 
-    def seconds(self, document: Document) -> float:
-        """Return what a microbatch takes, less what is hidden of it.
+    def hidden_s(self, document: Document) -> float:
+        """Return the seconds of messages that a microbatch takes no time for.
 
         ``document`` differs from the plan in its turns alone, which name no call but
         those that a message stands before, or the other half of the step.
         """
-        own: list[Item] = []
-        for turn in take_turns(self.units, document.ahead, document.late, {}):
-            first = turn.unit[0]
-            own += [self.computed[first]] if isinstance(first, str) else self.items(turn)
-        each = (*own, *self.after)
+        return sum(self._step(document).hidden_s.values())
+
+    @cached_property
+    def apart_s(self) -> float:
+        """What a microbatch takes with nothing beside anything."""
+        turns = [Turn(unit, Half.BOTH) for unit in self.units]
+        return sum([item.seconds for item in self._items(turns)])
+
+    def _step(self, document: Document) -> StageItems:
+        turns = take_turns(self.units, document.ahead, document.late, {})
         overlap = self.items.hardware.overlap
-        step = StageItems((), each, (), overlap, self.link_of)
-        apart_s = sum([item.seconds for item in each])
-        return apart_s - sum(step.hidden_s.values())
+        return StageItems((), self._items(turns), (), overlap, self.link_of)
+
+    def _items(self, turns: Iterable[Turn]) -> tuple[Item, ...]:
+        own: list[Item] = []
+        for turn in turns:
+            first = turn.unit[0]
+            own += (
+                [self.computed[first]] if isinstance(first, str) else self.items(turn)
+            )
+        return (*own, *self.after)
 
 
 def _computed(key: str, is_forward: bool, seconds: float) -> Item:

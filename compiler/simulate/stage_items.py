@@ -99,10 +99,9 @@ def stage_items(document: Document, items: TurnItems | None = None) -> StageItem
     def boxed(units: Iterable[Sequence[Boxing]]) -> Iterator[Item]:
         return (item for u in units for item in boxing_items(document, u, hardware))
 
-    work = [item for turn in items.turns(document) for item in items(turn)]
     return StageItems(
         before=(*boxed(entering_units(document)), *zeros),
-        microbatch=(*work, *adding),
+        microbatch=(*items.of(items.turns(document)), *adding),
         after=(*boxed(completing_units(document)), *_updates(document)),
         overlap=hardware.overlap,
         link_of=link_of(document, hardware),

@@ -6,7 +6,7 @@ several ways. The calls and boxings stay what they are, and so does what each ta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -37,6 +37,16 @@ class TurnItems:
     def units(self, document: Document) -> list[Unit]:
         """Return the units of a plan that differs from this one in its buckets."""
         return in_buckets(document, self._alone)
+
+    def of(self, turns: Iterable[Turn]) -> list[Item]:
+        """Return what a rank does in some turns, in order."""
+        known, found = self._known, list[Item]()
+        for turn in turns:
+            first = turn[0][0]
+            # A call is known by itself, see below.
+            items = known.get(first) if isinstance(first, str) else None
+            found += self(turn) if items is None else items
+        return found
 
     def __call__(self, turn: Turn) -> Sequence[Item]:
         """Return what a rank does in a turn."""

@@ -13,7 +13,7 @@ from partita.compiler.plan.stages import stage_documents
 from partita.compiler.search.buckets import Packing
 from partita.compiler.search.turns import turned, with_turns
 from partita.compiler.simulate.turn_items import TurnItems
-from partita.recount import with_figures, with_memory, with_seconds
+from partita.recount import apart_by_part, with_figures, with_memory, with_seconds
 
 _PARTS = (1, 4, 16, 64)
 """Of what was asked for: how large buckets are tried to be."""
@@ -42,15 +42,21 @@ def with_buckets(plan: Plan, most_bytes: int) -> Plan:
 def _of_one_stage(plan: Plan, most_bytes: int) -> Plan:
     limit, items = plan.options.memory_bytes, TurnItems(plan)
     alone = with_turns(plan, items)
-    plans: Iterable[Plan] = (
-        with_seconds(turned(one, items), items) for one in _in_sizes(alone, most_bytes)
-    )
+    plans: Iterable[Plan] = (_draft(one, items) for one in _in_sizes(alone, most_bytes))
     if items.hardware.overlap:
         plans = _fastest_first(alone, plans)
-    for found in map(with_memory, plans):
+    for draft in plans:
+        found = with_memory(with_seconds(draft, items))
         if limit is None or found.predicted.bytes <= limit:
             return found
     return with_memory(alone)
+
+
+def _draft(plan: Plan, items: TurnItems) -> Plan:
+    """Return the plan with its turns; of its figures the seconds are about right."""
+    found, hidden_s = turned(plan, items)
+    seconds = sum(apart_by_part(found).values()) - hidden_s
+    return replace(found, predicted=replace(found.predicted, seconds=seconds))
 
 
 def _in_sizes(plan: Plan, most_bytes: int) -> Iterator[Plan]:

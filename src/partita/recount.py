@@ -81,7 +81,7 @@ def with_seconds(plan: Plan, items: TurnItems | None = None) -> Plan:
     What it holds takes longer to count, and stays as it is stated (``with_memory``).
     ``items`` are known of a plan that differs in its turns and buckets alone.
     """
-    seconds, stated = _seconds_by_part(plan), plan.predicted
+    seconds, stated = apart_by_part(plan), plan.predicted
     apart = Predicted(
         sum(seconds.values()), stated.bytes, seconds, stated.bytes_by_part
     )
@@ -148,7 +148,7 @@ def whole_figures(plan: Document) -> dict[str, float]:
     }
 
 
-def _seconds_by_part(plan: Plan) -> dict[str, float]:
+def apart_by_part(plan: Plan) -> dict[str, float]:
     """Return what a step of one stage takes, one thing after another, by part."""
     seconds = {"compute": 0.0, "update": 0.0}
     for node in plan.nodes.values():
