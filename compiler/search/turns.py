@@ -42,8 +42,8 @@ def with_turns(document: D, items: TurnItems | None = None) -> D:
     """Return a plan of one stage with messages that pass beside computing, if it pays.
 
     Where its machine computes while messages pass; elsewhere all are waited for at
-    once. A plan that keeps to its memory limit does so then. It predicts the seconds that
-    its step takes so, and states the bytes that it did.
+    once. A plan that keeps to its memory limit does so then. It predicts the
+    seconds that its step takes so, and states the bytes that it did.
 
     ``items`` are those of a plan that differs in its turns and buckets alone.
     """

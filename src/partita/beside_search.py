@@ -94,8 +94,10 @@ class BesideSearch:
         return plain_s - self.free.seconds
 
     @collection_paused()
-    def fastest(self, search: Search) -> Plan:
+    def fastest(self, search: Search, is_draft: bool = False) -> Plan:
         """Return the plan of ``search``, or one faster as messages pass beside.
+
+        Without a memory limit it may be a draft, which does not state what it holds.
 
         Raises:
             NoSolution, NotFaster: as ``search`` does.
@@ -106,7 +108,8 @@ class BesideSearch:
         if self.planner.limit is not None:
             plan = _counted(with_turns(search.run()))
             return self._within(plan, self.planner.limit, free, messages)
-        return with_memory(self._fastest(search, free, messages))
+        plan = self._fastest(search, free, messages)
+        return plan if is_draft else with_memory(plan)
 
     def _fastest(
         self, search: Search, free: Solution, messages: MessagesBeside
