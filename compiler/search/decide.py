@@ -45,11 +45,14 @@ from partita.compiler.plan.search_result import SearchResult
 from partita.compiler.plan.stage_records import Stage
 from partita.compiler.search.again import Again
 from partita.compiler.search.boxings import boxings_of, made_twice
-from partita.compiler.search.chosen import Chosen, read_choices
+from partita.compiler.search.chosen import Chosen, read_choices, told_of
 from partita.compiler.search.held import Held, update_seconds
 from partita.compiler.search.pose import Posed, adding_seconds
 from partita.compiler.search.reported import derived_rows, find_reported
 from partita.compiler.simulate.hidden import with_hidden
+
+MOST_ALTERNATIVES = 6
+"""Of its other choices each node of a plan is told so many, unless asked for others."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class Found:
     recompute: Collection[str] = ()
     asked: Sequence[str] = ()
     held: Mapping[str, Held] = field(default_factory=dict[str, Held])
-    most_alternatives: int = 6
+    most_alternatives: int = MOST_ALTERNATIVES
 
 
 def decide(
@@ -90,10 +93,32 @@ def decide(
         class_name: of the model.
         options: what the plan was asked for.
         is_draft: whether it is only to be compared: then it states what its step takes
-            with one thing after another, and not what that holds.
+            with one thing after another, not what that holds, and no alternatives.
     """
+    found = replace(found, most_alternatives=0) if is_draft else found
     decider = _Decider(captured, posed, found, options)
     return decider.decide(version, class_name, is_draft)
+
+
+def with_alternatives(
+    draft: Plan, posed: Posed, choices: Sequence[int], most: int
+) -> Plan:
+    """Return a draft with what its nodes are told of their other choices.
+
+    Args:
+        draft: as ``decide`` makes it.
+        posed: the problem that was solved.
+        choices: a choice per node of it, those that the draft was made of.
+        most: of its other choices each node is told of.
+    """
+    told = told_of(posed, choices, most)
+    nodes, expanded = dict(draft.nodes), dict(draft.expanded)
+    for key, others in told.items():
+        if key in expanded:
+            expanded[key] = replace(expanded[key], alternatives=others)
+        elif others:
+            nodes[key] = replace(nodes[key], alternatives=others)
+    return replace(draft, nodes=nodes, expanded=expanded)
 
 
 class _Decider:

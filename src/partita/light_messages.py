@@ -12,6 +12,7 @@ in buckets, the fastest is taken.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from math import sqrt
 
@@ -56,6 +57,7 @@ def fastest_in_buckets(
     posed = planner.posed
     if any(pin.price_s is not None for pin in posed.pins.values()):
         return first  # a price is no time, and would have to be compared too
+    choices: dict[int, Sequence[int]] = {}  # of the drafts, by their numbers
     plans = [first]
     for part in (share, sqrt(share)):
         found = _searched(
@@ -65,10 +67,14 @@ def fastest_in_buckets(
         other = with_buckets(_decided(planner, found, plan, spent_s), most_bytes)
         limit = plan.options.memory_bytes
         if limit is None or other.predicted.bytes <= limit:
+            choices[len(plans)] = found.choices
             plans.append(other)
         if other.predicted.seconds <= _KEPT * found.seconds:
             break
-    return min(plans, key=lambda found: found.predicted.seconds)
+    best = min(range(len(plans)), key=lambda number: plans[number].predicted.seconds)
+    if best not in choices:
+        return plans[best]
+    return planner.with_alternatives(plans[best], choices[best])
 
 
 def _searched(planner: Planner, light: Hardware, clock: Clock) -> Solution:

@@ -24,7 +24,12 @@ from partita.compiler.plan.units import format_bytes, parse_bytes
 from partita.compiler.search.by_axes import Choose, choose_by_axes, steps_of
 from partita.compiler.search.candidates import Candidates
 from partita.compiler.search.chosen import read_choices
-from partita.compiler.search.decide import Found, decide
+from partita.compiler.search.decide import (
+    MOST_ALTERNATIVES,
+    Found,
+    decide,
+    with_alternatives,
+)
 from partita.compiler.search.draw import draw_again, draw_choices, draw_held
 from partita.compiler.search.fusion import add_fusion
 from partita.compiler.search.holdings import find_holdings
@@ -189,6 +194,10 @@ class Planner:
             plan = add_fusion(plan, program, options.rules)
         return replace(plan, loss_function=options.loss)
 
+    def with_alternatives(self, draft: Plan, choices: Sequence[int]) -> Plan:
+        """Return a draft on all axes at once with what its nodes could have been."""
+        return with_alternatives(draft, self.posed, choices, MOST_ALTERNATIVES)
+
 
 class NotFaster(Exception):
     """No plan was found that is faster than one that is known.
@@ -211,7 +220,7 @@ class Search:
 
     planner: Planner
     clock: Clock
-    most_alternatives: int = 6
+    most_alternatives: int = MOST_ALTERNATIVES
     known_s: float = inf
     steps: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
     found: tuple[Posed, Found] | None = None
