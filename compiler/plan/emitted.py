@@ -12,6 +12,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
 
+from partita.compiler.ir.program import Phase
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.document import Boxing, Document, Ref
 from partita.compiler.plan.uses import boxings_by_use, completes
@@ -28,14 +29,24 @@ def emitted_units(document: Document) -> list[Unit]:
 
     Where there are microbatches, each of them runs these.
     """
+    return in_buckets(document, units_alone(document))
+
+
+def units_alone(document: Document) -> list[Unit]:
+    """Return the calls and boxings of ``document`` as they run without its buckets."""
     units: list[Unit] = [(item,) for item in _items(document)]
     if document.fusion:
         units = _with_groups(document, units, document.fusion)
-    if document.buckets:
-        joined = list(_units(units, document.buckets))
-        is_late = _are_late(document, joined)
-        units = _with_groups(document, units, document.buckets) if is_late else joined
     return units
+
+
+def in_buckets(document: Document, units: list[Unit]) -> list[Unit]:
+    """Return the units of ``units_alone`` with those in one bucket joined."""
+    if not document.buckets:
+        return units
+    joined = list(_units(units, document.buckets))
+    is_late = _are_late(document, joined)
+    return _with_groups(document, units, document.buckets) if is_late else joined
 
 
 def completing(document: Document) -> tuple[Boxing, ...]:
@@ -160,6 +171,15 @@ def _units(apart: Iterable[Unit], groups: Sequence[Sequence[str]]) -> Iterator[U
 def key_of(item: Item) -> str:
     """Return the key of a call or a boxing."""
     return item if isinstance(item, str) else item.key
+
+
+def is_forward(document: Document, unit: Unit) -> bool:
+    """Whether a unit runs in the forward; a boxing as who wants it first."""
+    item = unit[0]
+    if isinstance(item, Boxing):
+        first = item.consumers[0]
+        item = first if first in document.nodes else item.producer
+    return document.nodes[item].phase is Phase.FORWARD
 
 
 def _needed(

@@ -35,35 +35,56 @@ class Turn(NamedTuple):
     half: Half
 
 
-def turns_of(document: Document) -> list[Turn]:
-    """Return what a rank does, in order, of a plan of one stage."""
-    units = emitted_units(document)
-    if not (document.ahead or document.late):
+def turns_of(document: Document, units: Sequence[Unit] | None = None) -> list[Turn]:
+    """Return what a rank does, in order, of a plan of one stage.
+
+    ``units`` are those of ``emitted_units``, where they are known.
+    """
+    units = emitted_units(document) if units is None else units
+    views = _views(document, units)
+    return take_turns(units, document.ahead, document.late, views)
+
+
+def take_turns(
+    units: Sequence[Unit],
+    ahead: Mapping[str, str],
+    late: Mapping[str, str],
+    views: Mapping[int, Sequence[int]],
+) -> list[Turn]:
+    """Return the turns of units of which some come in two halves.
+
+    Args:
+        units: all, in order; where a half is to stand, one begins.
+        ahead: as ``Document.ahead``.
+        late: as ``Document.late``.
+        views: by unit that comes late, what uses it, in order.
+    """
+    if not (ahead or late):
         return [Turn(unit, Half.BOTH) for unit in units]
     at = places(units)
-    first = _by_place(document.ahead, at, len(units))
-    second = _by_place(document.late, at, len(units))
-    is_ahead = {at[key] for key in document.ahead}
-    views = _views(document, units)
+    first = _by_place(ahead, at, len(units))
+    second = _by_place(late, at, len(units))
+    is_ahead = {at[key] for key in ahead}
+    is_late = {at[key] for key in late}
     followers = {view for own in views.values() for view in own}
     found: list[Turn] = []
 
-    def end(late: int) -> None:
-        found.append(Turn(units[late], Half.SECOND))
-        found.extend(Turn(units[view], Half.BOTH) for view in views[late])
+    def end(unit: int) -> None:
+        found.append(Turn(units[unit], Half.SECOND))
+        found.extend(Turn(units[view], Half.BOTH) for view in views.get(unit, ()))
 
     for place, unit in enumerate(units):
-        for late in second.get(place, ()):
-            end(late)
+        for own in second.get(place, ()):
+            end(own)
         found += [Turn(units[early], Half.FIRST) for early in first.get(place, ())]
         if place in is_ahead:
             found.append(Turn(unit, Half.SECOND))
-        elif place in views:
+        elif place in is_late:
             found.append(Turn(unit, Half.FIRST))
         elif place not in followers:
             found.append(Turn(unit, Half.BOTH))
-    for late in second.get(len(units), ()):
-        end(late)
+    for own in second.get(len(units), ()):
+        end(own)
     return found
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import lt
 from typing import NamedTuple, Protocol
 
 from partita.compiler.ir.sbp import Placement
@@ -155,6 +156,8 @@ class Alternatives:
         tied = self.tied.get(index)
         for number in tied or ():
             touched += (*self._used[number], *range(*self._made[number]))
+        if tied is None and all(map(lt, touched, touched[1:])):
+            return taken, *[self._kinds[value] for value in touched]
         values = sorted(set(touched))
         kinds = [self._kinds[value] for value in values]
         same = [values.index(value) for value in touched]

@@ -178,6 +178,22 @@ def read_choices(
     )
 
 
+def told_of(
+    posed: Posed, choices: Sequence[int], most_alternatives: int
+) -> dict[str, tuple[Alternative, ...]]:
+    """Return what ``read_choices`` tells of other choices, by node of the problem."""
+    told = _Told(posed, choices, most_alternatives)
+    known: dict[Hashable, tuple[Alternative, ...]] = {}
+    found: dict[str, tuple[Alternative, ...]] = {}
+    for index, node in enumerate(posed.problem.nodes):
+        if not isinstance(posed.items[index], OutputRole):
+            place = told.place(index)
+            if place not in known:
+                known[place] = told.of_node(index)
+            found[node.key] = known[place]
+    return found
+
+
 def _read(
     posed: Posed,
     item: fx.Node,

@@ -45,11 +45,14 @@ from partita.compiler.plan.search_result import SearchResult
 from partita.compiler.plan.stage_records import Stage
 from partita.compiler.search.again import Again
 from partita.compiler.search.boxings import boxings_of, made_twice
-from partita.compiler.search.chosen import Chosen, read_choices
+from partita.compiler.search.chosen import Chosen, read_choices, told_of
 from partita.compiler.search.held import Held, update_seconds
 from partita.compiler.search.pose import Posed, adding_seconds
 from partita.compiler.search.reported import derived_rows, find_reported
 from partita.compiler.simulate.hidden import with_hidden
+
+MOST_ALTERNATIVES = 6
+"""Of its other choices each node of a plan is told so many, unless asked for others."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class Found:
     recompute: Collection[str] = ()
     asked: Sequence[str] = ()
     held: Mapping[str, Held] = field(default_factory=dict[str, Held])
-    most_alternatives: int = 6
+    most_alternatives: int = MOST_ALTERNATIVES
 
 
 def decide(
@@ -78,6 +81,7 @@ def decide(
     version: str,
     class_name: str,
     options: PlanOptions,
+    is_draft: bool = False,
 ) -> Plan:
     """Return the plan that carries out ``found``.
 
@@ -88,9 +92,33 @@ def decide(
         version: of Partita.
         class_name: of the model.
         options: what the plan was asked for.
+        is_draft: whether it is only to be compared: then it states what its step takes
+            with one thing after another, not what that holds, and no alternatives.
     """
+    found = replace(found, most_alternatives=0) if is_draft else found
     decider = _Decider(captured, posed, found, options)
-    return decider.decide(version, class_name)
+    return decider.decide(version, class_name, is_draft)
+
+
+def with_alternatives(
+    draft: Plan, posed: Posed, choices: Sequence[int], most: int
+) -> Plan:
+    """Return a draft with what its nodes are told of their other choices.
+
+    Args:
+        draft: as ``decide`` makes it.
+        posed: the problem that was solved.
+        choices: a choice per node of it, those that the draft was made of.
+        most: of its other choices each node is told of.
+    """
+    told = told_of(posed, choices, most)
+    nodes, expanded = dict(draft.nodes), dict(draft.expanded)
+    for key, others in told.items():
+        if key in expanded:
+            expanded[key] = replace(expanded[key], alternatives=others)
+        elif others:
+            nodes[key] = replace(nodes[key], alternatives=others)
+    return replace(draft, nodes=nodes, expanded=expanded)
 
 
 class _Decider:
@@ -114,7 +142,7 @@ class _Decider:
         self.held = self._held(chosen)
         self.chosen = self._with_held(chosen)
 
-    def decide(self, version: str, class_name: str) -> Plan:
+    def decide(self, version: str, class_name: str, is_draft: bool) -> Plan:
         options = self.options
         nodes = self._nodes()
         outputs = self._outputs()
@@ -150,8 +178,11 @@ class _Decider:
             reported=find_reported(self.posed, nodes),
             derived_rules=derived_rows(self.posed.candidates),
         )
+        seconds = self._seconds_by_part(plan)
+        apart = Predicted(sum(seconds.values()), 0, seconds)
         totals = collective_totals(plan)
-        return replace(plan, collectives=totals, predicted=self._predicted(plan))
+        plan = replace(plan, collectives=totals, predicted=apart)
+        return plan if is_draft else replace(plan, predicted=_counted(plan))
 
     def _held(self, chosen: Chosen) -> dict[str, Held]:
         """Return how every trained parameter is held, by name."""
@@ -305,7 +336,7 @@ class _Decider:
                 )
         return found
 
-    def _predicted(self, plan: Plan) -> Predicted:
+    def _seconds_by_part(self, plan: Plan) -> dict[str, float]:
         seconds = {"compute": 0.0, "update": 0.0}
         for node, chosen in self.chosen.nodes.items():
             is_call = node.op == "call_function"
@@ -316,11 +347,7 @@ class _Decider:
             for step in boxing.lowering:
                 part = f"communication {step.axis}" if step.bytes else "local copies"
                 seconds[part] = seconds.get(part, 0.0) + step.seconds
-        memory = timeline(plan)
-        parts = memory.by_category(memory.peak)
-        total = sum(seconds.values())
-        sizes = {str(category): size for category, size in parts.items()}
-        return with_hidden(Predicted(total, memory.peak_bytes, seconds, sizes), plan)
+        return seconds
 
     def _adding_seconds(self) -> float:
         """Return the time of adding up what the microbatches make."""
@@ -335,3 +362,12 @@ class _Decider:
                 type_of(value), placement, self.mesh, self.hardware, count
             )
         return total
+
+
+def _counted(draft: Plan) -> Predicted:
+    """Return what the step of a draft takes and holds, messages beside computing."""
+    memory, apart = timeline(draft), draft.predicted
+    parts = memory.by_category(memory.peak)
+    sizes = {str(category): size for category, size in parts.items()}
+    held = replace(apart, bytes=memory.peak_bytes, bytes_by_part=sizes)
+    return with_hidden(held, draft)

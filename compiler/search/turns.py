@@ -23,14 +23,13 @@ from typing import TypeVar
 
 from partita.compiler.cost.memory import timeline
 from partita.compiler.cost.timeline import Timeline
-from partita.compiler.hardware.profile import load_hardware
-from partita.compiler.ir.program import Phase
-from partita.compiler.plan.beside import leaving_alone, sends
+from partita.compiler.plan.beside import sends
 from partita.compiler.plan.document import Boxing, Document
-from partita.compiler.plan.emitted import Unit, emitted_units
+from partita.compiler.plan.emitted import Unit, is_forward
 from partita.compiler.plan.turns import END, Half, Turn, turns_of
 from partita.compiler.simulate.hidden import one_by_one, with_hidden
-from partita.compiler.simulate.stage_items import stage_items
+from partita.compiler.simulate.joined_calls import JoinedCalls
+from partita.compiler.simulate.turn_items import TurnItems
 
 D = TypeVar("D", bound=Document)
 
@@ -39,30 +38,39 @@ _NOTICEABLE = 1e-3
 """Of a step's seconds: what one more under way has to save."""
 
 
-def with_turns(document: D) -> D:
+def with_turns(document: D, items: TurnItems | None = None) -> D:
     """Return a plan of one stage with messages that pass beside computing, if it pays.
 
     Where its machine computes while messages pass; elsewhere all are waited for at
-    once. A plan that keeps to its memory limit does so then. It predicts the seconds
-    that its step takes so, and holds what it did.
+    once. A plan that keeps to its memory limit does so then. It predicts the
+    seconds that its step takes so, and states the bytes that it did.
+
+    ``items`` are those of a plan that differs in its turns and buckets alone.
+    """
+    items = items or TurnItems(document)
+    found, _ = turned(document, items)
+    is_told = found is document and document.predicted.hidden_by_part
+    if is_told or not items.hardware.overlap:
+        return found
+    apart = one_by_one(found.predicted)
+    return replace(found, predicted=with_hidden(apart, found, items))
+
+
+def turned(document: D, items: TurnItems) -> tuple[D, float]:
+    """Return the plan that ``with_turns`` does, and the seconds that its step hides.
+
+    It states the figures that it did; of the seconds the last digits may be others
+    than those that ``with_hidden`` finds.
+
+    ``items`` are those of a plan that differs in its turns and buckets alone.
     """
     plain = replace(document, ahead={}, late={})
-    if not load_hardware(document.hardware).overlap:
-        return plain
-    messages = _Messages.of(plain)
-    found = plain
-    if messages.gathered or messages.late:
-        found = messages.fastest(plain)
-    if (found.ahead, found.late) == (document.ahead, document.late):
-        return document
-    return replace(found, predicted=with_hidden(one_by_one(found.predicted), found))
-
-
-def _step_s(document: Document) -> float:
-    """Return what a microbatch takes, less what is hidden of it."""
-    items = stage_items(document)
-    apart_s = sum([item.seconds for item in items.microbatch])
-    return apart_s - sum(items.hidden_s.values())
+    if not items.hardware.overlap:
+        return plain, 0.0
+    messages = _Messages.of(plain, items)
+    found, hidden_s = messages.fastest(plain)
+    is_same = (found.ahead, found.late) == (document.ahead, document.late)
+    return document if is_same else found, document.microbatches * hidden_s
 
 
 @dataclass(frozen=True)
@@ -75,6 +83,8 @@ class _Messages:
         gathered: the units that gather parameters, those together that no call parts;
             the lists of the forward, then those of the backward.
         late: the units that nothing waits for.
+        is_forward: whether a unit is of the forward.
+        step: what is simulated of it.
     """
 
     units: Sequence[Unit]
@@ -82,13 +92,14 @@ class _Messages:
     gathered: Sequence[Sequence[Sequence[int]]]
     late: Sequence[int]
     is_forward: Sequence[bool]
+    step: JoinedCalls
 
     @classmethod
-    def of(cls, document: Document) -> _Messages:
-        units = emitted_units(document)
+    def of(cls, document: Document, items: TurnItems) -> _Messages:
+        units = items.units(document)
         first_of = {key: keys[0] for keys in document.buckets for key in keys}
-        leaving = leaving_alone(document)
-        is_forward = [_is_forward(document, unit) for unit in units]
+        leaving = items.leaving
+        forward = [is_forward(document, unit) for unit in units]
         keys: dict[int, str] = {}
         stands: dict[bool, list[list[int]]] = {True: [], False: []}
         late: list[int] = []
@@ -102,7 +113,7 @@ class _Messages:
             if all(b.key in leaving for b in boxings):
                 late.append(number)
             elif all(_gathers(document, b) for b in boxings):
-                own = stands[is_forward[number]]
+                own = stands[forward[number]]
                 if is_new or not own:
                     own.append([])
                 own[-1].append(number)
@@ -111,21 +122,25 @@ class _Messages:
                 continue
             keys[number] = first_of.get(key, key)
         gathered = [own for own in (stands[True], stands[False]) if own]
-        return cls(units, keys, gathered, late, is_forward)
+        step = JoinedCalls.of(document, units, forward, items)
+        return cls(units, keys, gathered, late, forward, step)
 
-    def fastest(self, plain: D) -> D:
-        """Return the plan with those whose simulated step is fastest, or as it was."""
+    def fastest(self, plain: D) -> tuple[D, float]:
+        """Return the plan with those whose simulated step is fastest, or as it was.
+
+        With it come the seconds that a microbatch hides.
+        """
         limit = plain.options.memory_bytes
-        plain_s = best_s = _step_s(plain)
-        best = plain
-        for num in _UNDER_WAY:
+        best, hidden_s = plain, self.step.hidden_s(plain)
+        least_s = _NOTICEABLE * (self.step.apart_s - hidden_s)
+        for num in _UNDER_WAY if self.gathered or self.late else ():
             other = replace(plain, ahead=self.ahead(num), late=self.behind(num))
             if limit is not None:
                 other = _fitting(other, limit)
-            other_s = _step_s(other)
-            if other_s < best_s - _NOTICEABLE * plain_s:
-                best, best_s = other, other_s
-        return best
+            other_s = self.step.hidden_s(other)
+            if other_s > hidden_s + least_s:
+                best, hidden_s = other, other_s
+        return best, hidden_s
 
     def ahead(self, num: int) -> dict[str, str]:
         """Return what starts ahead, where, with so many places under way."""
@@ -155,14 +170,6 @@ class _Messages:
         ):
             number += 1
         return number
-
-
-def _is_forward(document: Document, unit: Unit) -> bool:
-    item = unit[0]
-    if isinstance(item, Boxing):
-        first = item.consumers[0]
-        item = first if first in document.nodes else item.producer
-    return document.nodes[item].phase is Phase.FORWARD
 
 
 def _gathers(document: Document, boxing: Boxing) -> bool:

@@ -8,19 +8,23 @@ from dataclasses import replace
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.plan.document import Document, Predicted
 from partita.compiler.simulate.stage_items import stage_items
+from partita.compiler.simulate.turn_items import TurnItems
 
 
-def with_hidden(plain: Predicted, document: Document) -> Predicted:
+def with_hidden(
+    plain: Predicted, document: Document, items: TurnItems | None = None
+) -> Predicted:
     """Return the figures of a step without what passes beside computing.
 
     Args:
         plain: those of everything that a rank does, one after another.
         document: the plan of one stage that they are of.
+        items: known of a plan that differs in its turns and buckets alone.
     """
     if not load_hardware(document.hardware).overlap:
         return plain
     count = document.microbatches
-    hidden_s = stage_items(document).hidden_s.items()
+    hidden_s = stage_items(document, items).hidden_s.items()
     hidden = {f"communication {axis}": count * s for axis, s in hidden_s if s > 0}
     return replace(_less(plain, hidden, 1), hidden_by_part=hidden)
 

@@ -8,23 +8,21 @@ Their sum is what a plan of one stage predicts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from partita.compiler.hardware.profile import Hardware, load_hardware
 from partita.compiler.ir.program import Phase
-from partita.compiler.plan.beside import sums_beside
 from partita.compiler.plan.document import Boxing, Document
 from partita.compiler.plan.emitted import completing_units, entering_units
-from partita.compiler.plan.turns import Turn, turns_of
 from partita.compiler.plan.uses import produced, type_of
 from partita.compiler.schedules.schedule import Work
-from partita.compiler.search.group_seconds import GroupSeconds
 from partita.compiler.search.pose import adding_seconds
 from partita.compiler.simulate.beside import Played, play
 from partita.compiler.simulate.boxing_items import boxing_items
 from partita.compiler.simulate.item import Item
+from partita.compiler.simulate.turn_items import TurnItems
 
 _PHASES = {
     Work.FORWARD: (Phase.FORWARD,),
@@ -89,58 +87,36 @@ class StageItems:
         return found
 
 
-def stage_items(document: Document) -> StageItems:
-    """Return what a rank of the stage does that ``document`` is the plan of."""
-    zeros, adding = _adding(document)
-    price, hardware = GroupSeconds(document), load_hardware(document.hardware)
+def stage_items(document: Document, items: TurnItems | None = None) -> StageItems:
+    """Return what a rank of the stage does that ``document`` is the plan of.
+
+    ``items`` are known of a plan that differs in its turns and buckets alone.
+    """
+    zeros, adding = adding_items(document)
+    items = items or TurnItems(document)
+    hardware = items.hardware
 
     def boxed(units: Iterable[Sequence[Boxing]]) -> Iterator[Item]:
         return (item for u in units for item in boxing_items(document, u, hardware))
 
-    turns = turns_of(document)
-    late = sums_beside(document) if hardware.overlap else frozenset[str]()
-    work = (item for t in turns for item in _turn(document, t, price, hardware, late))
     return StageItems(
         before=(*boxed(entering_units(document)), *zeros),
-        microbatch=(*work, *adding),
+        microbatch=(*items.of(items.turns(document)), *adding),
         after=(*boxed(completing_units(document)), *_updates(document)),
         overlap=hardware.overlap,
-        link_of={
-            name: hardware.link(document.mesh, axis).name
-            for axis, name in enumerate(document.mesh.names)
-        },
+        link_of=link_of(document, hardware),
     )
 
 
-def _turn(
-    document: Document,
-    turn: Turn,
-    price: GroupSeconds,
-    hardware: Hardware,
-    late: Set[str],
-) -> Iterator[Item]:
-    count, unit = document.microbatches, turn.unit
-    keys = [item for item in unit if isinstance(item, str)]
-    if len(keys) == len(unit) == 1:
-        node = document.nodes[keys[0]]
-        yield Item(keys[0], keys[0], node.phase, node.seconds / count)
-        return
-    if not keys:
-        boxings = [item for item in unit if isinstance(item, Boxing)]
-        items = boxing_items(document, boxings, hardware, turn.half)
-        if all(boxing.key in late for boxing in boxings):
-            items[-1] = replace(items[-1], is_beside=items[-1].axis is not None)
-        yield from items
-        return
-    phases = [document.nodes[key].phase for key in keys]
-    # The stage before waits for what any of a group makes for it.
-    is_waited_for = Phase.BACKWARD_INPUT in phases
-    phase = Phase.BACKWARD_INPUT if is_waited_for else phases[0]
-    name = f"{keys[0]} and {len(keys) - 1} more"
-    yield Item(keys[0], name, phase, price(keys) / count)
+def link_of(document: Document, hardware: Hardware) -> dict[str, str]:
+    """Return by mesh axis the link that its messages pass on."""
+    return {
+        name: hardware.link(document.mesh, axis).name
+        for axis, name in enumerate(document.mesh.names)
+    }
 
 
-def _adding(document: Document) -> tuple[list[Item], list[Item]]:
+def adding_items(document: Document) -> tuple[list[Item], list[Item]]:
     """Return making zeros, and adding to them what a microbatch makes."""
     if document.microbatches == 1:
         return [], []

@@ -12,9 +12,11 @@ their steps are simulated.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
+from typing import NamedTuple
 
 from partita.compiler.collection import collection_paused
 from partita.compiler.hardware.profile import load_hardware
@@ -94,8 +96,10 @@ class BesideSearch:
         return plain_s - self.free.seconds
 
     @collection_paused()
-    def fastest(self, search: Search) -> Plan:
+    def fastest(self, search: Search, is_draft: bool = False) -> Plan:
         """Return the plan of ``search``, or one faster as messages pass beside.
+
+        Without a memory limit it may be a draft, which does not state what it holds.
 
         Raises:
             NoSolution, NotFaster: as ``search`` does.
@@ -106,43 +110,45 @@ class BesideSearch:
         if self.planner.limit is not None:
             plan = _counted(with_turns(search.run()))
             return self._within(plan, self.planner.limit, free, messages)
-        return _counted(self._fastest(search, free, messages))
+        drafts = self._drafts(search, free, messages)
+        plan, choices = min(drafts, key=lambda draft: draft.plan.predicted.seconds)
+        plan = self.planner.with_alternatives(plan, choices)
+        return plan if is_draft else with_memory(plan)
 
-    def _fastest(
+    def _drafts(
         self, search: Search, free: Solution, messages: MessagesBeside
-    ) -> Plan:
-        """Return the fastest of the plans compared, what they hold not yet counted."""
+    ) -> list[_Draft]:
+        """Return what is compared, in the order in which it is to be preferred."""
         least_s = messages.least_of(search.choices)
-        others: list[Plan] = []
+        others: list[_Draft] = []
         if messages.fold.cost_of(search.choices) > free.seconds * (1 + OPTIMAL_GAP):
-            others.append(self._plan(free, search, messages, free.bound_s))
+            others.append(self._draft(free, search, messages, free.bound_s))
             if self.planner.options.fuse:
                 least_s = 0.0  # a group may take less than its calls
-        if not others or others[0].predicted.seconds > least_s:
-            plan = with_turns(search.run())
+        if not others or others[0].plan.predicted.seconds > least_s:
+            plan = with_turns(search.run(is_draft=True))
             if self._is_least(plan):
-                return plan
-            others.insert(0, _one_by_one(plan))
-        best = min(others, key=lambda one: one.predicted.seconds)
-        seconds = best.predicted.seconds
+                return [_Draft(plan, search.choices)]
+            others.insert(0, _Draft(_one_by_one(plan), search.choices))
+        seconds = min(draft.plan.predicted.seconds for draft in others)
         if seconds * (1 - _OPEN) > self.least_s(seconds):
-            fold = messages.between(_left(others[-1]))
+            fold = messages.between(_left(others[-1].plan))
             found = solve(fold.problem, max(self.clock.left_s, 0.01), fold=fold)
             if found.choices not in (free.choices, search.choices):
-                others.append(self._plan(found, search, messages, free.bound_s))
-        return min(others, key=lambda one: one.predicted.seconds)
+                others.append(self._draft(found, search, messages, free.bound_s))
+        return others
 
-    def _plan(
+    def _draft(
         self,
         found: Solution,
         search: Search,
         messages: MessagesBeside,
         bound_s: float,
-    ) -> Plan:
-        """Return the plan of an assignment, with the gap to what bounds all."""
+    ) -> _Draft:
+        """Return the draft of an assignment, with the gap to what bounds all."""
         result = self._result(found.solver, search.seconds, messages.fold)
-        plan = with_turns(self.planner.decide(Found(found.choices, result)))
-        return self._with_gap(plan, bound_s)
+        draft = self.planner.decide(Found(found.choices, result), is_draft=True)
+        return _Draft(self._with_gap(with_turns(draft), bound_s), found.choices)
 
     def _is_least(self, plan: Plan) -> bool:
         """Whether no plan is noticeably faster than this one."""
@@ -188,6 +194,13 @@ class BesideSearch:
         seconds = plan.predicted.seconds
         gap = max(0.0, 1 - self.messages.least_below(bound_s, seconds) / seconds)
         return replace(plan, search=replace(plan.search, gap=gap))
+
+
+class _Draft(NamedTuple):
+    """A plan that is compared with others, and the choices that it is of."""
+
+    plan: Plan
+    choices: Sequence[int]
 
 
 def _one_by_one(plan: Plan) -> Plan:

@@ -11,8 +11,9 @@ from partita.compiler.plan.buckets import collective_totals
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.stages import stage_documents
 from partita.compiler.search.buckets import Packing
-from partita.compiler.search.turns import with_turns
-from partita.recount import with_figures, with_memory, with_seconds
+from partita.compiler.search.turns import turned, with_turns
+from partita.compiler.simulate.turn_items import TurnItems
+from partita.recount import apart_by_part, with_figures, with_memory, with_seconds
 
 _PARTS = (1, 4, 16, 64)
 """Of what was asked for: how large buckets are tried to be."""
@@ -28,16 +29,34 @@ def with_buckets(plan: Plan, most_bytes: int) -> Plan:
     the step gets faster, and the size is taken, or none, that makes the fastest. Which
     messages start ahead and which are waited for late is chosen for each.
     """
-    limit, is_one = plan.options.memory_bytes, len(plan.stages) == 1
-    plan = with_memory(with_turns(plan)) if is_one else plan
-    plans = map(with_seconds if is_one else with_figures, _in_sizes(plan, most_bytes))
+    if len(plan.stages) == 1:
+        return _of_one_stage(plan, most_bytes)
+    plans: Iterable[Plan] = map(with_figures, _in_sizes(plan, most_bytes))
     if load_hardware(plan.hardware).overlap:
         plans = _fastest_first(plan, plans)
-    for one in plans:
-        found = with_memory(one) if is_one else one
+    limit = plan.options.memory_bytes
+    fitting = (p for p in plans if limit is None or p.predicted.bytes <= limit)
+    return next(fitting, plan)
+
+
+def _of_one_stage(plan: Plan, most_bytes: int) -> Plan:
+    limit, items = plan.options.memory_bytes, TurnItems(plan)
+    alone = with_turns(plan, items)
+    plans: Iterable[Plan] = (_draft(one, items) for one in _in_sizes(alone, most_bytes))
+    if items.hardware.overlap:
+        plans = _fastest_first(alone, plans)
+    for draft in plans:
+        found = with_memory(with_seconds(draft, items))
         if limit is None or found.predicted.bytes <= limit:
             return found
-    return plan
+    return with_memory(alone)
+
+
+def _draft(plan: Plan, items: TurnItems) -> Plan:
+    """Return the plan with its turns; of its figures the seconds are about right."""
+    found, hidden_s = turned(plan, items)
+    seconds = sum(apart_by_part(found).values()) - hidden_s
+    return replace(found, predicted=replace(found.predicted, seconds=seconds))
 
 
 def _in_sizes(plan: Plan, most_bytes: int) -> Iterator[Plan]:
@@ -52,8 +71,7 @@ def _in_sizes(plan: Plan, most_bytes: int) -> Iterator[Plan]:
         if buckets not in known:
             known.add(buckets)
             together = replace(plan, buckets=buckets, ahead={}, late={})
-            together = replace(together, collectives=collective_totals(together))
-            yield with_turns(together) if len(plan.stages) == 1 else together
+            yield replace(together, collectives=collective_totals(together))
 
 
 def _fastest_first(plan: Plan, sizes: Iterable[Plan]) -> Iterator[Plan]:

@@ -13,6 +13,7 @@ all their gradients share one. Of these plans, in buckets, the fastest is taken.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from math import sqrt
 
@@ -60,13 +61,15 @@ def fastest_in_buckets(
     if any(pin.price_s is not None for pin in posed.pins.values()):
         return first  # a price is no time, and would have to be compared too
     plans = [first]
+    choices: dict[int, Sequence[int]] = {}  # of the drafts, by their numbers
 
     def take(found: Solution) -> float:
-        """Take up the plan of a solution; return what its step takes."""
+        """Take up the draft of a solution; return what its step takes."""
         spent_s = plan.search.seconds + time.perf_counter() - started
         other = with_buckets(_decided(planner, found, plan, spent_s), most_bytes)
         limit = plan.options.memory_bytes
         if limit is None or other.predicted.bytes <= limit:
+            choices[len(plans)] = found.choices
             plans.append(other)
         return other.predicted.seconds
 
@@ -85,7 +88,10 @@ def fastest_in_buckets(
             found = _solved(whole.fold, clock)
             if found.seconds < min(one.predicted.seconds for one in plans):
                 take(replace(found, choices=whole.among_all(found.choices)))
-    return min(plans, key=lambda found: found.predicted.seconds)
+    best = min(range(len(plans)), key=lambda number: plans[number].predicted.seconds)
+    if best not in choices:
+        return plans[best]
+    return planner.with_alternatives(plans[best], choices[best])
 
 
 def _light(planner: Planner, light: Hardware) -> Fold:
@@ -102,6 +108,7 @@ def _solved(fold: Fold, clock: Clock) -> Solution:
 
 
 def _decided(planner: Planner, found: Solution, first: Plan, spent_s: float) -> Plan:
+    """Return a draft of the plan that was found."""
     alike = f", {ALIKE}" if planner.posed.fold.has_classes else ""
     result = SearchResult(
         f"{found.solver}, messages together",
@@ -111,7 +118,7 @@ def _decided(planner: Planner, found: Solution, first: Plan, spent_s: float) -> 
         first.search.tried,
         memory_price=first.search.memory_price,
     )
-    return planner.decide(Found(found.choices, result))
+    return planner.decide(Found(found.choices, result), is_draft=True)
 
 
 def with_latency(hardware: Hardware, share: float) -> Hardware:

@@ -24,7 +24,12 @@ from partita.compiler.plan.units import format_bytes, parse_bytes
 from partita.compiler.search.by_axes import Choose, choose_by_axes, steps_of
 from partita.compiler.search.candidates import Candidates
 from partita.compiler.search.chosen import read_choices
-from partita.compiler.search.decide import Found, decide
+from partita.compiler.search.decide import (
+    MOST_ALTERNATIVES,
+    Found,
+    decide,
+    with_alternatives,
+)
 from partita.compiler.search.draw import draw_again, draw_choices, draw_held
 from partita.compiler.search.fusion import add_fusion
 from partita.compiler.search.holdings import find_holdings
@@ -159,8 +164,13 @@ class Planner:
             options.wide_sums,
         )
 
-    def decide(self, found: Found, posed: Posed | None = None) -> Plan:
-        """Return the plan of one assignment; ``posed`` is the problem it is of."""
+    def decide(
+        self, found: Found, posed: Posed | None = None, is_draft: bool = False
+    ) -> Plan:
+        """Return the plan of one assignment; ``posed`` is the problem it is of.
+
+        A draft is only to be compared, see ``search.decide``.
+        """
         options = self.options
         plan = decide(
             self.captured,
@@ -176,12 +186,17 @@ class Planner:
                 pins={name: str(pin) for name, pin in options.pins.items()},
                 precision=options.precision,
             ),
+            is_draft=is_draft,
         )
         if options.fuse:
             program = ExpandOps(plan, options.rules).run(self.captured.program)
             program = Recompute(plan).run(program)
             plan = add_fusion(plan, program, options.rules)
         return replace(plan, loss_function=options.loss)
+
+    def with_alternatives(self, draft: Plan, choices: Sequence[int]) -> Plan:
+        """Return a draft on all axes at once with what its nodes could have been."""
+        return with_alternatives(draft, self.posed, choices, MOST_ALTERNATIVES)
 
 
 class NotFaster(Exception):
@@ -205,7 +220,7 @@ class Search:
 
     planner: Planner
     clock: Clock
-    most_alternatives: int = 6
+    most_alternatives: int = MOST_ALTERNATIVES
     known_s: float = inf
     steps: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
     found: tuple[Posed, Found] | None = None
@@ -219,8 +234,10 @@ class Search:
     started: float = field(default_factory=time.perf_counter)
 
     @collection_paused()
-    def run(self) -> Plan:
+    def run(self, is_draft: bool = False) -> Plan:
         """Return the fastest plan found that keeps to the limit; see ``search``.
+
+        Where there is no limit it may be a draft (see ``decide``).
 
         Raises:
             NotFaster: when it takes no less than ``known_s``.
@@ -228,7 +245,7 @@ class Search:
         limit = self.planner.limit
         least = inf
         if limit is None or self._may_fit(limit):
-            plan = self._plan(None)
+            plan = self._plan(None, is_draft and limit is None)
             if limit is None or plan.predicted.bytes <= limit:
                 return plan
             least = plan.predicted.bytes
@@ -309,7 +326,7 @@ class Search:
         held = find_holdings(posed, free.choices, self.planner.options.optimizer)
         return keep(held, ()).peak_bytes <= _ROUGHLY * limit
 
-    def _plan(self, allowed: int | None) -> Plan:
+    def _plan(self, allowed: int | None, is_draft: bool = False) -> Plan:
         """Return the fastest plan that the search counts ``allowed`` bytes for."""
         planner = self.planner
         steps = len(steps_of(planner.mesh))
@@ -339,7 +356,7 @@ class Search:
             most_alternatives=self.most_alternatives,
         )
         self.found = posed, found
-        return planner.decide(found, posed)
+        return planner.decide(found, posed, is_draft)
 
     @property
     def decided(self) -> Decided:

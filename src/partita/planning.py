@@ -176,11 +176,12 @@ def _check_no_stages(options: Options) -> None:
 
 
 def _summary(plan: Plan) -> str:
-    """Return what a search found, in a line."""
-    seconds = format_seconds(plan.predicted.seconds)
-    room = format_bytes(plan.predicted.bytes)
+    """Return what a search found, in a line; a draft does not say what it holds."""
+    told = [f"{format_seconds(plan.predicted.seconds)} a step"]
+    if plan.predicted.bytes:
+        told.append(f"{format_bytes(plan.predicted.bytes)} on a rank")
     spent = format_seconds(plan.search.seconds)
-    return f"{seconds} a step, {room} on a rank, {plan.search.status}, after {spent}"
+    return ", ".join([*told, plan.search.status, f"after {spent}"])
 
 
 @dataclass
@@ -243,7 +244,8 @@ class _Compared:
         share = Clock.of(max(self.clock.left_s, _LEAST_S) / parts)
         known_s = inf if self.fastest is None else self.fastest.predicted.seconds
         try:
-            found = _fastest(self.batch, mesh, share, known_s)
+            in_buckets = bool(self.batch.options.bucket)  # which counts what is held
+            found = _fastest(self.batch, mesh, share, known_s, is_draft=in_buckets)
         except NotFaster as other:
             self.tried.append(Tried(f"mesh {mesh}", other.seconds))
             return
@@ -280,10 +282,18 @@ class _Compared:
         _log.info("%s: no plan: %s", name, refusal)
 
 
-def _fastest(batch: _Batch, mesh: Mesh, clock: Clock, known_s: float = inf) -> Plan:
+def _fastest(
+    batch: _Batch,
+    mesh: Mesh,
+    clock: Clock,
+    known_s: float = inf,
+    *,
+    is_draft: bool = False,
+) -> Plan:
     """Return the fastest plan on ``mesh``, of the microbatches that are asked for.
 
-    Where several are tried, each has half of the time that is left.
+    Where several are tried, each has half of the time that is left. Without a memory
+    limit the plan may be a draft, which does not state what it holds.
 
     Raises:
         NoSolution: when no plan was found that keeps to the memory limit.
@@ -321,7 +331,7 @@ def _fastest(batch: _Batch, mesh: Mesh, clock: Clock, known_s: float = inf) -> P
                 raise NotFaster(search.free_s)
             break
         try:
-            plans.append(beside.fastest(search))
+            plans.append(beside.fastest(search, is_draft))
         except NotFaster as found:
             slower.append(found)
         except NoSolution as refusal:

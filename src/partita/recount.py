@@ -26,6 +26,7 @@ from partita.compiler.search.stage_cost import StageHeld
 from partita.compiler.simulate.hidden import with_hidden
 from partita.compiler.simulate.plan import simulate_step
 from partita.compiler.simulate.reprice import price_anew
+from partita.compiler.simulate.turn_items import TurnItems
 from partita.staged import predicted
 
 _SAME = 1e-6
@@ -74,16 +75,17 @@ def with_figures(plan: Plan) -> Plan:
     return predicted(plan, [*map(StageHeld.of, stage_documents(plan))])
 
 
-def with_seconds(plan: Plan) -> Plan:
+def with_seconds(plan: Plan, items: TurnItems | None = None) -> Plan:
     """Return the plan of one stage with what its step takes.
 
     What it holds takes longer to count, and stays as it is stated (``with_memory``).
+    ``items`` are known of a plan that differs in its turns and buckets alone.
     """
-    seconds, stated = _seconds_by_part(plan), plan.predicted
+    seconds, stated = apart_by_part(plan), plan.predicted
     apart = Predicted(
         sum(seconds.values()), stated.bytes, seconds, stated.bytes_by_part
     )
-    return replace(plan, predicted=with_hidden(apart, plan))
+    return replace(plan, predicted=with_hidden(apart, plan, items))
 
 
 def with_memory(plan: Plan) -> Plan:
@@ -146,7 +148,7 @@ def whole_figures(plan: Document) -> dict[str, float]:
     }
 
 
-def _seconds_by_part(plan: Plan) -> dict[str, float]:
+def apart_by_part(plan: Plan) -> dict[str, float]:
     """Return what a step of one stage takes, one thing after another, by part."""
     seconds = {"compute": 0.0, "update": 0.0}
     for node in plan.nodes.values():

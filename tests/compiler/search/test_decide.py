@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from tests.compiler.capture import small_models as small
 from tests.compiler.search.hand_made import machine, planner
 from tests.models import zoo
+from tests.models.captured import captured
 from torch import nn
 
 from partita.compiler.capture.fingerprint import fingerprint
@@ -21,13 +23,17 @@ from partita.compiler.ir.program import InputKind, info
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.document import Ref
 from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.search_result import SearchResult
 from partita.compiler.plan.uses import find_uses, produced
 from partita.compiler.rules.rule import RuleSet
 from partita.compiler.rules.table import default_rules
+from partita.compiler.search.decide import Found
+from partita.compiler.search.draw import draw_choices
 from partita.compiler.search.problem import cost_of
 from partita.compiler.search.solver import solve
 from partita.options import Options
 from partita.planner import Planner
+from partita.recount import with_memory
 
 GRID, TP = Mesh(dp=2, tp=2), Mesh(tp=2)
 at = Placement.parse
@@ -49,6 +55,28 @@ def test_prediction_is_the_cost_of_the_choices() -> None:
     computing = sum(n.seconds for n in plan.nodes.values() if n.role is None)
     assert plan.predicted.seconds_by_part["compute"] == pytest.approx(computing)
     assert plan.search.status == "optimal"
+
+
+def test_a_draft_lacks_what_it_holds_and_alternatives_and_nothing_else() -> None:
+    _, known = captured("gpt2")
+    made = Planner(known, "gpt2", GRID, Options(hardware=machine()))
+    problem = made.posed.problem
+    result = SearchResult("drawn", "drawn", None, 0.0)
+    num_expanded = 0
+    for choices in (
+        solve(problem, 30.0).choices,
+        draw_choices(random.Random(0), made.posed),
+    ):
+        whole = made.decide(Found(choices, result))
+        draft = made.decide(Found(choices, result), is_draft=True)
+        nodes = [*draft.nodes.values(), *draft.expanded.values()]
+        assert not any(node.alternatives for node in nodes)
+        assert draft.predicted.bytes == 0
+        assert draft.predicted.seconds == whole.predicted.seconds
+        assert any(node.alternatives for node in whole.nodes.values())
+        assert with_memory(made.with_alternatives(draft, choices)) == whole
+        num_expanded += len(whole.expanded)
+    assert num_expanded
 
 
 @pytest.mark.parametrize("seed", range(4))

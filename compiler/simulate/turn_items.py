@@ -1,0 +1,106 @@
+"""What a rank does in its turns, found once for plans that differ in turns alone.
+
+Which messages start ahead or are waited for late, and which share a bucket, is tried in
+several ways. The calls and boxings stay what they are, and so does what each takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from partita.compiler.hardware.profile import load_hardware
+from partita.compiler.ir.program import Phase
+from partita.compiler.plan.beside import leaving_alone, sums_beside
+from partita.compiler.plan.document import Boxing, Document
+from partita.compiler.plan.emitted import Unit, in_buckets, units_alone
+from partita.compiler.plan.turns import Half, Turn, turns_of
+from partita.compiler.search.group_seconds import GroupSeconds
+from partita.compiler.simulate.boxing_items import boxing_items
+from partita.compiler.simulate.item import Item
+
+
+class TurnItems:
+    """The items of the turns of one plan of one stage, in any buckets and halves."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.hardware = load_hardware(document.hardware)
+        self._group = GroupSeconds(document)
+        self._known: dict[str | tuple[Half, tuple[str, ...]], tuple[Item, ...]] = {}
+
+    def turns(self, document: Document) -> list[Turn]:
+        """Return the turns of a plan that differs from this one in them alone."""
+        return turns_of(document, self.units(document))
+
+    def units(self, document: Document) -> list[Unit]:
+        """Return the units of a plan that differs from this one in its buckets."""
+        return in_buckets(document, self._alone)
+
+    def of(self, turns: Iterable[Turn]) -> list[Item]:
+        """Return what a rank does in some turns, in order."""
+        known, found = self._known, list[Item]()
+        for turn in turns:
+            first = turn[0][0]
+            # A call is known by itself, see below.
+            items = known.get(first) if isinstance(first, str) else None
+            found += self(turn) if items is None else items
+        return found
+
+    def __call__(self, turn: Turn) -> Sequence[Item]:
+        """Return what a rank does in a turn."""
+        unit, half = turn
+        first = unit[0]
+        is_call = isinstance(first, str)
+        # A call is in one group at most, a boxing may be in buckets of several sizes.
+        key = first if is_call else (half, tuple([b.key for b in _boxings(unit)]))
+        found = self._known.get(key)
+        if found is None:
+            found = (self._called(unit),) if is_call else self._boxed(unit, half)
+            self._known[key] = found
+        return found
+
+    def _called(self, unit: Unit) -> Item:
+        document, keys = self.document, [key for key in unit if isinstance(key, str)]
+        first = keys[0]
+        if len(keys) == 1:
+            return Item(first, first, document.nodes[first].phase, self.seconds(unit))
+        phases = [document.nodes[key].phase for key in keys]
+        # The stage before waits for what any of a group makes for it.
+        is_waited_for = Phase.BACKWARD_INPUT in phases
+        phase = Phase.BACKWARD_INPUT if is_waited_for else phases[0]
+        name = f"{first} and {len(keys) - 1} more"
+        return Item(first, name, phase, self.seconds(unit))
+
+    def seconds(self, unit: Unit) -> float:
+        """Return what a call or a fused group takes, each time."""
+        keys = [item for item in unit if isinstance(item, str)]
+        alone = len(keys) == 1
+        whole_s = self.document.nodes[keys[0]].seconds if alone else self._group(keys)
+        return whole_s / self.document.microbatches
+
+    def _boxed(self, unit: Unit, half: Half) -> tuple[Item, ...]:
+        boxings = _boxings(unit)
+        items = boxing_items(self.document, boxings, self.hardware, half)
+        if all(boxing.key in self._late for boxing in boxings):
+            items[-1] = replace(items[-1], is_beside=items[-1].axis is not None)
+        return tuple(items)
+
+    @cached_property
+    def leaving(self) -> frozenset[str]:
+        """The messages that are no sums, and that nothing waits for."""
+        return leaving_alone(self.document)
+
+    @cached_property
+    def _alone(self) -> list[Unit]:
+        return units_alone(self.document)
+
+    @cached_property
+    def _late(self) -> frozenset[str]:
+        """The sums that nothing waits for, where there is something to pass beside."""
+        return sums_beside(self.document) if self.hardware.overlap else frozenset()
+
+
+def _boxings(unit: Unit) -> list[Boxing]:
+    return [item for item in unit if isinstance(item, Boxing)]
