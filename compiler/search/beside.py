@@ -10,7 +10,7 @@ the cheapest assignment gives a bound for all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -55,24 +55,26 @@ class MessagesBeside:
     def of(cls, fold: Fold, hardware: Hardware) -> MessagesBeside | None:
         """Return it for the problem of ``fold``; ``None`` if all prices stay."""
         problem = fold.problem
-        nodes = _with_unawaited(fold)
-        if nodes is None or not hardware.overlap:
+        unawaited = {*_leave(fold), *_enter(fold)}
+        if not (unawaited and hardware.overlap):
             return None
+        nodes = _marked(fold, unawaited)
         prices = _BesidePrices(problem, problem, hardware)
         priced = replace(problem, nodes=nodes, box_seconds=prices)
         return cls(fold.with_prices(priced), hardware)
 
     @classmethod
     def together(cls, fold: Fold, light: Hardware) -> MessagesBeside | None:
-        """Return it with such messages as they are on a machine of less latency.
+        """Return it with what leaves as it is on a machine of less latency.
 
-        What is waited for is sent by itself, and takes what it takes in ``fold``. Where
-        the machine has no overlap nothing is hidden.
+        All else is waited for and sent by itself, a parameter that enters too: what it
+        shares a buffer with would be held as long. It takes what it takes in ``fold``.
+        Where the machine has no overlap nothing is hidden.
         """
-        problem = fold.problem
-        nodes = _with_unawaited(fold)
-        if nodes is None:
+        problem, leaving = fold.problem, _leave(fold)
+        if not leaving:
             return None
+        nodes = _marked(fold, leaving)
         sent = in_buffers(problem, light)
         part = 0.0 if light.overlap else 1.0
         prices = _BesidePrices(problem, sent, light, part)
@@ -158,13 +160,11 @@ def _is_view(node: SearchNode) -> bool:
     return len(node.operands) == 1 and not any(c.seconds for c in node.choices)
 
 
-def _with_unawaited(fold: Fold) -> tuple[SearchNode, ...] | None:
-    """Return the nodes, of which some make what nothing waits for; or ``None``."""
+def _marked(fold: Fold, unawaited: Set[tuple[int, int]]) -> tuple[SearchNode, ...]:
+    """Return the nodes, some results of which, by class, nothing waits for."""
     results: dict[int, list[int]] = {}
-    for own, result in (*_leave(fold), *_enter(fold)):
+    for own, result in unawaited:
         results.setdefault(own, []).append(result)
-    if not results:
-        return None
     return tuple(
         _unawaited(node, results.get(own, ()))
         for node, own in zip(fold.problem.nodes, fold.class_of, strict=True)

@@ -3,11 +3,11 @@
 The search adds up boxings one by one, each with the latency of its messages: which of
 them share a buffer is known only of a whole plan. Where latencies are much of the step
 they are not what it should compare by, so it is done once more: gradients that leave
-and parameters that enter have each their part of a buffer's latency, and take the least
-that they can beside computing. What is waited for at once shares no buffer. Where that
-plan takes longer in its buckets than it was searched by, as one does whose messages
-need several buffers, a larger part is tried, and parameters that are whole everywhere:
-all their gradients share one. Of these plans, in buckets, the fastest is taken.
+have each their part of a buffer's latency, and take the least that they can beside
+computing. What is waited for is taken to share no buffer. Where that plan takes longer
+in its buckets than it was searched by, as one does whose messages need several buffers,
+a larger part is tried, and parameters that are whole everywhere: all their gradients
+share one. Of these plans, in buckets, the fastest is taken.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def fastest_in_buckets(
 
 
 def _light(planner: Planner, light: Hardware) -> Fold:
-    """Return the problem with what nothing waits for as it is on another machine."""
+    """Return the problem with gradients that leave as they are on another machine."""
     fold = planner.posed.fold
     if planner.captured.program.in_time.count > 1:
         light = replace(light, overlap=0.0)

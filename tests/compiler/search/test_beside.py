@@ -112,7 +112,7 @@ def test_without_overlap_there_is_no_other_problem() -> None:
 
 
 @pytest.mark.parametrize("overlap", [0.0, 0.9])
-def test_together_only_what_nothing_waits_for_is_lighter(overlap: float) -> None:
+def test_together_only_what_leaves_is_lighter(overlap: float) -> None:
     hardware = machine(overlap=overlap, alpha_s=1e-3)
     made = planner("gpt2", "dp=2", hardware)
     problem = made.posed.problem
@@ -130,5 +130,6 @@ def test_together_only_what_nothing_waits_for_is_lighter(overlap: float) -> None
             less_s = lighter.box_seconds(two, partial, whole)
             is_light = isinstance(two, Unawaited)
             assert (less_s < 0.9 * seconds) is is_light, node.key
+            assert not is_light or node.operands, node.key  # what enters is not
             seen.add(is_light)
     assert seen == {True, False}
