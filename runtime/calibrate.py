@@ -127,7 +127,7 @@ def measure(mesh: Mesh, device: str | None, is_quick: bool) -> Measured:
         keep_freed_memory()  # as a step does
     todo = effort(kind, is_quick)
     dtype = "f32" if kind == "cpu" else "bf16"
-    trials = _Trials(groups.device, todo)
+    trials = Trials(groups.device, todo)
     launch = trials.add(_launch(groups.device))
     matmuls = [
         (name, size, trials.add(_matmul(groups.device, DTYPES[name], *size)))
@@ -176,7 +176,7 @@ def measure(mesh: Mesh, device: str | None, is_quick: bool) -> Measured:
     )
 
 
-class _Trials:
+class Trials:
     """What is timed, in turns."""
 
     def __init__(self, device: torch.device, todo: Effort) -> None:

@@ -31,6 +31,15 @@ class Stack(nn.Module):
         return self.layers(x).square().mean()
 
 
+def gpt2(rows: int, config: GPT2Config) -> tuple[nn.Module, torch.Tensor]:
+    """Return two layers without dropout, and tokens, on the meta device."""
+    config.n_layer = 2
+    config.attn_pdrop = config.embd_pdrop = config.resid_pdrop = 0.0
+    with torch.device("meta"):
+        ids = torch.zeros(rows, 128, dtype=torch.long)
+        return GPT2LMHeadModel(config), ids
+
+
 def far_away(times: float, overlap: float = 0.0) -> Hardware:
     """Return a machine whose messages take so much longer to begin."""
     slow = with_latency(load_hardware("cpu-gloo"), times)
@@ -66,18 +75,7 @@ def test_data_parallel_is_found_where_only_buckets_pay_for_its_messages(
     ("times", "rows"), [(1.0, 4), (5.0, 4), (20.0, 4), (20.0, 8), (50.0, 8)]
 )
 def test_what_a_layer_waits_for_is_not_light(times: float, rows: int) -> None:
-    config = GPT2Config(
-        n_layer=2,
-        n_embd=128,
-        n_head=4,
-        vocab_size=512,
-        attn_pdrop=0,
-        embd_pdrop=0,
-        resid_pdrop=0,
-    )
-    with torch.device("meta"):
-        model = GPT2LMHeadModel(config)
-        ids = torch.zeros(rows, 128, dtype=torch.long)
+    model, ids = gpt2(rows, GPT2Config(n_embd=128, n_head=4, vocab_size=512))
 
     def planned(pins: dict[str, str]) -> pt.Plan:
         options = pt.Options(hardware=far_away(times), pins=pins)
@@ -99,10 +97,7 @@ class NothingBeside(MessagesBeside):
 def test_messages_together_pass_beside_computing_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    config = GPT2Config(n_layer=2, attn_pdrop=0, embd_pdrop=0, resid_pdrop=0)
-    with torch.device("meta"):
-        model = GPT2LMHeadModel(config)
-        ids = torch.zeros(8, 128, dtype=torch.long)
+    model, ids = gpt2(8, GPT2Config())
 
     def planned() -> pt.Plan:
         options = pt.Options(hardware="h100-dgx")
