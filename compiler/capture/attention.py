@@ -15,11 +15,14 @@ Forward and backward must pick the same kernel, so what they pick by is the same
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from partita.compiler.capture.torch_private import (
@@ -223,11 +226,32 @@ def _differentiate(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ..
 attention.register_autograd(_differentiate, setup_context=_save_for_backward)
 
 
-class OneAttention(TorchFunctionMode):
+@contextmanager
+def one_attention() -> Generator[None]:
     """Within it ``scaled_dot_product_attention`` is the one op, where that can be.
 
     A mask that needs a gradient and scores dropped at random are left to torch.
     """
+    plain = nn.functional.scaled_dot_product_attention
+
+    def attend(*args: Any, **kwargs: Any) -> Tensor:
+        given = _attention_call(*args, **kwargs)
+        if given is None:
+            return plain(*args, **kwargs)
+        return attention(*map(_autocast, given))[0]
+
+    # Torch's own functions call it where a mode no longer looks.
+    inside = patch.object(nn.functional, plain.__name__, attend)
+    with inside, _OneAttention(plain, attend):
+        yield
+
+
+class _OneAttention(TorchFunctionMode):
+    """Within it ``attend`` is called in place of ``plain``."""
+
+    def __init__(self, plain: Any, attend: Any) -> None:
+        super().__init__()
+        self._plain, self._attend = plain, attend
 
     def __torch_function__(
         self,
@@ -237,12 +261,8 @@ class OneAttention(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Run ``func``, or the op in its place."""
-        kwargs = kwargs or {}
-        if func is torch.nn.functional.scaled_dot_product_attention:
-            given = _attention_call(*args, **kwargs)
-            if given is not None:
-                return attention(*map(_autocast, given))[0]
-        return func(*args, **kwargs)
+        called = self._attend if func is self._plain else func
+        return called(*args, **(kwargs or {}))
 
 
 def _autocast(argument: Any) -> Any:

@@ -21,7 +21,6 @@ from typing import Any, cast
 import torch
 from torch import fx
 
-from partita.compiler.capture.attention import OneAttention
 from partita.compiler.capture.bags import unify_bags
 from partita.compiler.capture.canonicalize import (
     canonicalize,
@@ -29,6 +28,7 @@ from partita.compiler.capture.canonicalize import (
     lift_own_tensors,
 )
 from partita.compiler.capture.decompositions import FROM_TORCH, OWN
+from partita.compiler.capture.direct import joint_of, try_joint_of
 from partita.compiler.capture.fingerprint import fingerprint
 from partita.compiler.capture.grouped import grouped_products
 from partita.compiler.capture.inputs import InputSpec, describe
@@ -46,7 +46,6 @@ from partita.compiler.capture.torch_private import (
     any_name,
     export_joint,
     fake_copy,
-    output_names,
     without_code,
     without_mkldnn,
 )
@@ -137,34 +136,10 @@ def capture_spec(
         tensors = tuple(spec.example(torch.device("cpu")).values())
     form = OutputForm()
     scored = ScoredModel(model, spec, loss, train, form)
-    try:
-        casting = autocasting(precision)
-        with without_mkldnn(), without_code(), quiet_failure(), casting:
-            exported = torch.export.export(scored, tensors, strict=False)
-        module = scored if form.own_backwards else exported.module(check_guards=False)
-    except CaptureFailed:
-        raise
-    except (Exception, SystemExit) as error:
-        raise CaptureFailed(_explain(model, error)) from error
-    tracing = nullcontext()
-    if isinstance(module, fx.GraphModule):
-        drop_checks(module)
-        lift_own_tensors(module, exported.constants, model)
-        unify_attention(module, PRECISIONS.get(precision or ""))
-        unify_bags(module)
-        if precision is not None:
-            cast_inside(module, precision)
-    else:
-        module.precision = precision
-        tracing = OneAttention()
-    try:
-        with torch.set_grad_enabled(train), without_mkldnn(), without_code(), tracing:
-            own = {**OWN, **grouped_products()}
-            joint = export_joint(module, tensors, FROM_TORCH, own)
-    except Exception as error:
-        raise CaptureFailed(_explain(model, error)) from error
-    names = tuple(output_names(exported))
-    program = read_roles(joint, model, spec, names, train)
+    joint = try_joint_of(scored, tensors, train) if precision is None else None
+    if joint is None:
+        joint = _exported(model, scored, tensors, form, precision)
+    program = read_roles(joint, model, spec, form.returned, train)
     if train and not program.trained:
         raise CaptureFailed(
             f"{type(model).__name__}: the loss depends on no parameter that requires a "
@@ -174,6 +149,43 @@ def capture_spec(
     if precision is not None:
         program = share_copies(program)
     return Captured(program, spec, form)
+
+
+def _exported(
+    model: torch.nn.Module,
+    scored: ScoredModel,
+    tensors: tuple[torch.Tensor, ...],
+    form: OutputForm,
+    precision: str | None,
+) -> fx.GraphModule:
+    """Return the joint graph of ``scored``, exported first where that keeps it all.
+
+    Raises:
+        CaptureFailed: when it cannot be traced.
+    """
+    try:
+        casting = autocasting(precision)
+        with without_mkldnn(), without_code(), quiet_failure(), casting:
+            exported = torch.export.export(scored, tensors, strict=False)
+        if form.own_backwards:  # which export forgets
+            scored.precision = precision
+            return joint_of(scored, tensors, scored.is_trained)
+        module = exported.module(check_guards=False)
+        assert isinstance(module, fx.GraphModule)
+        drop_checks(module)
+        lift_own_tensors(module, exported.constants, model)
+        unify_attention(module, PRECISIONS.get(precision or ""))
+        unify_bags(module)
+        if precision is not None:
+            cast_inside(module, precision)
+        own = {**OWN, **grouped_products()}
+        keeping = torch.set_grad_enabled(scored.is_trained)
+        with keeping, without_mkldnn(), without_code():
+            return export_joint(module, tensors, FROM_TORCH, own)
+    except CaptureFailed:
+        raise
+    except (Exception, SystemExit) as error:
+        raise CaptureFailed(_explain(model, error)) from error
 
 
 def _explain(model: torch.nn.Module, error: BaseException) -> str:

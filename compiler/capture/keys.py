@@ -13,6 +13,7 @@ import os
 import re
 import sysconfig
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -55,10 +56,20 @@ def find_frames(trace: str) -> list[Frame]:
     return [(match["file"], match["line"]) for match in _FRAME.finditer(trace)]
 
 
+def frame_text(file: str, line: int) -> str:
+    """Return a frame as ``find_frames`` finds it."""
+    return f'File "{file}", line {line}'
+
+
+@cache
+def is_user_file(file: str) -> bool:
+    """Whether a file of code is neither torch's nor Partita's."""
+    return not file.startswith((_TORCH_ROOT, _OWN_ROOT, *_GENERATED))
+
+
 def user_frames(frames: list[Frame]) -> list[Frame]:
     """Return the frames that are neither torch's nor Partita's."""
-    others = (_TORCH_ROOT, _OWN_ROOT, *_GENERATED)
-    return [frame for frame in frames if not frame[0].startswith(others)]
+    return [frame for frame in frames if is_user_file(frame[0])]
 
 
 def source_line(node: fx.Node) -> str:

@@ -8,7 +8,8 @@ torch cannot look into (a key-value cache) are left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from partita.compiler.capture.inputs import InputSpec
 from partita.compiler.capture.mixed_precision import autocasting
-from partita.compiler.capture.torch_private import pytree
+from partita.compiler.capture.torch_private import pytree, tables_of
 from partita.compiler.errors import CaptureFailed
 
 LossFunction = Callable[[Any], Tensor]
@@ -109,11 +110,13 @@ class OutputForm:
 
     A model that returns its loss alone names it ``output``, programs ``loss``. Leaves
     that are no tensors come back as ``None``. ``own_backwards`` names the functions
-    that the loss was computed by and that state their own backward.
+    that the loss was computed by and that state their own backward, ``returned`` the
+    tensors that a ``ScoredModel`` returns beside the loss.
     """
 
     def __init__(self) -> None:
         self.own_backwards: list[str] = []
+        self.returned: tuple[str, ...] = ()
         self._spec: Any = None
         self._names: list[str | None] = []
 
@@ -133,7 +136,8 @@ class OutputForm:
 class ScoredModel(torch.nn.Module):
     """Calls the user's model on a flat list of tensors; returns loss and outputs.
 
-    ``precision`` is that of a forward which nothing around it casts.
+    ``precision`` is that of a forward which nothing around it casts; ``is_trained``
+    says whether there is to be a loss.
     """
 
     def __init__(
@@ -149,9 +153,10 @@ class ScoredModel(torch.nn.Module):
         self.model = model
         self._spec = spec
         self._loss = loss
-        self._train = train
+        self.is_trained = train
         self.training = model.training  # not train(), which would reach its modules
         self.precision: str | None = None
+        self._tied = _tied(model)
 
     def forward(self, *tensors: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return the scalar loss (when training) and the named outputs, detached."""
@@ -166,17 +171,53 @@ class ScoredModel(torch.nn.Module):
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         before, attributes = _owned_buffers(self.model), _attributes(self.model)
         try:
-            returned = self.model(*args, **kwargs)
+            with _as_one(self._tied):
+                returned = self.model(*args, **kwargs)
             _write_back(before)
         finally:
             _restore(attributes)
         self._form.learn(returned)
-        if not self._train:
-            return {}, name_outputs(returned)
+        if not self.is_trained:
+            outputs = name_outputs(returned)
+            self._form.returned = tuple(outputs)
+            return {}, outputs
         loss = pick_loss(returned, self._loss)
         self._form.own_backwards = own_backwards(loss)
         outputs = name_outputs_beside_loss(returned, self._loss)
+        self._form.returned = tuple(outputs)
         return {"loss": loss}, {n: tensor.detach() for n, tensor in outputs.items()}
+
+
+_Tied = list[tuple[dict[str, Any], str, dict[str, Any], str]]
+"""Tables of modules and names in them: of tensors under another name, and the first."""
+
+
+def _tied(model: torch.nn.Module) -> _Tied:
+    first: dict[int, tuple[dict[str, Any], str]] = {}
+    found: _Tied = []
+    for module in model.modules():
+        for table in tables_of(module):
+            for name, tensor in table.items():
+                if tensor is None:
+                    continue
+                if id(tensor) in first:
+                    found.append((table, name, *first[id(tensor)]))
+                else:
+                    first[id(tensor)] = table, name
+    return found
+
+
+@contextmanager
+def _as_one(tied: _Tied) -> Generator[None]:
+    """Within it tensors of several names are one, whatever a trace makes of each."""
+    were = [table[name] for table, name, _, _ in tied]
+    for table, name, other, first in tied:
+        table[name] = other[first]
+    try:
+        yield
+    finally:
+        for (table, name, _, _), tensor in zip(tied, were, strict=True):
+            table[name] = tensor
 
 
 Attributes = list[tuple[torch.nn.Module, dict[str, Any]]]

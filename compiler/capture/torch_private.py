@@ -29,6 +29,7 @@ from torch._functorch._aot_autograd import descriptors
 from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import graph as fx_graph
+from torch.fx import traceback as fx_traceback
 from torch.fx._lazy_graph_module import (
     _LazyGraphModule,  # pyright: ignore[reportPrivateUsage]
     _use_lazy_graph_module,  # pyright: ignore[reportPrivateUsage]
@@ -78,6 +79,15 @@ def export_joint(
             stack, module, inputs, decompositions=table
         )
         return joint.graph_module
+
+
+def notes_of_trace() -> dict[str, Any] | None:
+    """Return what a trace that is under way puts down in the meta of each node.
+
+    ``None`` where none is, or one that forgets it.
+    """
+    is_kept = fx_traceback.has_preserved_node_meta()
+    return fx_traceback.get_current_meta() if is_kept else None
 
 
 def uncompiled(root: torch.nn.Module, graph: fx.Graph) -> fx.GraphModule:
@@ -136,14 +146,6 @@ def fake_copy(
             if isinstance(value, torch.Tensor) and not value.is_meta:
                 memo.setdefault(id(value), value.detach().cpu())
     return copy.deepcopy(module, memo), mode
-
-
-def output_names(exported: torch.export.ExportedProgram) -> list[str]:
-    """Return the keys of the dict that an exported ``ScoredModel`` returns second."""
-    spec = exported.call_spec.out_spec
-    assert spec is not None
-    _, outputs = pytree.tree_unflatten(range(spec.num_leaves), spec)
-    return list(outputs)
 
 
 def cpu_flash_attention(
@@ -260,10 +262,14 @@ DispatchMode = TorchDispatchMode
 """The class of modes that see every op that eager code runs."""
 
 
+def tables_of(module: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the tables of the parameters and buffers that ``module`` itself holds."""
+    return vars(module)["_parameters"], vars(module)["_buffers"]
+
+
 def own_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Return the parameters and buffers that ``module`` itself holds, by local name."""
-    tables = (vars(module)["_parameters"], vars(module)["_buffers"])
-    items = (item for table in tables for item in table.items())
+    items = (item for table in tables_of(module) for item in table.items())
     return {name: tensor for name, tensor in items if tensor is not None}
 
 
