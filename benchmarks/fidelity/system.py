@@ -48,6 +48,8 @@ class System:
         receives_alone: nor while it receives, so that both ends are busy.
         splits_sends: of what all ranks of ``tp`` hold alike each sends a part, and
             gathers the rest there.
+        announced_s: how long what is sent forward and back is announced before, while
+            both ends do nothing else.
         sums_beside: the gradient of what a tensor-parallel product is given is added
             up while that of its weight is computed.
         sums_in_f32: gradients of 16 bits are added up in f32 along ``dp``.
@@ -71,6 +73,7 @@ class System:
     sends_alone: bool = False
     receives_alone: bool = False
     splits_sends: bool = False
+    announced_s: tuple[float, float] = (0.0, 0.0)
     sums_beside: bool = False
     sums_in_f32: bool = False
     reruns: bool = True

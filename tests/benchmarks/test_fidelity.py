@@ -172,16 +172,12 @@ def test_a_row_of_the_sweep_is_read(tmp_path: Path) -> None:
     assert found.seconds == 32 / 8  # 32 samples of 4096 tokens on 8 ranks
     assert found.held_bytes == 2 * 2**30
     assert found.layout.is_sequence_parallel
-    assert found.layout.system.sums_in_backward
-    assert not swept(tmp_path, zero_stage="1").layout.system.sums_in_backward
+    assert found.layout.hardware == "h100-efa"
+    slow = swept(tmp_path, intra_node_all_reduce_busbw_gbps="45").layout
+    assert slow.hardware != "h100-efa"
+    assert slow.system != found.layout.system
     ran_out = swept(tmp_path, status="OOM", intra_node_all_reduce_busbw_gbps="")
     assert ran_out.seconds is None
-
-
-def test_hosts_compared_collectives_where_bandwidths_say_so(tmp_path: Path) -> None:
-    fast = swept(tmp_path).layout.system
-    slow = swept(tmp_path, intra_node_all_reduce_busbw_gbps="425").layout.system
-    assert (fast.check_s(8), slow.check_s(8)) == (0.0, 1.57e-3)
 
 
 # The output costs what four layers of 2048 do; a stage has what reaches its share.
