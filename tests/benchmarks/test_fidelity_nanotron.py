@@ -16,7 +16,10 @@ def noted(within: str, zero: str = "1") -> Ran:
 
 def rates(link: Link) -> list[float]:
     def of(cost: CollectiveCost) -> list[float]:
-        return [cost.bytes_per_s, *(rate for other in cost.others for rate in of(other))]
+        return [
+            cost.bytes_per_s,
+            *(rate for other in cost.others for rate in of(other)),
+        ]
 
     return [rate for cost in link.costs.values() for rate in of(cost)]
 
