@@ -146,13 +146,14 @@ def closing_bytes(document: Document, held: Timeline) -> int:
     for each in held.held:
         if each.first > end and each.key in begun:
             copies[each.key] = copies.get(each.key, 0) + each.num_bytes
-    lasting = sum(
-        held.messages.get(key, 0)
+    lasting = {
+        key: held.messages.get(key, 0)
         for key, boxing in begun.items()
         if not ends_in_sum(boxing)
-    )
+    }
     most = max(held.bytes_at[:end], default=0)
-    return most + max(copies.values(), default=0) + lasting
+    passing = (size - lasting.get(key, 0) for key, size in copies.items())
+    return most + max(passing, default=0) + sum(lasting.values())
 
 
 def _sent_beside(document: Document) -> tuple[int, ...]:

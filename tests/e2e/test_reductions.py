@@ -14,12 +14,15 @@ import pytest
 import torch
 from tests.compiler.search.hand_made import machine
 from tests.models.pipelines import BATCH, WIDTH, Chain
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import partita as pt
 from partita.compiler.plan.beside import completed_beside
 from partita.compiler.plan.stages import stage_documents
+from partita.compiler.search.stage_cost import StageHeld
 from partita.runtime.launch import launch
+from partita.runtime.measure_memory import measure_step
 
 COUNT = 4
 LONGEST_S = 20.0
@@ -171,3 +174,42 @@ def test_sums_begin_in_the_last_backward_and_are_waited_for_behind_it(
         others = len(products) - len(products) // COUNT
         assert sums[0] > products[others - 1], "not before the last microbatch"
         assert sum(at < products[-1] for at in sums) > 1
+
+
+class Wide(nn.Module):
+    """Layers whose gradients are large."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList(nn.Linear(256, 256) for _ in range(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the loss of ``x`` ``[batch, 256]``."""
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return x.square().mean()
+
+
+def peak_of_step(document: dict[str, Any]) -> int:
+    """Return the most that this rank holds during a step."""
+    program = pt.compile(Wide(), pt.Plan.from_dict(document), device="cpu")
+    optimizer = torch.optim.AdamW(program.parameters(), lr=1e-3)
+    return measure_step(program, optimizer, torch.ones(64, 256)).peak_bytes
+
+
+def test_what_is_sent_beside_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KINETO_LOG_LEVEL", "99")  # the ranks' profilers are silent
+    model, whole = Wide(), "(B,) use=(B,)"
+    pins = {name: whole for name, _ in model.named_parameters()} | {"x": "(S(0),)"}
+    fast = machine(flops_per_s=1e10, bytes_per_s=1e9, overlap=0.9)
+    options = pt.Options(
+        microbatches=COUNT, schedule="1f1b", hardware=fast, pins=pins, bucket=0
+    )
+    plan = pt.plan(model, torch.ones(64, 256), mesh="pp=2,dp=2", options=options)
+    what = f"{__file__}:peak_of_step", plan.mesh.size, (plan.to_dict(),)
+    measured = max(launch(*what, timeout_s=100))
+    held = [StageHeld.of(own) for own in stage_documents(plan)]
+    assert measured <= plan.predicted.bytes
+    apart = max(own.peak_bytes + own.saved_bytes for own in held)
+    assert measured > apart, "else nothing is held more"
