@@ -8,8 +8,9 @@ After, phase 1       %h = mm(...);  return gradient v %h
 After, in the end    %2 = wait(saved "1");  return gradient w %2
 
 No rank tells another of a gradient before the last microbatch, and in that, each sum is
-sent as soon as it is whole: it passes while the rest of the backward is computed, and
-while stages before this one still go backward. Waiting is the reduction's own action.
+sent as soon as it is whole: it passes while the rest of the backward is computed.
+Waiting is the reduction's own action. So it is in the first stage, for whose backward
+nobody waits; the others send theirs while the stages before them go backward.
 
 Requires  the backward and the programs that complete sums, each localized
 Ensures   ranks begin their collectives in one order

@@ -2,9 +2,9 @@
 
 Actions run in the order of the schedule. What comes from other ranks is asked for while
 the action before it still runs, and what is sent goes while this rank computes on.
-Gradients add up here over the microbatches and are completed once: as the last backward
-makes them whole, where the programs say so (passes/reduce_beside.py), and else behind
-it, while stages before this one still go backward.
+Gradients add up here over the microbatches and are completed once: behind the last
+backward of a stage, while stages before it still go backward; in the first stage as
+that makes them whole (passes/reduce_beside.py).
 """
 
 from __future__ import annotations

@@ -129,7 +129,8 @@ def as_run(plan: pt.Plan, system: System, not_kept: Sequence[str] = ()) -> Stage
     run = (*_beside_products(plan, items, system), *again)
     inside = [again_key(pattern) for pattern in system.fused]
     run = (i for i in run if not any(fnmatchcase(i.key, each) for each in inside))
-    return replace(items, microbatch=tuple(replace(i, is_beside=False) for i in run))
+    microbatch = tuple(replace(item, is_beside=False) for item in run)
+    return replace(items, microbatch=microbatch, begun=())
 
 
 def _sequence_first(plan: pt.Plan, boxing: Boxing) -> Boxing:
@@ -282,7 +283,8 @@ def joined(
     after = items.after
     if system.sums_in_backward:
         after = _in_backward(items, system, mesh)
-    return replace(items, microbatch=(*items.microbatch, *more), after=after)
+    microbatch = (*items.microbatch, *more)
+    return replace(items, microbatch=microbatch, after=after)
 
 
 def _in_backward(items: StageItems, system: System, mesh: pt.Mesh) -> tuple[Item, ...]:

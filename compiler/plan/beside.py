@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 
 from partita.compiler.cost.step import StepKind
-from partita.compiler.ir.program import Phase
+from partita.compiler.ir.program import OutputKind, Phase
 from partita.compiler.plan.document import Boxing, Document, Node
 from partita.compiler.plan.emitted import completing_units
 
@@ -33,8 +33,12 @@ def sums_beside(document: Document) -> frozenset[str]:
 def completed_beside(document: Document) -> tuple[int, ...]:
     """Return the numbers of ``completing_units`` that begin while a backward runs.
 
-    Each sends once, and gradients alone, which the last backward makes whole.
+    Each sends once, and gradients alone, which the last backward makes whole. A stage
+    whose backward another one waits for has none: messages would hold that up, and pass
+    behind it for nothing, while the stages before go backward.
     """
+    if any(o.kind is OutputKind.SENT_BACKWARD for o in document.outputs):
+        return ()
     units = completing_units(document)
     return tuple(at for at, unit in enumerate(units) if _begins_beside(document, unit))
 

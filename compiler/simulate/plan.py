@@ -2,7 +2,7 @@
 
 A plan of one stage is a pipeline of one: its microbatches go forward and backward one
 after another. What a rank does once stands before its first action and behind its last;
-but where there are several stages, gradients are sent in the last backward of a stage.
+but where there are several stages, the first sends gradients in its last backward.
 """
 
 from __future__ import annotations

@@ -163,17 +163,19 @@ def test_sums_begin_in_the_last_backward_and_are_waited_for_behind_it(
     tmp_path: Path,
 ) -> None:
     plan = planned(overlap=0.9)
-    assert all(len(completed_beside(own)) > 1 for own in stage_documents(plan))
-    for ops in check(plan, tmp_path):
+    first, last = map(completed_beside, stage_documents(plan))
+    assert len(first) > 1
+    assert not last, "the first stage waits for its backward"
+    for rank, ops in enumerate(check(plan, tmp_path)):
         products = [at for at, op in enumerate(ops) if op == PRODUCT]
         sums = [at for at, op in enumerate(ops) if is_reduction(op)]
-        assert sums[0] < products[-1]
         waits = [at for at, op in enumerate(ops) if op == WAITED]
         assert len(waits) == len(sums)
         assert waits[0] > products[-1]
         others = len(products) - len(products) // COUNT
         assert sums[0] > products[others - 1], "not before the last microbatch"
-        assert sum(at < products[-1] for at in sums) > 1
+        beside = sum(at < products[-1] for at in sums)
+        assert beside > 1 if rank < 2 else beside == 0
 
 
 class Wide(nn.Module):
