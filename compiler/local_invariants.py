@@ -6,8 +6,9 @@ Both checks run a program on meta tensors: shapes and dtypes without values.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, cast
 
 import torch
@@ -16,7 +17,7 @@ from torch import fx
 from partita.compiler.capture.torch_private import fake_tensor_mode
 from partita.compiler.errors import InvariantViolation
 from partita.compiler.ir.layout import shard_shape
-from partita.compiler.ir.local_program import LocalProgram
+from partita.compiler.ir.local_program import Closing, LocalProgram
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.on_device import arguments_on
 from partita.compiler.ir.program import InputKind, has_info, info, op_name
@@ -130,7 +131,7 @@ class _Propagation:
                 f"{_where(node)}: {op_name(node)} does not take these shards: "
                 f"{str(error).splitlines()[0] if str(error) else type(error).__name__}"
             ) from error
-        if op_name(node).startswith(_COLLECTIVES) and op_name(node) != _WAIT:
+        if is_collective(node):
             payload = TensorType(args[0].shape, args[0].dtype)
             constants = tuple(_frozen(arg) for arg in args[1:])
             self.issued.append(Issued(_key(node), op_name(node), payload, constants))
@@ -199,6 +200,33 @@ def digest(issued: Sequence[Issued]) -> dict[str, str]:
         known = hashes.setdefault(call.group, hashlib.sha256())
         known.update(f"{line}\n".encode())
     return {group: known.hexdigest() for group, known in hashes.items()}
+
+
+def collectives_of(
+    closing: Closing,
+    backward: Sequence[Issued],
+    completing: Sequence[Sequence[Issued]],
+) -> Iterator[Issued]:
+    """Yield what a rank calls in its last backward and to complete sums, in order.
+
+    Args:
+        closing: how the backward is cut.
+        backward: what it calls uncut.
+        completing: what each program calls that completes sums.
+    """
+    left = iter(backward)
+    for phase, begun in zip(closing.phases, closing.begun, strict=True):
+        nodes = phase.graph_module.graph.nodes
+        yield from islice(left, sum(is_collective(node) for node in nodes))
+        for number in begun:
+            yield completing[number][0]
+    for number, calls in enumerate(completing):
+        yield from calls[1:] if number in closing.halves else calls
+
+
+def is_collective(node: fx.Node) -> bool:
+    """Whether a call begins a collective."""
+    return op_name(node).startswith(_COLLECTIVES) and op_name(node) != _WAIT
 
 
 def in_step(mesh: Mesh, issued: Sequence[Sequence[Issued]]) -> None:

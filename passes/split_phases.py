@@ -20,7 +20,7 @@ Source    the backward in two: P. Qi et al., "Zero Bubble Pipeline Parallelism",
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from torch import fx
@@ -34,6 +34,7 @@ from partita.compiler.ir.program import (
     OutputKind,
     OutputRole,
     Phase,
+    has_info,
     info,
     type_of,
     value_of,
@@ -53,18 +54,41 @@ def split_phases(local: LocalProgram, num_parts: int) -> tuple[LocalProgram, ...
         num_parts: 2, or 3 where the gradients of parameters come apart from what
             earlier stages wait for.
     """
-    part_of = _part_of(local, num_parts)
+    return _split(local, _part_of(local, num_parts), num_parts)
+
+
+def split_behind(
+    local: LocalProgram, calls: Sequence[fx.Node]
+) -> tuple[LocalProgram, ...]:
+    """Return ``local`` cut behind each of some of its calls, given in their order."""
+    number = {node: at for at, node in enumerate(calls, 1)}
+    part_of: dict[fx.Node, int] = {}
+    part = 0
+    for node in local.graph_module.graph.nodes:
+        if node.op not in ("call_function", "call_module"):
+            continue
+        is_item = node.target is operator.getitem
+        part_of[node] = part_of[node.all_input_nodes[0]] if is_item else part
+        part = number.get(node, part)
+    return _split(local, part_of, len(calls) + 1)
+
+
+def _split(
+    local: LocalProgram, part_of: dict[fx.Node, int], num_parts: int
+) -> tuple[LocalProgram, ...]:
+    """Return the parts, given the one that each call is in."""
     results = _results(local)
     leaving: list[list[Leaving]] = [[] for _ in range(num_parts)]
     for role, node, type_, placement in results:
         part = part_of.get(node, 0 if _is_forward(role) else num_parts - 1)
         leaving[part].append((role, node, type_, placement))
+    taken = {role.name for role in local.inputs if role.kind is InputKind.SAVED}
     saved: dict[fx.Node, str] = {}
     for node in local.graph_module.graph.nodes:
         for leaf in node.all_input_nodes:
             own, made = part_of.get(node), part_of.get(leaf)
             if own is not None and made is not None and made < own:
-                saved.setdefault(leaf, leaf.name)
+                saved.setdefault(leaf, _other_than(taken, leaf.name))
     for node, name in saved.items():
         role = OutputRole(OutputKind.SAVED, name)
         leaving[part_of[node]].append((role, node, *_held(local, node)))
@@ -72,6 +96,13 @@ def split_phases(local: LocalProgram, num_parts: int) -> tuple[LocalProgram, ...
         _part(local, part_of, number, leaving[number], saved)
         for number in range(num_parts)
     )
+
+
+def _other_than(taken: Collection[str], name: str) -> str:
+    """Return a name like ``name`` that is not taken."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _is_forward(role: OutputRole) -> bool:
@@ -136,9 +167,17 @@ def _needed(nodes: Iterable[fx.Node]) -> set[fx.Node]:
     return found
 
 
-def _held(local: LocalProgram, node: fx.Node) -> tuple[TensorType, Placement]:
-    """Return how a saved tensor is known: as this rank's own, which is whole to it."""
-    return type_of(value_of(node)), Placement((Broadcast(),) * local.mesh.ndim)
+def _held(
+    local: LocalProgram, node: fx.Node
+) -> tuple[TensorType | None, Placement | None]:
+    """Return how a saved tensor is known: as this rank's own, which is whole to it.
+
+    Of what lies inside of a boxing nothing may be known.
+    """
+    value = value_of(node)
+    if not has_info(value.node) or not info(value.node).types:
+        return None, None
+    return type_of(value), Placement((Broadcast(),) * local.mesh.ndim)
 
 
 def _part(

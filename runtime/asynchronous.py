@@ -30,7 +30,7 @@ from partita.compiler.schedules.schedule import Action, Schedule, Work
 from partita.compiler.schedules.transfers import with_transfers
 from partita.runtime.executor import Outputs
 from partita.runtime.feeds import FeedKey, Feeds
-from partita.runtime.microbatches import finish
+from partita.runtime.finishing import Finishing
 from partita.runtime.pipeline_step import PipelineStep
 from partita.runtime.share import storages
 from partita.runtime.way import Way
@@ -121,13 +121,16 @@ class AsynchronousRun(PipelineStep):
             if part == self.num_parts - 1:
                 self._finish(action.stage, batch)
 
+    def _reduce(self, stage: int) -> None:
+        """Do nothing: every batch is reduced by itself."""
+
     def _finish(self, stage: int, batch: int) -> None:
         """Update the weights of a stage by the gradients of a batch."""
         own = self.row.stages[stage]
         share = own.share
-        found = self._buffers(stage, batch) | finish(
-            own.completing, own.sums, self._sums_of.pop(batch)
-        )
+        sums = self._sums_of.pop(batch)
+        found = self._buffers(stage, batch)
+        found |= Finishing(own.completing, own.sums, sums).end()
         self._stash(storages(share.state.values()))
         taken = storages(share.own.values()) | storages(share.entering().values())
         loss = share.take(found, taken)

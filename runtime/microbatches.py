@@ -20,6 +20,7 @@ from partita.compiler.ir.program import InputKind, InputRole, OutputKind, Output
 from partita.compiler.ir.sbp import Partial, Sharding, Split
 from partita.runtime.executor import Executable, Outputs, bind_program
 from partita.runtime.feeds import FeedKey, Feeds
+from partita.runtime.finishing import Finishing
 from partita.runtime.groups import Groups
 
 
@@ -65,39 +66,7 @@ class Microbatches:
             if role.kind is OutputKind.MUTATED_BUFFER
         }
         del made
-        return left | finish(self.completing, self.sums, sums)
-
-
-def finish(
-    completing: Sequence[Executable],
-    of: Mapping[OutputRole, FeedKey],
-    sums: dict[FeedKey, torch.Tensor],
-) -> dict[OutputRole, torch.Tensor | None]:
-    """Bring what was added up to where it leaves; return that.
-
-    Args:
-        completing: programs that bring sums somewhere, each sum in one of them.
-        of: by output, the sum that it is of.
-        sums: what was added up; they are let go of on the way.
-    """
-    by_name = {str(role): key for role, key in of.items()}
-    entering = [
-        [role for role in program.local.inputs if role.kind is InputKind.ACCUMULATED]
-        for program in completing
-    ]
-    waiting = [by_name[role.name] for roles in entering for role in roles]
-    done = {role for program in completing for role in program.local.outputs}
-    as_made = {role: key for role, key in of.items() if role not in done}
-    left: dict[OutputRole, torch.Tensor | None] = {}
-    for program, roles in zip(completing, entering, strict=True):
-        feeds: dict[FeedKey, torch.Tensor] = {}
-        for role in roles:
-            key = waiting.pop(0)
-            is_last = key not in waiting and key not in as_made.values()
-            feeds[role.kind, role.name] = sums.pop(key) if is_last else sums[key]
-        left |= program.by_role(feeds)
-        del feeds
-    return left | {role: sums[key] for role, key in as_made.items()}
+        return left | Finishing(self.completing, self.sums, sums).end()
 
 
 def zeros_for(

@@ -42,11 +42,16 @@ class Pipeline:
         self._groups = [cast(dist.ProcessGroup, dist.new_group()) for _ in range(2)]
         self._stages = ready({n: StageParts.of(share) for n, share in shares.items()})
         self._forward: dict[int, StageParts] | None = None
-        self._row = self._row_of(way.schedule)
+        self._row = self._row_of(way.schedule, way.schedule.closing)
         self.actions: tuple[Action, ...] = ()
 
-    def _row_of(self, schedule: Schedule) -> Row:
-        """Return what this rank does by a schedule of the stages."""
+    def _row_of(
+        self, schedule: Schedule, closing: frozenset[Action] = frozenset()
+    ) -> Row:
+        """Return what this rank does by a schedule of the stages.
+
+        ``closing`` are the actions with which gradients are whole and to be reduced.
+        """
         first, *_ = self._stages
         rank = schedule.rank_of[first]
         ahead = (TransferKind.FORWARD, TransferKind.STATE)
@@ -54,6 +59,7 @@ class Pipeline:
             schedule.name,
             schedule.num_microbatches,
             schedule.rows[rank],
+            closing,
             released_at(schedule, rank, self.way.wires),
             self._stages,
             [

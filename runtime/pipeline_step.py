@@ -2,7 +2,9 @@
 
 Actions run in the order of the schedule. What comes from other ranks is asked for while
 the action before it still runs, and what is sent goes while this rank computes on.
-Gradients add up here over the microbatches and are completed once, after the last.
+Gradients add up here over the microbatches and are completed once: behind the last
+backward of a stage, while stages before it still go backward; in the first stage as
+that makes them whole (passes/reduce_beside.py).
 """
 
 from __future__ import annotations
@@ -15,12 +17,12 @@ import torch
 from partita.compiler.ir.program import InputKind, OutputKind, OutputRole
 from partita.compiler.plan.stage_records import TransferKind
 from partita.compiler.plan.wires import RECEIVES, SENDS
-from partita.compiler.schedules.schedule import Action
+from partita.compiler.schedules.schedule import Action, Work
 from partita.runtime.doing import telling
-from partita.runtime.executor import Outputs
+from partita.runtime.executor import Executable, Outputs
 from partita.runtime.feeds import FeedKey, Feeds, FeedsOf
+from partita.runtime.finishing import Finishing
 from partita.runtime.link import Link
-from partita.runtime.microbatches import finish
 from partita.runtime.stage_parts import StageParts
 from partita.runtime.transfer import Pending, Sending
 
@@ -33,6 +35,7 @@ class Row:
         name: of the schedule.
         num_microbatches: into which the batch is cut.
         actions: in their order.
+        closing: those with which the gradients of a stage are whole.
         released: by an action, the sends that are known to have come when it is done.
         stages: those that the rank has a share of.
         links: the wires that end or begin on it, by their numbers.
@@ -42,6 +45,7 @@ class Row:
     name: str
     num_microbatches: int
     actions: tuple[Action, ...]
+    closing: frozenset[Action]
     released: Mapping[Action, Sequence[Action]]
     stages: Mapping[int, StageParts]
     links: Sequence[Link]
@@ -56,6 +60,7 @@ class PipelineStep:
         row: what is to be done.
         feeds_of: what enters each run, but what other stages make.
         sums: what gradients and the loss add up to, by stage.
+        reduced: by stage, what its sums became.
         held: what a microbatch has in a stage, besides what every one is fed.
         made: what was made and waits to be sent.
         left: what leaves the forward, by stage and microbatch.
@@ -86,7 +91,11 @@ class PipelineStep:
     shared: dict[int, dict[FeedKey, torch.Tensor]] = field(
         default_factory=dict[int, dict[FeedKey, torch.Tensor]]
     )
+    reduced: dict[int, dict[OutputRole, torch.Tensor | None]] = field(
+        default_factory=dict[int, dict[OutputRole, torch.Tensor | None]]
+    )
     done: list[Action] = field(default_factory=list[Action])
+    _finishing: dict[int, Finishing] = field(default_factory=dict[int, Finishing])
 
     def go(self) -> None:
         """Run the actions in their order.
@@ -116,12 +125,12 @@ class PipelineStep:
             sending.wait()
 
     def ended(self) -> Mapping[int, Outputs]:
-        """Complete what added up; return what leaves each stage."""
-        found = {
-            number: self._last_buffers(number)
-            | finish(stage.completing, stage.sums, self.sums[number])
-            for number, stage in self.row.stages.items()
-        }
+        """Return what leaves each stage."""
+        found: dict[int, dict[OutputRole, torch.Tensor | None]] = {}
+        for number in self.row.stages:
+            if number not in self.reduced:  # the table does not say when
+                self._reduce(number)
+            found[number] = self._last_buffers(number) | self.reduced[number]
         for link in self.row.links:
             if link.wire.kind is TransferKind.GRADIENT:
                 self._bring_home(link, found)
@@ -186,21 +195,62 @@ class PipelineStep:
 
     def _do(self, action: Action) -> None:
         if action.microbatch is None:
-            return  # what ends a step follows all actions
+            if action.work is Work.REDUCE:
+                self._reduce(action.stage)
+            return  # updates follow all actions
         if action.work in SENDS:
             self._send(action, action.microbatch)
         elif action.work in RECEIVES:
             self._take(action, action.microbatch)
+        elif action in self.row.closing and self.row.stages[action.stage].closing:
+            self._close(action.stage, action.microbatch)
         else:
             self._compute(action.stage, action.microbatch, action.work.part)
 
     def _compute(self, stage: int, number: int, part: int) -> None:
-        held = self.held.setdefault((stage, number), {})
         if part == 0:
+            held = self.held.setdefault((stage, number), {})
             held |= self.feeds_of(stage, number)
             held |= self.shared.get(stage, {})
         own = self.row.stages[stage]
-        outputs = own.parts[part].by_role({**held, **self._sums(stage, number)})
+        left = self._run(own.parts[part], own.later[part], stage, number)
+        if part == 0:
+            self.left[stage, number] = left
+        self._hand_over(stage, number)
+
+    def _close(self, stage: int, number: int) -> None:
+        """Run the last backward; begin to complete sums as they become whole."""
+        closing = self.row.stages[stage].closing
+        assert closing is not None
+        parts = zip(closing.phases, closing.later, closing.begun, strict=True)
+        for phase, later, begun in parts:
+            self._run(phase, later, stage, number)
+            for each in begun:
+                self._finishing_of(stage).begin(each)
+        self._hand_over(stage, number)
+
+    def _reduce(self, stage: int) -> None:
+        """Bring what added up in a stage to where it leaves."""
+        self.reduced[stage] = self._finishing_of(stage).end()
+
+    def _finishing_of(self, stage: int) -> Finishing:
+        if stage not in self._finishing:
+            own = self.row.stages[stage]
+            halves = own.closing.halves if own.closing else {}
+            self._finishing[stage] = Finishing(
+                own.completing, own.sums, self.sums[stage], halves
+            )
+        return self._finishing[stage]
+
+    def _run(
+        self, part: Executable, later: frozenset[FeedKey], stage: int, number: int
+    ) -> dict[OutputRole, torch.Tensor | None]:
+        """Run a part of a stage; return what leaves the step there.
+
+        Of what a microbatch has in the stage, that is kept which is needed later.
+        """
+        held = self.held[stage, number]
+        outputs = part.by_role({**held, **self._sums(stage, number)})
         left: dict[OutputRole, torch.Tensor | None] = {}
         for role, value in outputs.items():
             if role.kind is OutputKind.SAVED:
@@ -212,11 +262,8 @@ class PipelineStep:
             else:
                 left[role] = value
         del outputs
-        if part == 0:
-            self.left[stage, number] = left
-        later = own.later[part]
         self.held[stage, number] = {k: v for k, v in held.items() if k in later}
-        self._hand_over(stage, number)
+        return left
 
     def _sums(self, stage: int, number: int) -> Feeds:
         """Return what a microbatch adds to."""

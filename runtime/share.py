@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from partita.compiler.capture.random_numbers import seed_value
-from partita.compiler.ir.local_program import LocalProgram
+from partita.compiler.ir.local_program import Closing, LocalProgram
 from partita.compiler.ir.program import InputKind, OutputKind
 from partita.compiler.ir.sbp import Placement
 from partita.runtime import gradients
@@ -41,6 +41,7 @@ class StagePrograms:
             placement.
         completing: what completes each sum over microbatches.
         parts: the forward and the backward apart, where there is a pipeline.
+        closing: the last backward, where sums over microbatches begin in it.
         compilation: how the step runs.
     """
 
@@ -49,6 +50,7 @@ class StagePrograms:
     bringing: Sequence[LocalProgram] = ()
     completing: Sequence[LocalProgram] = ()
     parts: Sequence[LocalProgram] = ()
+    closing: Closing | None = None
     compilation: Compilation = Compilation.REGIONS
 
 

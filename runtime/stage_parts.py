@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from partita.compiler.ir.program import OutputKind, OutputRole
+from partita.runtime.closing import BoundClosing, needed_behind
 from partita.runtime.compilation import Compilation
 from partita.runtime.compile_together import compile_together
 from partita.runtime.executor import Executable, bind_program, only
@@ -27,6 +28,7 @@ class StageParts:
         completing: what completes sums.
         sums: by output, the one that it is of.
         later: what of the feeds and of what is saved the parts behind each still need.
+        closing: the last backward where sums begin to be completed in it.
     """
 
     share: Share
@@ -35,6 +37,7 @@ class StageParts:
     completing: tuple[Executable, ...]
     sums: Mapping[OutputRole, FeedKey]
     later: tuple[frozenset[FeedKey], ...]
+    closing: BoundClosing | None = None
 
     @classmethod
     def of(cls, share: Share) -> StageParts:
@@ -53,16 +56,17 @@ class StageParts:
             local, own = accumulating(only(part.local, needless))
             parts.append(replace(part, local=local))
             sums |= own
-        later: list[frozenset[FeedKey]] = []
-        for number in range(len(parts)):
-            behind = (role for p in parts[number + 1 :] for role in p.local.inputs)
-            later.append(frozenset((role.kind, role.name) for role in behind))
         completing = tuple(bind_program(p, groups) for p in programs.completing)
-        return cls(share, tuple(parts), forward, completing, sums, tuple(later))
+        closing = None
+        if programs.closing is not None:
+            closing = BoundClosing.of(programs.closing, share)
+        later = needed_behind(parts)
+        return cls(share, tuple(parts), forward, completing, sums, later, closing)
 
     def without_backward(self) -> StageParts:
         """Return the stage as it runs where no backward follows."""
-        return replace(self, parts=(self.forward,), later=(frozenset(),))
+        later = (frozenset[FeedKey](),)
+        return replace(self, parts=(self.forward,), later=later, closing=None)
 
     def zeros(self) -> dict[FeedKey, torch.Tensor]:
         """Return what gradients and the loss are added to."""

@@ -9,6 +9,7 @@ from benchmarks.fidelity.models import Shape
 from benchmarks.fidelity.system import MEGATRON, System
 
 import partita as pt
+from partita.compiler.hardware.profile import Hardware
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class Layout:
 
     Attributes:
         shape: the model.
-        hardware: the profile.
+        hardware: the profile, or its name.
         pp: pipeline ranks.
         dp: data-parallel ranks.
         tp: tensor-parallel ranks.
@@ -34,7 +35,7 @@ class Layout:
     """
 
     shape: Shape
-    hardware: str
+    hardware: str | Hardware
     pp: int
     dp: int
     tp: int

@@ -118,7 +118,7 @@ def predict(layout: Layout) -> Prediction:
     transfers = [_as_sent(layout, t) for t in _transfers(parts, count)]
     items = [
         joined([part.items for part in stage], layout.system, hops, layout.mesh)
-        for stage, hops in zip(stages, _hops(transfers, count), strict=True)
+        for stage, hops in zip(stages, _hops(layout, transfers, count), strict=True)
     ]
     if layout.system.sends_alone:
         transfers = [replace(transfer, seconds=0.0) for transfer in transfers]
@@ -201,15 +201,17 @@ def _as_sent(layout: Layout, transfer: Transfer) -> Transfer:
     return replace(transfer, seconds=transfer.seconds / layout.tp + gather_s)
 
 
-def _hops(transfers: Sequence[Transfer], count: int) -> list[Hops]:
+def _hops(layout: Layout, transfers: Sequence[Transfer], count: int) -> list[Hops]:
     """Return by stage what the transfers of a microbatch take, if they are alone."""
+    announced_s = layout.system.announced_s
     sent = [[0.0, 0.0] for _ in range(count)]
     received = [[0.0, 0.0] for _ in range(count)]
     for transfer in transfers:
         if transfer.kind.is_of_microbatch:
             way = int(transfer.receiver < transfer.sender)
-            sent[transfer.sender][way] += transfer.seconds
-            received[transfer.receiver][way] += transfer.seconds
+            seconds = announced_s[way] + transfer.seconds
+            sent[transfer.sender][way] += seconds
+            received[transfer.receiver][way] += seconds
     return [
         Hops((out[0], out[1]), (got[0], got[1]))
         for out, got in zip(sent, received, strict=True)

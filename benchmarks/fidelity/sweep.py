@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -16,57 +16,11 @@ from typing import Any
 import numpy as np
 from benchmarks.fidelity.layout import Layout
 from benchmarks.fidelity.models import Shape
+from benchmarks.fidelity.nanotron import ran
 from benchmarks.fidelity.predict import Prediction
-from benchmarks.fidelity.system import System
 
 _INNER = {2048: 8192, 4096: 14336}
 """By hidden size, for 1.34 and 8.86 billion parameters (the playbook's names)."""
-
-NANOTRON = System(
-    issue_s=25e-6,
-    sends_alone=True,
-    receives_alone=True,
-    sums_beside=True,
-    sums_in_f32=True,
-    is_sequence_first=False,
-    gathers_copies=True,
-    group_bytes=(544 * 2**20, 688 * 2**20),
-    fused=(
-        "*norm*/_to_copy/0",
-        "*norm*/mul.Tensor/0",
-        "layers.*.attention/*",
-    ),
-)
-"""Nanotron as it was for the playbook (github.com/huggingface/nanotron).
-
-scripts/scaling_benchmarks.py: ``tp_linear_async_communication``, sums in f32;
-parallel/tensor_parallel/functional.py: _ColumnLinearAsyncCommunication, of which the
-gather is not taken as hidden, since the product is cut into up to three for that;
-parallel/pipeline_parallel/p2p.py: sends and receives are waited for, one by one;
-models/llama.py: attention has the batch first, and copies for that about what
-Partita's programs copy; TritonRMSNorm keeps its operand and a scale for each token,
-flash_rotary_embedding angles, and of query, key and value there is one copy.
-parallel/context.py: which groups there are; what NCCL holds for one: its issue 964.
-An op run from Python takes the host 5 to 25 us (jiahuanglin.xyz, "From PyTorch op to
-kernel launch"); the most is taken, for modules and functions of autograd in Python.
-"""
-
-_CHECKED_S = ((2, 0.45e-3), (8, 1.57e-3), (16, 5.2e-3), (32, 9.2e-3), (64, 17.5e-3))
-"""What comparing a collective takes under ``TORCH_DISTRIBUTED_DEBUG=DETAIL``.
-
-torch, ProcessGroupWrapper.cpp, runCollectiveChecks: before a collective is issued,
-rank 0 hears and answers each other host, and what it is gets gathered twice, all with
-gloo. That most runs were under it is concluded: nanotron's run_multinode.sh, which
-sets NANOTRON_BENCHMARK, has it in commit 77f54c10 and not yet in 67c5ebb6, and the
-bandwidths noted beside the runs are of two kinds. From their medians the seconds are:
-trainer.py, measure_bandwidth, times ten calls on 1 GiB and a barrier. On a node (8) the
-device is behind, and they take two checks longer; between nodes (16, 32, 64) the host
-is, and they take 11 checks and one all-gather. Of two: three times the 150 us of gloo's
-quickest collective (torch issue 127179).
-"""
-
-_UNCHECKED = 435.0
-"""GB/s of bus bandwidth within a node that is reached without: 439 to 462, else 430."""
 
 
 @dataclass(frozen=True)
@@ -106,10 +60,11 @@ def _read(row: dict[str, Any]) -> Measured:
         is_flash=True,
         is_tied=hidden == 2048,
     )
+    how = ran(row)
     dp, pp, micro = number("dp"), number("pp"), number("microbatch_size")
     layout = Layout(
         shape,
-        "h100-efa",
+        how.hardware,
         pp,
         dp,
         number("tp"),
@@ -119,7 +74,7 @@ def _read(row: dict[str, Any]) -> Measured:
         is_sequence_parallel=row["tp_mode"] == "REDUCE_SCATTER" and number("tp") > 1,
         sizes=_by_cost(shape, pp),
         fuse=False,  # Nanotron runs op by op
-        system=_system(row),
+        system=how.system,
     )
     seconds = None
     if row["status"] == "Success":
@@ -127,21 +82,6 @@ def _read(row: dict[str, Any]) -> Measured:
         seconds = layout.batch * shape.sequence / rate
     held = float(row["memory_reserved_gib"] or 0) * 2**30
     return Measured(number("nodes"), layout, seconds, held)
-
-
-def _system(row: dict[str, Any]) -> System:
-    """Return how a row was run.
-
-    Without ZeRO gradients are added up by DDP's hooks, in the last backward; with it
-    behind that (nanotron, trainer.py, make_ddp).
-    """
-    within = row["intra_node_all_reduce_busbw_gbps"]
-    is_checked = bool(within) and float(within) < _UNCHECKED
-    return replace(
-        NANOTRON,
-        sums_in_backward=float(row["zero_stage"]) == 0,
-        checked_s=_CHECKED_S if is_checked else (),
-    )
 
 
 def _by_cost(shape: Shape, stages: int) -> tuple[int, ...]:

@@ -48,6 +48,8 @@ class System:
         receives_alone: nor while it receives, so that both ends are busy.
         splits_sends: of what all ranks of ``tp`` hold alike each sends a part, and
             gathers the rest there.
+        announced_s: how long what is sent forward and back is announced before, while
+            both ends do nothing else.
         sums_beside: the gradient of what a tensor-parallel product is given is added
             up while that of its weight is computed.
         sums_in_f32: gradients of 16 bits are added up in f32 along ``dp``.
@@ -71,6 +73,7 @@ class System:
     sends_alone: bool = False
     receives_alone: bool = False
     splits_sends: bool = False
+    announced_s: tuple[float, float] = (0.0, 0.0)
     sums_beside: bool = False
     sums_in_f32: bool = False
     reruns: bool = True
@@ -129,7 +132,8 @@ def as_run(plan: pt.Plan, system: System, not_kept: Sequence[str] = ()) -> Stage
     run = (*_beside_products(plan, items, system), *again)
     inside = [again_key(pattern) for pattern in system.fused]
     run = (i for i in run if not any(fnmatchcase(i.key, each) for each in inside))
-    return replace(items, microbatch=tuple(replace(i, is_beside=False) for i in run))
+    microbatch = tuple(replace(item, is_beside=False) for item in run)
+    return replace(items, microbatch=microbatch, begun=())
 
 
 def _sequence_first(plan: pt.Plan, boxing: Boxing) -> Boxing:
@@ -282,7 +286,8 @@ def joined(
     after = items.after
     if system.sums_in_backward:
         after = _in_backward(items, system, mesh)
-    return replace(items, microbatch=(*items.microbatch, *more), after=after)
+    microbatch = (*items.microbatch, *more)
+    return replace(items, microbatch=microbatch, after=after)
 
 
 def _in_backward(items: StageItems, system: System, mesh: pt.Mesh) -> tuple[Item, ...]:

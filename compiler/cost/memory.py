@@ -128,6 +128,7 @@ class _Recorder:
         self.tensors: dict[Ref | str, _Tensor] = {}
         self.ways = Ways(document, self.rank)
         self.under_way: dict[str, _Carried] = {}
+        self.messages: dict[str, int] = {}  # bytes of what comes of them, by boxing
         self.updated: list[int] = []  # bytes of what the optimizer works on
         self.added: dict[Ref | str, _Tensor] = {}  # what microbatches add up to
 
@@ -148,7 +149,7 @@ class _Recorder:
             self._complete()
         self._leave()
         held = tuple(self._held(s) for s in self.storages if s.num_bytes)
-        return Timeline(tuple(self.moments), held)
+        return Timeline(tuple(self.moments), held, self.messages)
 
     # --- moments and memory
 
@@ -320,6 +321,7 @@ class _Recorder:
             self._use(storage)
         num_bytes = self.rank.rounded(moment.num_bytes)
         made = self._keep(key, num_bytes, Category.BOXING)
+        self.messages[key] = self.messages.get(key, 0) + num_bytes * moment.is_message
         for member in moment.members:
             storages[member] = made
         carried.held.append(made)

@@ -8,7 +8,8 @@ all that exists while it runs, its operands, results and workspace among it.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from itertools import accumulate
@@ -51,7 +52,8 @@ class Held:
 class Timeline:
     """The memory of one rank over a step.
 
-    ``moments`` are their names, in order; ``held`` counts them from 0.
+    ``moments`` are their names, in order; ``held`` counts them from 0. ``messages`` has
+    by boxing, or the first of a bucket, the bytes of what comes of its messages.
 
     >>> held = (Held("w", Category.PARAMETERS, 8, 0, 1),
     ...         Held("mm/0", Category.TEMPORARIES, 4, 1, 1))
@@ -62,6 +64,7 @@ class Timeline:
 
     moments: tuple[str, ...]
     held: tuple[Held, ...]
+    messages: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @cached_property
     def bytes_at(self) -> tuple[int, ...]:

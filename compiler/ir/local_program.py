@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -36,3 +37,19 @@ class LocalProgram:
     coordinates: tuple[int, ...]
     constants: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
     in_time: InTime = WHOLE
+
+
+@dataclass(frozen=True)
+class Closing:
+    """The last backward of a stage, cut where sums over microbatches are whole.
+
+    Attributes:
+        phases: of the backward, in order.
+        begun: by phase, the numbers of the completing programs that begin behind it.
+        halves: those programs by number, each up to its first collective, that begun,
+            and from the wait for that on.
+    """
+
+    phases: tuple[LocalProgram, ...]
+    begun: tuple[tuple[int, ...], ...]
+    halves: Mapping[int, tuple[LocalProgram, LocalProgram]]

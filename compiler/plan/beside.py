@@ -8,10 +8,12 @@ they are waited for: how late that is, the plan says (``Document.late``).
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 
 from partita.compiler.cost.step import StepKind
+from partita.compiler.ir.program import OutputKind, Phase
 from partita.compiler.plan.document import Boxing, Document, Node
+from partita.compiler.plan.emitted import completing_units
 
 
 def sums_beside(document: Document) -> frozenset[str]:
@@ -25,6 +27,27 @@ def sums_beside(document: Document) -> frozenset[str]:
         boxing.key
         for boxing in sums
         if all(user not in document.nodes or user in last for user in boxing.consumers)
+    )
+
+
+def completed_beside(document: Document) -> tuple[int, ...]:
+    """Return the numbers of ``completing_units`` that begin while a backward runs.
+
+    Each sends once, and gradients alone, which the last backward makes whole. A stage
+    whose backward another one waits for has none: messages would hold that up, and pass
+    behind it for nothing, while the stages before go backward.
+    """
+    if any(o.kind is OutputKind.SENT_BACKWARD for o in document.outputs):
+        return ()
+    units = completing_units(document)
+    return tuple(at for at, unit in enumerate(units) if _begins_beside(document, unit))
+
+
+def _begins_beside(document: Document, unit: Sequence[Boxing]) -> bool:
+    return all(
+        sum(step.bytes > 0 for step in boxing.lowering) == 1
+        and document.nodes[boxing.producer].phase is not Phase.FORWARD
+        for boxing in unit
     )
 
 

@@ -122,6 +122,15 @@ class Schedule:
         kind = Work.BACKWARD_INPUT
         return frozenset(a.stage for _, a in self.actions() if a.work is kind)
 
+    @cached_property
+    def closing(self) -> frozenset[Action]:
+        """The last backward of each stage, with which its gradients are whole."""
+        last: dict[int, Action] = {}
+        for _, action in self.actions():
+            if action.work.frees:
+                last[action.stage] = action
+        return frozenset(last.values())
+
     def actions(self) -> Iterator[tuple[int, Action]]:
         """Yield every action with its rank, rank by rank."""
         for rank, row in enumerate(self.rows):

@@ -2,7 +2,9 @@
 
 What a stage hands on is sent right behind the action that makes it, and received right
 before the one that uses it; earlier where the other rank sends it before something
-that is used sooner, so that both ends of a way keep one order.
+that is used sooner, so that both ends of a way keep one order. The gradients of a
+stage are reduced as soon as its last backward has made and handed on what it does,
+while stages before it, and others of the same rank, still go backward.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ def with_transfers(schedule: Schedule) -> Schedule:
     return replace(
         schedule,
         rows=tuple(
-            (*_received(schedule, rank, row, sends), *_end(schedule, rank))
+            (
+                *_reduced(schedule, _received(schedule, rank, row, sends)),
+                *_updates(schedule, rank),
+            )
             for rank, row in enumerate(rows)
         ),
     )
@@ -91,6 +96,20 @@ def _used_by(action: Action) -> Action | None:
     return Action(action.stage, work, action.microbatch)
 
 
-def _end(schedule: Schedule, rank: int) -> list[Action]:
-    stages = [s for s, own in enumerate(schedule.rank_of) if own == rank]
-    return [Action(s, w) for w in (Work.REDUCE, Work.UPDATE) for s in stages]
+def _reduced(schedule: Schedule, row: list[Action]) -> list[Action]:
+    """Return a rank's actions with reductions, each behind what a stage does last."""
+    last = {action.stage: at for at, action in enumerate(row)}
+    found: list[Action] = []
+    for at, action in enumerate(row):
+        found.append(action)
+        if last[action.stage] == at:
+            found.append(Action(action.stage, Work.REDUCE))
+    return found
+
+
+def _updates(schedule: Schedule, rank: int) -> list[Action]:
+    return [
+        Action(stage, Work.UPDATE)
+        for stage, own in enumerate(schedule.rank_of)
+        if own == rank
+    ]

@@ -19,7 +19,8 @@ from partita.compiler.plan.stage_records import TransferKind
 from partita.compiler.schedules.schedule import Action, Schedule
 from partita.compiler.search.stage_cost import StageCost
 from partita.compiler.search.stage_ends import StageEnds, Tensor
-from partita.compiler.simulate.pipeline import simulate_pipeline
+from partita.compiler.simulate.pipeline import Run, simulate_pipeline
+from partita.compiler.simulate.plan import closing_of
 
 
 @dataclass(frozen=True)
@@ -135,10 +136,9 @@ def step_seconds(
 ) -> float:
     """Return what a step takes; see ``simulate_step``."""
     begins = [0.0] * len(schedule.rows)
-    after = [0.0] * len(schedule.rows)
+    handed = [0.0] * len(schedule.rows)
     for number, stage in enumerate(stages):
         begins[schedule.rank_of[number]] += stage.cost.before_s
-        after[schedule.rank_of[number]] += stage.cost.after_s
     ways: dict[tuple[int, bool], float] = {}
     for hop in hops:
         row = schedule.rank_of[hop.receiver]
@@ -148,20 +148,40 @@ def step_seconds(
         elif hop.kind is TransferKind.STATE:
             begins[row] += hop.seconds
         else:
-            after[row] += hop.seconds
+            handed[row] += hop.seconds
+    closing = closing_of(schedule)
 
     def seconds(action: Action) -> float:
-        return stages[action.stage].cost.seconds[action.work]
+        cost = stages[action.stage].cost
+        if action in closing:
+            return cost.closing[action.work].seconds
+        return cost.seconds[action.work]
 
     def way_seconds(stage: int, to: int) -> float:
         return ways.get((stage, to > stage), 0.0)
 
     run = simulate_pipeline(schedule, seconds, way_seconds, begins)
-    ends = [
-        row[-1].end_s if row else begin
-        for row, begin in zip(run.compute, begins, strict=True)
-    ]
-    return max(end + once for end, once in zip(ends, after, strict=True))
+    ends = (_end_of(row, run, schedule, stages) for row in range(len(begins)))
+    return max(end + own for end, own in zip(ends, handed, strict=True))
+
+
+def _end_of(
+    row: int, run: Run, schedule: Schedule, stages: Sequence[PlacedStage]
+) -> float:
+    """Return when a row is done with what follows its actions, too."""
+    now = run.end_of(row)
+    closing = closing_of(schedule)
+    last = {e.action.stage: e for e in run.compute[row] if e.action in closing}
+    for number, own in enumerate(schedule.rank_of):
+        if own != row:
+            continue
+        cost = stages[number].cost
+        if number in last:
+            closed = cost.closing[last[number].action.work]
+            now = max(now, last[number].end_s + closed.waited_s) + closed.after_s
+        else:
+            now += cost.after_s
+    return now
 
 
 def most_bytes(schedule: Schedule, stages: Sequence[PlacedStage]) -> int:

@@ -5,12 +5,40 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from partita.compiler.cost.memory import timeline
+from partita.compiler.cost.memory import END_OF_MICROBATCH, timeline
+from partita.compiler.cost.timeline import Timeline
+from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.program import InputKind, OutputKind, Program
 from partita.compiler.ir.sbp import Placement
+from partita.compiler.plan.beside import completed_beside, ends_in_sum
 from partita.compiler.plan.document import Document
+from partita.compiler.plan.emitted import completing_units
 from partita.compiler.schedules.schedule import Work
-from partita.compiler.simulate.stage_items import stage_items
+from partita.compiler.simulate.stage_items import Closed, stage_items
+
+CLOSING = (Work.BACKWARD, Work.BACKWARD_WEIGHT)
+"""What a last backward may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClosingCost:
+    """The last backward of a stage.
+
+    Attributes:
+        seconds: until the rank is done with it.
+        waited_s: how long sums that began in it still pass then.
+        after_s: what follows.
+    """
+
+    seconds: float
+    waited_s: float
+    after_s: float
+
+    @staticmethod
+    def of(closed: Closed) -> ClosingCost:
+        """Return the figures of a last backward."""
+        after_s = sum(item.seconds for item in closed.after)
+        return ClosingCost(closed.played.free_s, closed.waited_s, after_s)
 
 
 @dataclass(frozen=True)
@@ -21,8 +49,10 @@ class StageCost:
         seconds: what an action takes, by its work.
         before_s: what precedes the microbatches, once.
         after_s: what follows them, the optimizer's step among it.
+        closing: the last backward, by its work.
         peak_bytes: what a rank holds at most, of one microbatch at a time.
         saved_bytes: what each microbatch more adds to that.
+        closing_bytes: what the last backward holds at most, as ``closing_bytes`` says.
         at_peak: what the peak is made of, by category.
         entering: by input of the program, the placement in which it enters.
         leaving: by output, that in which it leaves; ``None`` where nothing does.
@@ -31,8 +61,10 @@ class StageCost:
     seconds: Mapping[Work, float]
     before_s: float
     after_s: float
+    closing: Mapping[Work, ClosingCost]
     peak_bytes: int
     saved_bytes: int
+    closing_bytes: int
     at_peak: Mapping[str, int]
     entering: tuple[Placement, ...]
     leaving: tuple[Placement | None, ...]
@@ -53,8 +85,10 @@ class StageCost:
             items.seconds,
             sum(item.seconds for item in items.before),
             sum(item.seconds for item in items.after),
+            {work: ClosingCost.of(items.closed(work)) for work in CLOSING},
             held.peak_bytes,
             held.saved_bytes,
+            closing_bytes(document, held),
             {str(kind): size for kind, size in held.by_category(held.peak).items()},
             tuple(entering[role.kind, role.name] for role in program.inputs),
             tuple(leaving[role.kind, role.name] for role in program.outputs),
@@ -62,7 +96,8 @@ class StageCost:
 
     def bytes(self, live: int) -> int:
         """Return what a rank holds at most, of so many microbatches."""
-        return self.peak_bytes + (live - 1) * self.saved_bytes
+        several = self.peak_bytes + (live - 1) * self.saved_bytes
+        return max(several, self.closing_bytes)
 
 
 @dataclass(frozen=True)
@@ -71,6 +106,7 @@ class StageHeld:
 
     peak_bytes: int
     saved_bytes: int
+    closing_bytes: int
     at_peak: Mapping[str, int]
 
     @staticmethod
@@ -79,14 +115,47 @@ class StageHeld:
         held = timeline(document)
         parts = held.by_category(held.peak)
         at_peak = {str(category): size for category, size in parts.items()}
-        return StageHeld(held.peak_bytes, held.saved_bytes, at_peak)
+        closing = closing_bytes(document, held)
+        return StageHeld(held.peak_bytes, held.saved_bytes, closing, at_peak)
 
     def bytes(self, live: int) -> int:
         """Return what a rank holds at most, of so many microbatches."""
-        return self.peak_bytes + (live - 1) * self.saved_bytes
+        several = self.peak_bytes + (live - 1) * self.saved_bytes
+        return max(several, self.closing_bytes)
 
 
 def peak_bytes(document: Document, live: int) -> int:
     """Return what a rank of a stage holds at most, with so many microbatches."""
-    held = timeline(document)
-    return held.peak_bytes + (live - 1) * held.saved_bytes
+    return StageHeld.of(document).bytes(live)
+
+
+def closing_bytes(document: Document, held: Timeline) -> int:
+    """Return what a rank holds at most in a last backward in which gradients are sent.
+
+    What is sent of a sum is a copy of it, which is let go of then; so there is one copy
+    at a time beside what the backward holds. What comes of other messages is there
+    beside what was sent until the backward is done. Where nothing is sent it is what
+    the backward holds.
+    """
+    units = completing_units(document)
+    begun = {units[at][0].key: units[at][0] for at in _sent_beside(document)}
+    end = len(held.moments)
+    if END_OF_MICROBATCH in held.moments:
+        end = held.moments.index(END_OF_MICROBATCH)
+    copies: dict[str, int] = {}
+    for each in held.held:
+        if each.first > end and each.key in begun:
+            copies[each.key] = copies.get(each.key, 0) + each.num_bytes
+    lasting = {
+        key: held.messages.get(key, 0)
+        for key, boxing in begun.items()
+        if not ends_in_sum(boxing)
+    }
+    most = max(held.bytes_at[:end], default=0)
+    passing = (size - lasting.get(key, 0) for key, size in copies.items())
+    return most + max(passing, default=0) + sum(lasting.values())
+
+
+def _sent_beside(document: Document) -> tuple[int, ...]:
+    is_possible = load_hardware(document.hardware).overlap
+    return completed_beside(document) if is_possible else ()

@@ -49,10 +49,14 @@ class Timed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """When each item begins and ends, from the first on, and when all have ended."""
+    """When each item begins and ends, from the first on, and when all have ended.
+
+    The rank can do other things from ``free_s`` on, while messages still pass.
+    """
 
     times: tuple[tuple[float, float], ...]
     end_s: float
+    free_s: float
 
 
 def play(
@@ -99,7 +103,7 @@ def play(
             there[item.key] = passed[link]
         else:
             now = passed[link]
-    return Played(tuple(times), max([now, *passed.values()]))
+    return Played(tuple(times), max([now, *passed.values()]), now)
 
 
 def _computed(now: float, seconds: float, passed: float, overlap: float) -> float:

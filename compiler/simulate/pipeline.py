@@ -33,10 +33,19 @@ class Event:
 
 @dataclass(frozen=True)
 class Run:
-    """A step of a pipeline: compute by rank, in order, and transfers."""
+    """A step of a pipeline: compute by rank, in order, and transfers.
+
+    Ranks without any begin, and end, when ``begins`` says.
+    """
 
     compute: tuple[tuple[Event, ...], ...]
     transfers: tuple[Event, ...]
+    begins: tuple[float, ...]
+
+    def end_of(self, rank: int) -> float:
+        """Return when a rank has done its last action."""
+        row = self.compute[rank]
+        return row[-1].end_s if row else self.begins[rank]
 
     @cached_property
     def seconds(self) -> float:
@@ -114,7 +123,7 @@ class _Simulation:
                 self.ends[action] = end
                 self._send(action, end)
                 ready += waiting.pop(action, [])
-        return Run(tuple(map(tuple, rows)), tuple(self.transfers))
+        return Run(tuple(map(tuple, rows)), tuple(self.transfers), tuple(self.begins))
 
     def _there(self, made: Action, stage: int) -> float:
         """Return when what an action made is where another stage's rank has it."""

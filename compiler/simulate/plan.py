@@ -1,7 +1,8 @@
 """A plan's step as its schedule runs it: every action of every rank, with its time.
 
 A plan of one stage is a pipeline of one: its microbatches go forward and backward one
-after another. What a rank does once stands before its first action and behind its last.
+after another. What a rank does once stands before its first action and behind its last;
+but where there are several stages, the first sends gradients in its last backward.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from partita.compiler.plan.document import Document
 from partita.compiler.plan.stage_records import Transfer, TransferKind
 from partita.compiler.plan.stages import read_schedule, stage_documents
 from partita.compiler.schedules.schedule import Action, Schedule, Work
+from partita.compiler.simulate.beside import Played
 from partita.compiler.simulate.item import Item
 from partita.compiler.simulate.pipeline import Run, simulate_pipeline
 from partita.compiler.simulate.stage_items import StageItems, stage_items
@@ -52,6 +54,14 @@ class SimulatedStep:
     after: tuple[tuple[Once, ...], ...]
     hop_bytes: Mapping[Way, int]
 
+    def played(self, action: Action) -> tuple[Sequence[Item], Played]:
+        """Return what an action is made of, and when that begins and ends in it."""
+        stage = self.stages[action.stage]
+        if action in closing_of(self.schedule):
+            closed = stage.closed(action.work)
+            return closed.items, closed.played
+        return stage.by_work[action.work], stage.played[action.work]
+
     @cached_property
     def begins(self) -> tuple[float, ...]:
         """When the first action of each row could begin."""
@@ -65,10 +75,7 @@ class SimulatedStep:
     @cached_property
     def ends(self) -> tuple[float, ...]:
         """When the last action of each row ends."""
-        return tuple(
-            row[-1].end_s if row else begin
-            for row, begin in zip(self.run.compute, self.begins, strict=True)
-        )
+        return tuple(self.run.end_of(row) for row in range(len(self.begins)))
 
     @property
     def seconds(self) -> float:
@@ -103,11 +110,10 @@ def step_of(
     is shared and parts of gradients that go home are counted once, where they end.
     """
     before: list[list[Once]] = [[] for _ in schedule.rows]
-    after: list[list[Once]] = [[] for _ in schedule.rows]
+    handed: list[list[Once]] = [[] for _ in schedule.rows]
     for number, stage in enumerate(stages):
         row = schedule.rank_of[number]
         before[row] += [Once(number, item) for item in stage.before]
-        after[row] += [Once(number, item) for item in stage.after]
     hops: dict[Way, float] = {}
     hop_bytes: dict[Way, int] = {}
     for transfer in transfers:
@@ -119,21 +125,63 @@ def step_of(
         row = schedule.rank_of[transfer.receiver]
         if transfer.kind is TransferKind.STATE:
             before[row].append(_handed_over(transfer))
-        else:  # a gradient, which the optimizer waits for
-            done = [once.item.phase is Phase.UPDATE for once in after[row]]
-            at = done.index(True) if True in done else len(done)
-            after[row].insert(at, _handed_over(transfer))
+        else:
+            handed[row].append(_handed_over(transfer))
+    closing = closing_of(schedule)
 
     def seconds(action: Action) -> float:
-        return stages[action.stage].seconds[action.work]
+        stage = stages[action.stage]
+        if action in closing:
+            return stage.closed(action.work).played.free_s
+        return stage.seconds[action.work]
 
     def hop_seconds(stage: int, to: int) -> float:
         return hops.get((stage, to > stage), 0.0)
 
     first = tuple(map(tuple, before))
     run = simulate_pipeline(schedule, seconds, hop_seconds, _totals(first))
-    last = tuple(map(tuple, after))
+    last = tuple(
+        tuple(_with_handed(_after(row, run, schedule, stages), handed[row]))
+        for row in range(len(schedule.rows))
+    )
     return SimulatedStep(schedule, tuple(stages), run, first, last, hop_bytes)
+
+
+def closing_of(schedule: Schedule) -> frozenset[Action]:
+    """Return the actions in which gradients begin to be summed: none of one stage."""
+    return schedule.closing if schedule.num_stages > 1 else frozenset()
+
+
+def _after(
+    number: int, run: Run, schedule: Schedule, stages: Sequence[StageItems]
+) -> list[Once]:
+    """Return what follows the actions of a row, sums that still pass waited for."""
+    now = run.end_of(number)
+    closing = closing_of(schedule)
+    last = {e.action.stage: e for e in run.compute[number] if e.action in closing}
+    found: list[Once] = []
+    for stage, row in enumerate(schedule.rank_of):
+        if row != number:
+            continue
+        after = stages[stage].after
+        if stage in last:
+            closed = stages[stage].closed(last[stage].action.work)
+            after, there_s = closed.after, last[stage].end_s + closed.waited_s
+            if there_s > now:
+                name = f"wait for sums of stage {stage}"
+                item = Item(name, name, Phase.BACKWARD_WEIGHT, there_s - now)
+                found.append(Once(stage, item))
+                now = there_s
+        found += [Once(stage, item) for item in after]
+        now += sum(item.seconds for item in after)
+    return found
+
+
+def _with_handed(after: list[Once], handed: Sequence[Once]) -> list[Once]:
+    """Return what follows with gradients that come, for which the optimizer waits."""
+    done = [once.item.phase is Phase.UPDATE for once in after]
+    at = done.index(True) if True in done else len(done)
+    return [*after[:at], *handed[::-1], *after[at:]]
 
 
 def _totals(rows: tuple[tuple[Once, ...], ...]) -> tuple[float, ...]:

@@ -14,8 +14,10 @@ from functools import cached_property
 
 from partita.compiler.hardware.profile import Hardware, load_hardware
 from partita.compiler.ir.program import Phase
+from partita.compiler.plan.beside import completed_beside
 from partita.compiler.plan.document import Boxing, Document
 from partita.compiler.plan.emitted import completing_units, entering_units
+from partita.compiler.plan.turns import Half
 from partita.compiler.plan.uses import produced, type_of
 from partita.compiler.schedules.schedule import Work
 from partita.compiler.search.pose import adding_seconds
@@ -32,12 +34,48 @@ _PHASES = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What begins in the last backward of a stage (passes/reduce_beside.py).
+
+    Attributes:
+        at: which item of a microbatch makes the gradients whole.
+        first: up to the message, which passes beside what follows.
+        second: what is left to do behind the backward.
+    """
+
+    at: int
+    first: tuple[Item, ...]
+    second: tuple[Item, ...]
+
+
+@dataclass(frozen=True)
+class Closed:
+    """The last backward of a stage.
+
+    Attributes:
+        items: in order, messages that begin in it among them.
+        played: when they begin and end.
+        after: what follows it.
+    """
+
+    items: tuple[Item, ...]
+    played: Played
+    after: tuple[Item, ...]
+
+    @property
+    def waited_s(self) -> float:
+        """How long messages pass on when the rank is done with the rest."""
+        return self.played.end_s - self.played.free_s
+
+
 @dataclass(frozen=True)
 class StageItems:
     """What a stage does once before the microbatches, in each of them, and behind.
 
     ``overlap`` is that of the machine, ``link_of`` tells by mesh axis which link its
-    messages pass on (simulate/beside.py).
+    messages pass on (simulate/beside.py). ``begun`` is what is sent
+    of the last as soon as it is whole, where there are several stages.
     """
 
     before: tuple[Item, ...]
@@ -45,6 +83,7 @@ class StageItems:
     after: tuple[Item, ...]
     overlap: float = 0.0
     link_of: Mapping[str, str] = field(default_factory=dict[str, str])
+    begun: tuple[Begun, ...] = ()
 
     @cached_property
     def by_work(self) -> dict[Work, tuple[Item, ...]]:
@@ -66,6 +105,35 @@ class StageItems:
     def seconds(self) -> dict[Work, float]:
         """What an action takes, by its work."""
         return {work: played.end_s for work, played in self.played.items()}
+
+    def closed(self, work: Work) -> Closed:
+        """Return what the last backward is, and what follows it."""
+        if work not in self._closed:
+            self._closed[work] = self._close(work)
+        return self._closed[work]
+
+    @cached_property
+    def _closed(self) -> dict[Work, Closed]:
+        return {}
+
+    def _close(self, work: Work) -> Closed:
+        begun: dict[int, list[Item]] = {}
+        second: dict[str, tuple[Item, ...]] = {}
+        for each in self.begun:
+            if self.microbatch[each.at].phase in _PHASES[work]:
+                begun.setdefault(each.at, []).extend(each.first)
+                second[each.first[0].key] = each.second
+        items: list[Item] = []
+        for at, item in enumerate(self.microbatch):
+            if item.phase in _PHASES[work]:
+                items += (item, *begun.get(at, ()))
+        after: list[Item] = []
+        for item in self.after:
+            if item.key not in second or item.phase is Phase.UPDATE:
+                after.append(item)
+        left = (item for own in second.values() for item in own)
+        played = play(items, self.overlap, self.link_of)
+        return Closed(tuple(items), played, (*left, *after))
 
     @cached_property
     def hidden_s(self) -> dict[str, float]:
@@ -99,13 +167,46 @@ def stage_items(document: Document, items: TurnItems | None = None) -> StageItem
     def boxed(units: Iterable[Sequence[Boxing]]) -> Iterator[Item]:
         return (item for u in units for item in boxing_items(document, u, hardware))
 
+    done, maker = _in_order(items, document, adding)
+    units = completing_units(document)
+    beside = completed_beside(document) if hardware.overlap else ()
+    begun: list[Begun] = []
+    for unit in (units[at] for at in beside):
+        first, second = (
+            tuple(boxing_items(document, unit, hardware, half))
+            for half in (Half.FIRST, Half.SECOND)
+        )
+        begun.append(Begun(max(maker[b.producer] for b in unit), first, second))
     return StageItems(
         before=(*boxed(entering_units(document)), *zeros),
-        microbatch=(*items.of(items.turns(document)), *adding),
-        after=(*boxed(completing_units(document)), *_updates(document)),
+        microbatch=tuple(done),
+        after=(*boxed(units), *_updates(document)),
         overlap=hardware.overlap,
         link_of=link_of(document, hardware),
+        begun=tuple(sorted(begun, key=lambda each: each.at)),
     )
+
+
+def _in_order(
+    items: TurnItems, document: Document, adding: Sequence[Item]
+) -> tuple[list[Item], dict[str, int]]:
+    """Return what a microbatch does, and by call what it is done with there.
+
+    What a call makes is added up right behind it.
+    """
+    added: dict[str, list[Item]] = {}
+    for item in adding:
+        added.setdefault(item.key, []).append(item)
+    found: list[Item] = []
+    maker: dict[str, int] = {}
+    for turn in items.turns(document):
+        found += items(turn)
+        keys = [key for key in turn.unit if isinstance(key, str)]
+        for key in keys:
+            found += added.pop(key, ())
+        maker |= dict.fromkeys(keys, len(found) - 1)
+    found += (item for left in added.values() for item in left)  # of what enters
+    return found, maker
 
 
 def link_of(document: Document, hardware: Hardware) -> dict[str, str]:

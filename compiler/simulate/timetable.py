@@ -206,11 +206,11 @@ class _Row:
         is_new = action.work is Work.FORWARD
         others = memory.saved * (self.live[stage] - (not is_new))
         elsewhere = self._resting() - self._resting_of(stage)
-        items = self.step.stages[stage]
-        times = items.played[action.work].times
-        for item, (start, end) in zip(items.by_work[action.work], times, strict=True):
-            start, end = (min(event.start_s + at, event.end_s) for at in (start, end))
+        items, played = self.step.played(action)
+        for item, (start, end) in zip(items, played.times, strict=True):
+            start, end = event.start_s + start, event.start_s + end
             if not item.is_beside:  # it holds nothing that the next does not
+                start, end = min(start, event.end_s), min(end, event.end_s)
                 self._sample(start, elsewhere + others + memory.of(item))
             self._item(item, start, end)
         self.live[stage] += is_new - action.work.frees

@@ -11,7 +11,12 @@ from partita.compiler.capture.scored_model import LossFunction
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import OutputKind
-from partita.compiler.local_invariants import Issued, digest, in_step
+from partita.compiler.local_invariants import (
+    Issued,
+    collectives_of,
+    digest,
+    in_step,
+)
 from partita.compiler.local_invariants import local as check_local
 from partita.compiler.plan.inputs import to_capture
 from partita.compiler.plan.plan import Plan
@@ -101,12 +106,16 @@ def _programs(
     here = groups.coordinates
     local = lowered.at(here)
     is_one = len(lowered.plan.stages) == 1
+    parts = () if is_one else lowered.parted(local)
+    completing = lowered.completing_at(here)
+    is_cut = bool(parts) and compilation is not Compilation.WHOLE
     return StagePrograms(
         local,
         groups,
         lowered.bringing_at(here),
-        lowered.completing_at(here),
-        () if is_one else lowered.parted(local),
+        completing,
+        parts,
+        lowered.closing(parts, completing) if is_cut else None,
         compilation,
     )
 
@@ -114,8 +123,15 @@ def _programs(
 def _issued(programs: StagePrograms) -> tuple[Issued, ...]:
     """Check what this rank runs of a stage; return the collectives it will call."""
     parts = programs.parts or (programs.local,)
-    every = (*programs.bringing, *parts, *programs.completing)
-    return tuple(call for program in every for call in check_local(program))
+    every = (*programs.bringing, *parts)
+    issued = [call for program in every for call in check_local(program)]
+    completing = [check_local(program) for program in programs.completing]
+    if programs.closing is not None:
+        last = check_local(parts[-1])
+        issued += collectives_of(programs.closing, last, completing)
+    else:
+        issued += [call for calls in completing for call in calls]
+    return tuple(issued)
 
 
 def _way(plan: Plan) -> Way:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
@@ -19,10 +19,11 @@ from partita.compiler.errors import BadOptions, BadPlan, CaptureFailed
 from partita.compiler.hardware.profile import Hardware, load_hardware
 from partita.compiler.ir.again import again_key
 from partita.compiler.ir.layout import shard_shape
-from partita.compiler.ir.local_program import LocalProgram
+from partita.compiler.ir.local_program import Closing, LocalProgram
 from partita.compiler.ir.program import Program, info, op_name, operands
 from partita.compiler.ir.sbp import Placement, Reduction
 from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.plan.beside import completed_beside
 from partita.compiler.plan.document import Boxing, Document, LossKind, Ref
 from partita.compiler.plan.inputs import to_capture
 from partita.compiler.plan.plan import Plan
@@ -47,6 +48,7 @@ from partita.passes.fuse_small_ops import fuse_small_ops
 from partita.passes.localize import localize
 from partita.passes.lower_boxings import lowering_key
 from partita.passes.part_messages import part_messages
+from partita.passes.reduce_beside import reduce_beside
 from partita.passes.send_together import send_together
 from partita.passes.sequence import sequence
 from partita.passes.share_gradients import ShareGradients
@@ -300,6 +302,16 @@ class Lowered:
         (stage,) = {node.stage for node in self.plan.nodes.values()}
         is_cut = stage in read_schedule(self.plan).cut
         return split_phases(local, 3 if is_cut else 2)
+
+    def closing(
+        self, parts: Sequence[LocalProgram], completing: Sequence[LocalProgram]
+    ) -> Closing | None:
+        """Return the last backward of a stage's parts with what begins in it.
+
+        Where the machine cannot send and compute at once, nothing does.
+        """
+        beside = completed_beside(self.plan) if self.hardware.overlap else ()
+        return reduce_beside(parts[-1], completing, beside)
 
     def bringing_at(self, coordinates: tuple[int, ...]) -> tuple[LocalProgram, ...]:
         """Return what brings parameters there from their optimizers."""

@@ -17,13 +17,19 @@ from benchmarks.fidelity.system import System
 import partita as pt
 from partita.compiler.ir.program import Phase, info
 from partita.compiler.plan.stage_records import Stage
-from partita.compiler.plan.stages import join_stages, stage_document, write_schedule
+from partita.compiler.plan.stages import (
+    join_stages,
+    stage_document,
+    stage_documents,
+    write_schedule,
+)
 from partita.compiler.schedules.make import make_schedule
 from partita.compiler.search.again import patterns_of
 from partita.compiler.search.pinned import pins_of
-from partita.compiler.search.stage_cost import peak_bytes
+from partita.compiler.search.stage_cost import StageHeld
 from partita.compiler.search.stage_of import stage_of
-from partita.compiler.simulate.plan import simulate_step
+from partita.compiler.simulate.plan import schedule_of, step_of
+from partita.compiler.simulate.stage_items import stage_items
 from partita.lowering import in_stages
 from partita.planner import Planner
 from partita.staged import with_priced_transfers
@@ -84,9 +90,14 @@ def whole(layout: Layout) -> pt.Plan:
 )
 def test_stages_are_the_sum_of_their_layers(layout: Layout) -> None:
     plan, found = whole(layout), predict(layout)
-    assert found.seconds == pytest.approx(simulate_step(plan).seconds, rel=5e-3)
+    items = [replace(stage_items(own), begun=()) for own in stage_documents(plan)]
+    step = step_of(schedule_of(plan), items, plan.transfers)  # sums behind all else
+    assert found.seconds == pytest.approx(step.seconds, rel=5e-3)
     live = make_schedule("1f1b", layout.pp, layout.microbatches).most_live
-    held = [peak_bytes(stage_document(plan, n), live[n]) for n in range(layout.pp)]
+    own = [StageHeld.of(stage_document(plan, n)) for n in range(layout.pp)]
+    held = [
+        o.peak_bytes + (n - 1) * o.saved_bytes for o, n in zip(own, live, strict=True)
+    ]
     assert found.bytes == pytest.approx(max(held), rel=0.05)
 
 
@@ -172,16 +183,12 @@ def test_a_row_of_the_sweep_is_read(tmp_path: Path) -> None:
     assert found.seconds == 32 / 8  # 32 samples of 4096 tokens on 8 ranks
     assert found.held_bytes == 2 * 2**30
     assert found.layout.is_sequence_parallel
-    assert found.layout.system.sums_in_backward
-    assert not swept(tmp_path, zero_stage="1").layout.system.sums_in_backward
+    assert found.layout.hardware == "h100-efa"
+    slow = swept(tmp_path, intra_node_all_reduce_busbw_gbps="45").layout
+    assert slow.hardware != "h100-efa"
+    assert slow.system != found.layout.system
     ran_out = swept(tmp_path, status="OOM", intra_node_all_reduce_busbw_gbps="")
     assert ran_out.seconds is None
-
-
-def test_hosts_compared_collectives_where_bandwidths_say_so(tmp_path: Path) -> None:
-    fast = swept(tmp_path).layout.system
-    slow = swept(tmp_path, intra_node_all_reduce_busbw_gbps="425").layout.system
-    assert (fast.check_s(8), slow.check_s(8)) == (0.0, 1.57e-3)
 
 
 # The output costs what four layers of 2048 do; a stage has what reaches its share.

@@ -121,6 +121,15 @@ def test_a_rank_that_sends_and_receives_does_nothing_else() -> None:
     assert seconds(joined([STAGE], alone, hops, MESH)) == (14.0, 26.0)
 
 
+def test_what_is_announced_holds_up_both_ends() -> None:
+    alone = System(sends_alone=True, receives_alone=True)
+    layout = Layout(SHAPE, "a100-80gb-selene", 2, 2, 1, 1, 20, system=alone)
+    slow = replace(layout, system=replace(alone, announced_s=(4.0, 2.0)))
+    # ten microbatches; the first passes two stages, one after the other
+    more = predict(slow).seconds - predict(layout).seconds
+    assert more == pytest.approx((10 + 1) * (4.0 + 2.0), rel=1e-3)
+
+
 def test_parts_go_backward_from_the_last_to_the_first() -> None:
     parts = [
         stage(item(1.0, Phase.FORWARD), item(s, Phase.BACKWARD_INPUT))

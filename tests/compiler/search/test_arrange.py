@@ -24,7 +24,7 @@ from partita.compiler.search.arrangement import Form
 from partita.compiler.search.floors import Floors
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.rearrange import improve
-from partita.compiler.search.stage_cost import StageCost
+from partita.compiler.search.stage_cost import CLOSING, ClosingCost, StageCost
 from partita.compiler.search.stage_ends import StageEnds
 
 MESHES = Mesh(dp=2), Mesh(tp=2)
@@ -65,7 +65,10 @@ class Figures:
         once = rng.choice([0.0, 1e-4]), rng.choice([0.0, 1e-4])
         held = rng.randint(1, 9) * (end - begin), rng.randint(0, 3)
         spread = Placement.parse(rng.choice(["(B,)", "(S(0),)"]))
-        made = StageCost(seconds, *once, *held, {}, (spread,), (spread,))
+        waited_s = 1e-4 * (self.seed % 2)
+        closing = {w: ClosingCost(seconds[w], waited_s, once[1]) for w in CLOSING}
+        ends = (spread,), (spread,)
+        made = StageCost(seconds, *once, closing, *held, 0, {}, *ends)
         fits = allowed is None or made.bytes(live) <= allowed
         return made if fits and rng.random() < 0.95 else None
 
