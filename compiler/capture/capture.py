@@ -1,10 +1,10 @@
 """Capture: an nn.Module and its example inputs -> one functional joint program.
 
-``torch.export`` (non-strict) traces the user's module as it is, AOTAutograd adds the
-backward; one with an ``autograd.Function``, whose backward export would forget, is
-traced by AOTAutograd alone. What comes out holds only aten ops and
-``partita::attention``, no views of views' bookkeeping, no device and no dtype that the
-model did not name.
+AOTAutograd traces the user's module as it is, backward and all (``direct.py``). Where
+it cannot, or the model is to be run in mixed precision, ``torch.export`` (non-strict)
+traces the module first; what stands in its way is what the user is told. What comes out
+holds only aten ops and ``partita::attention``, no views of views' bookkeeping, no
+device and no dtype that the model did not name.
 """
 
 from __future__ import annotations

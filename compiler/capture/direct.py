@@ -12,7 +12,7 @@ and bags of embeddings are only seen in what export returns.
 
 from __future__ import annotations
 
-import sys
+import inspect
 from collections.abc import Generator
 from contextlib import contextmanager
 from types import FrameType
@@ -109,12 +109,12 @@ class _NotedLines(TorchFunctionMode):
         """Run ``func``."""
         notes = notes_of_trace()
         if notes is not None:
-            notes["stack_trace"] = _calling(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+            notes["stack_trace"] = _calling(inspect.currentframe())
         return func(*args, **(kwargs or {}))
 
 
 def _calling(frame: FrameType | None) -> str:
-    """Return the line that is told of an op that a frame calls.
+    """Return the line that is told of an op that a frame calls, or one it called.
 
     It is the innermost one of a forward that is the model's own, else of other code of
     its own, as of a loss function, else of torch's modules.
