@@ -11,8 +11,10 @@ the cheapest assignment gives a bound for all.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+
+import numpy as np
 
 from partita.compiler.cost.boxing import cheapest_steps
 from partita.compiler.cost.collectives import axis_seconds
@@ -25,6 +27,8 @@ from partita.compiler.search.buffer_prices import in_buffers
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.model import Floats
 from partita.compiler.search.problem import Problem, SearchNode, price_table
+
+_Asked = tuple[TensorType, tuple[Placement, ...], tuple[Placement, ...]]
 
 
 class Unawaited(TensorType):
@@ -189,12 +193,17 @@ class _BesidePrices:
         sent: prices such messages, before anything of them is hidden.
         hardware: of ``sent``.
         part: of them that is not hidden all the same.
+        known: the seconds of messages of a tensor, from each placement to each; they
+            are the same for every ``part``.
     """
 
     problem: Problem
     sent: Problem
     hardware: Hardware
     part: float = 0.0
+    known: dict[_Asked, Floats] = field(
+        default_factory=dict[_Asked, Floats], compare=False, repr=False
+    )
 
     def __call__(self, type: TensorType, made: Placement, wanted: Placement) -> float:
         if not isinstance(type, Unawaited):
@@ -213,11 +222,23 @@ class _BesidePrices:
         table = price_table(self.sent, plain, made, wanted)
         if self.part == 1:
             return table
-        for row, one in enumerate(made):
-            for column, other in enumerate(wanted):
-                seconds = float(table[row, column])
-                table[row, column] = self._beside(plain, one, other, seconds)
-        return table
+        return table - self._hidden_part * self._messages(plain, made, wanted, table)
+
+    def _messages(
+        self,
+        type: TensorType,
+        made: Sequence[Placement],
+        wanted: Sequence[Placement],
+        table: Floats,
+    ) -> Floats:
+        """Return the seconds of the last message of each boxing, found once."""
+        key = type, tuple(made), tuple(wanted)
+        if key not in self.known:
+            found = np.zeros_like(table)
+            for row, column in zip(*table.nonzero(), strict=True):
+                found[row, column] = self._message(type, made[row], wanted[column])
+            self.known[key] = found
+        return self.known[key]
 
     def _beside(
         self, type: TensorType, made: Placement, wanted: Placement, seconds: float
@@ -225,16 +246,23 @@ class _BesidePrices:
         """Return what is left of a boxing that nothing waits for."""
         if not seconds or self.part == 1:
             return seconds
+        return seconds - self._hidden_part * self._message(type, made, wanted)
+
+    def _message(self, type: TensorType, made: Placement, wanted: Placement) -> float:
+        """Return the seconds of the last message of a boxing, zero without any."""
         mesh = self.problem.mesh
         steps = cheapest_steps(type, made, wanted, mesh, self.hardware).steps
         sending = [(step, step.collective) for step in steps if step.collective]
         if not sending:
-            return seconds
+            return 0.0
         last, kind = sending[-1]
         wire = step_wire_bytes(type, last, mesh)
-        message_s = axis_seconds(kind, wire, mesh, last.axis, self.hardware)
-        taken = self._slowed + self.part * (1 - self._slowed)
-        return seconds - message_s + taken * message_s
+        return axis_seconds(kind, wire, mesh, last.axis, self.hardware)
+
+    @property
+    def _hidden_part(self) -> float:
+        """Of a message, what it does not add to the step."""
+        return (1 - self._slowed) * (1 - self.part)
 
     @cached_property
     def _slowed(self) -> float:

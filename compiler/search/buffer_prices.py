@@ -7,8 +7,10 @@ is put together for a scatter, and parted after a gather, is copied.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
+
+import numpy as np
 
 from partita.compiler.cost.boxing import cheapest_steps
 from partita.compiler.cost.step import StepKind, buffer_copied, payload_bytes
@@ -18,6 +20,8 @@ from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.model import Floats
 from partita.compiler.search.problem import Problem, price_table
 from partita.compiler.search.problem_prices import priced_on
+
+_Asked = tuple[TensorType, tuple[Placement, ...], tuple[Placement, ...]]
 
 
 def in_buffers(problem: Problem, light: Hardware) -> Problem:
@@ -30,6 +34,9 @@ def in_buffers(problem: Problem, light: Hardware) -> Problem:
 class _InBuffers:
     problem: Problem
     hardware: Hardware
+    known: dict[_Asked, Floats] = field(
+        default_factory=dict[_Asked, Floats], compare=False, repr=False
+    )
 
     def __call__(self, type: TensorType, made: Placement, wanted: Placement) -> float:
         seconds = self.problem.box_seconds(type, made, wanted)
@@ -40,11 +47,14 @@ class _InBuffers:
     ) -> Floats:
         """Return the seconds from each placement to each."""
         table = price_table(self.problem, type, made, wanted)
-        for row, one in enumerate(made):
-            for column, other in enumerate(wanted):
-                if 0 < table[row, column] < inf:
-                    table[row, column] += self._copies(type, one, other)
-        return table
+        key = type, tuple(made), tuple(wanted)
+        if key not in self.known:
+            copied = np.zeros_like(table)
+            for row, column in zip(*table.nonzero(), strict=True):
+                if table[row, column] < inf:
+                    copied[row, column] = self._copies(type, made[row], wanted[column])
+            self.known[key] = copied
+        return table + self.known[key]
 
     def _copies(self, type: TensorType, made: Placement, wanted: Placement) -> float:
         """Return the seconds of what is copied into buffers and out of them.

@@ -73,17 +73,19 @@ def fastest_in_buckets(
             plans.append(other)
         return other.predicted.seconds
 
+    hardware = load_hardware(plan.hardware)
+    lightest = _light(planner, with_latency(hardware, share))
     is_dearer = False
     for part in (share, sqrt(share)):
-        light = with_latency(load_hardware(plan.hardware), part)
-        found = _solved(_light(planner, light), clock)
+        is_least = part == share
+        fold = lightest if is_least else _light(planner, with_latency(hardware, part))
+        found = _solved(fold, clock)
         seconds = take(found)
         is_dearer |= seconds > _AS_PRICED * found.seconds
         if seconds <= _KEPT * found.seconds:
             break
     if is_dearer:
-        light = with_latency(load_hardware(plan.hardware), share)
-        whole = WholeParameters.of(_light(planner, light))
+        whole = WholeParameters.of(lightest)
         if whole is not None:
             found = _solved(whole.fold, clock)
             if found.seconds < min(one.predicted.seconds for one in plans):
