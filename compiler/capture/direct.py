@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch.autograd.graph import disable_saved_tensors_hooks
+from torch.fx.traceback import preserve_node_meta
 from torch.nn.modules.module import (
     register_module_forward_hook,
     register_module_forward_pre_hook,
@@ -60,6 +61,7 @@ def joint_of(
         Exception: any, where the model cannot be traced as it is.
     """
     with (
+        preserve_node_meta(),  # without a backward AOTAutograd would not
         torch.set_grad_enabled(train),
         without_mkldnn(),
         without_code(),

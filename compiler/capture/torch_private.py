@@ -82,10 +82,7 @@ def export_joint(
 
 
 def notes_of_trace() -> dict[str, Any] | None:
-    """Return what a trace that is under way puts down in the meta of each node.
-
-    ``None`` where none is, or one that forgets it.
-    """
+    """Return what a trace that is under way notes in each node, if it does."""
     is_kept = fx_traceback.has_preserved_node_meta()
     return fx_traceback.get_current_meta() if is_kept else None
 

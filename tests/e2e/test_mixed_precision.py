@@ -28,12 +28,15 @@ def slow(*values: object) -> Any:
 
 @pytest.mark.parametrize("name", ["mlp", "gpt2", "bert", slow("opt"), slow("encoder")])
 def test_one_rank_computes_the_same_bits(name: str) -> None:
+    """But for the last bit of the loss, whose terms CPUs add up in their own orders."""
     model, args, kwargs = ZOO[name]()
     options = pt.Options(precision=HALF)
     plan = pt.plan(model, *args, mesh="one=1", options=options, **kwargs)
     report = pt.verify(model, *args, plan=plan, **kwargs)
     assert report.ok, report
-    assert set(report.own_errors.values()) == {0.0}
+    errors = dict(report.own_errors)
+    assert errors.pop("loss") <= torch.finfo(torch.float32).eps
+    assert set(errors.values()) == {0.0}
 
 
 @pytest.mark.parametrize("name", ["resnet", slow("vit"), slow("gpt2"), slow("bert")])

@@ -77,6 +77,13 @@ def test_it_notes_what_export_notes(name: str, monkeypatch: pytest.MonkeyPatch) 
     assert sum(fact.source != "" for fact in direct.values()) > 0.9 * len(direct)
 
 
+def test_without_a_backward_it_notes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, args, kwargs = zoo.ZOO["encoder"]()
+    direct = capture(model, args, kwargs, train=False).program
+    monkeypatch.setattr(capturing, "try_joint_of", Mock(return_value=None))
+    assert facts(direct) == facts(capture(model, args, kwargs, train=False).program)
+
+
 class Checkpointed(nn.Module):
     """Three layers, one of them, if asked for, in a checkpoint."""
 
