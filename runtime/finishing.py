@@ -31,15 +31,14 @@ class Finishing:
     sums: dict[FeedKey, torch.Tensor]
     halves: Mapping[int, Half] = field(default_factory=dict[int, Half])
     _begun: dict[int, dict[FeedKey, torch.Tensor]] = field(
-        default_factory=dict[int, dict[FeedKey, torch.Tensor]]
+        default_factory=dict[int, dict[FeedKey, torch.Tensor]], init=False
     )
 
     def begin(self, number: int) -> None:
         """Begin a program whose sums are whole, and that no other one takes."""
-        by_name = {str(role): key for role, key in self.of.items()}
+        by_name = self._by_name
         first, _ = self.halves[number]
-        names = (key for key in _entering(first))
-        feeds = {key: self.sums.pop(by_name[key[1]]) for key in names}
+        feeds = {key: self.sums.pop(by_name[key[1]]) for key in _entering(first)}
         self._begun[number] = {
             (InputKind.SAVED, role.name): value
             for role, value in first.by_role(feeds).items()
@@ -48,7 +47,7 @@ class Finishing:
 
     def end(self) -> dict[OutputRole, torch.Tensor | None]:
         """Complete what is left, wait for what has begun; return what leaves."""
-        by_name = {str(role): key for role, key in self.of.items()}
+        by_name = self._by_name
         waiting = [
             by_name[name]
             for number, program in enumerate(self.completing)
@@ -70,6 +69,11 @@ class Finishing:
             left |= program.by_role(feeds)
             del feeds
         return left | {role: self.sums[key] for role, key in as_made.items()}
+
+    @property
+    def _by_name(self) -> dict[str, FeedKey]:
+        """By the name that a program has for it, the sum."""
+        return {str(role): key for role, key in self.of.items()}
 
 
 def _entering(program: Executable) -> list[FeedKey]:

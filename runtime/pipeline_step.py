@@ -95,7 +95,9 @@ class PipelineStep:
         default_factory=dict[int, dict[OutputRole, torch.Tensor | None]]
     )
     done: list[Action] = field(default_factory=list[Action])
-    _finishing: dict[int, Finishing] = field(default_factory=dict[int, Finishing])
+    _finishing: dict[int, Finishing] = field(
+        default_factory=dict[int, Finishing], init=False
+    )
 
     def go(self) -> None:
         """Run the actions in their order.

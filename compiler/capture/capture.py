@@ -27,11 +27,10 @@ from partita.compiler.capture.canonicalize import (
     drop_checks,
     lift_own_tensors,
 )
-from partita.compiler.capture.decompositions import FROM_TORCH, OWN
-from partita.compiler.capture.direct import joint_of, try_joint_of
+from partita.compiler.capture.direct import trace, try_trace
 from partita.compiler.capture.fingerprint import fingerprint
-from partita.compiler.capture.grouped import grouped_products
 from partita.compiler.capture.inputs import InputSpec, describe
+from partita.compiler.capture.joint import joint_of
 from partita.compiler.capture.keys import find_frames, user_frames
 from partita.compiler.capture.mixed_precision import (
     PRECISIONS,
@@ -44,7 +43,6 @@ from partita.compiler.capture.roles import read_roles
 from partita.compiler.capture.scored_model import LossFunction, OutputForm, ScoredModel
 from partita.compiler.capture.torch_private import (
     any_name,
-    export_joint,
     fake_copy,
     without_code,
     without_mkldnn,
@@ -136,7 +134,7 @@ def capture_spec(
         tensors = tuple(spec.example(torch.device("cpu")).values())
     form = OutputForm()
     scored = ScoredModel(model, spec, loss, train, form)
-    joint = try_joint_of(scored, tensors, train) if precision is None else None
+    joint = try_trace(scored, tensors) if precision is None else None
     if joint is None:
         joint = _exported(model, scored, tensors, form, precision)
     program = read_roles(joint, model, spec, form.returned, train)
@@ -169,7 +167,7 @@ def _exported(
             exported = torch.export.export(scored, tensors, strict=False)
         if form.own_backwards:  # which export forgets
             scored.precision = precision
-            return joint_of(scored, tensors, scored.is_trained)
+            return trace(scored, tensors)
         module = exported.module(check_guards=False)
         assert isinstance(module, fx.GraphModule)
         drop_checks(module)
@@ -178,10 +176,7 @@ def _exported(
         unify_bags(module)
         if precision is not None:
             cast_inside(module, precision)
-        own = {**OWN, **grouped_products()}
-        keeping = torch.set_grad_enabled(scored.is_trained)
-        with keeping, without_mkldnn(), without_code():
-            return export_joint(module, tensors, FROM_TORCH, own)
+        return joint_of(module, tensors, scored.is_trained)
     except CaptureFailed:
         raise
     except (Exception, SystemExit) as error:

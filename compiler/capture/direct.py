@@ -21,7 +21,6 @@ from typing import Any
 import torch
 from torch import fx
 from torch.autograd.graph import disable_saved_tensors_hooks
-from torch.fx.traceback import preserve_node_meta
 from torch.nn.modules.module import (
     register_module_forward_hook,
     register_module_forward_pre_hook,
@@ -29,17 +28,11 @@ from torch.nn.modules.module import (
 from torch.overrides import TorchFunctionMode
 
 from partita.compiler.capture.attention import one_attention
-from partita.compiler.capture.decompositions import FROM_TORCH, OWN
-from partita.compiler.capture.grouped import grouped_products
+from partita.compiler.capture.joint import joint_of
 from partita.compiler.capture.keys import frame_text, is_user_file
 from partita.compiler.capture.quiet import quiet_failure
 from partita.compiler.capture.scored_model import ScoredModel
-from partita.compiler.capture.torch_private import (
-    export_joint,
-    notes_of_trace,
-    without_code,
-    without_mkldnn,
-)
+from partita.compiler.capture.torch_private import keeping_notes, notes_of_trace
 from partita.compiler.errors import CaptureFailed
 
 _STACK = "nn_module_stack"
@@ -52,38 +45,29 @@ _BAGS = frozenset(
 )
 
 
-def joint_of(
-    scored: ScoredModel, tensors: tuple[torch.Tensor, ...], train: bool
-) -> fx.GraphModule:
-    """Return forward and backward of ``scored``, traced where it is called.
+def trace(scored: ScoredModel, tensors: tuple[torch.Tensor, ...]) -> fx.GraphModule:
+    """Return the joint graph of ``scored``, called with ``tensors``.
+
+    Its forward is called twice.
 
     Raises:
         Exception: any, where the model cannot be traced as it is.
     """
-    with (
-        preserve_node_meta(),  # without a backward AOTAutograd would not
-        torch.set_grad_enabled(train),
-        without_mkldnn(),
-        without_code(),
-        one_attention(),
-        _noted_modules(scored),
-        _NotedLines(),
-    ):
-        own = {**OWN, **grouped_products()}
-        return export_joint(scored, tensors, FROM_TORCH, own)
+    with keeping_notes(), one_attention(), _noted_modules(scored), _NotedLines():
+        return joint_of(scored, tensors, scored.is_trained)
 
 
-def try_joint_of(
-    scored: ScoredModel, tensors: tuple[torch.Tensor, ...], train: bool
+def try_trace(
+    scored: ScoredModel, tensors: tuple[torch.Tensor, ...]
 ) -> fx.GraphModule | None:
-    """Return ``joint_of`` where that holds all that is to be known of the model.
+    """Return what ``trace`` does where that holds all that is to be known of the model.
 
     Raises:
         CaptureFailed: as the model does, when it says itself what is wrong.
     """
     try:
         with quiet_failure(), disable_saved_tensors_hooks("a checkpoint"):
-            joint = joint_of(scored, tensors, train)
+            joint = trace(scored, tensors)
     except CaptureFailed:
         raise
     except (Exception, SystemExit):
@@ -109,9 +93,7 @@ class _NotedLines(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Run ``func``."""
-        notes = notes_of_trace()
-        if notes is not None:
-            notes["stack_trace"] = _calling(inspect.currentframe())
+        notes_of_trace()["stack_trace"] = _calling(inspect.currentframe())
         return func(*args, **(kwargs or {}))
 
 
@@ -148,18 +130,16 @@ def _noted_modules(root: torch.nn.Module) -> Generator[None]:
 
     def enter(module: torch.nn.Module, args: Any) -> None:
         notes, name = notes_of_trace(), names.get(id(module))
-        if notes is not None:
-            around.append(notes.get(_STACK))
-            if name is not None:
-                notes[_STACK] = {name: (name, type(module))}
+        around.append(notes.get(_STACK))
+        if name is not None:
+            notes[_STACK] = {name: (name, type(module))}
 
     def leave(module: torch.nn.Module, args: Any, returned: Any) -> None:
         notes = notes_of_trace()
-        if notes is not None:
-            notes[_STACK] = around.pop()
-            if notes[_STACK] is None:
-                del notes[_STACK]
-                notes.pop("stack_trace", None)
+        notes[_STACK] = around.pop()
+        if notes[_STACK] is None:
+            del notes[_STACK]
+            notes.pop("stack_trace", None)
 
     hooks = (
         register_module_forward_pre_hook(enter),

@@ -81,10 +81,11 @@ def export_joint(
         return joint.graph_module
 
 
-def notes_of_trace() -> dict[str, Any] | None:
-    """Return what a trace that is under way notes in each node, if it does."""
-    is_kept = fx_traceback.has_preserved_node_meta()
-    return fx_traceback.get_current_meta() if is_kept else None
+keeping_notes = fx_traceback.preserve_node_meta
+"""Returns a block in which a trace puts its notes into each node."""
+
+notes_of_trace = fx_traceback.get_current_meta
+"""Returns these notes, which may be changed."""
 
 
 def uncompiled(root: torch.nn.Module, graph: fx.Graph) -> fx.GraphModule:

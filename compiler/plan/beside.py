@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 
 from partita.compiler.cost.step import StepKind
+from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.program import OutputKind, Phase
 from partita.compiler.plan.document import Boxing, Document, Node
 from partita.compiler.plan.emitted import completing_units
@@ -35,9 +36,11 @@ def completed_beside(document: Document) -> tuple[int, ...]:
 
     Each sends once, and gradients alone, which the last backward makes whole. A stage
     whose backward another one waits for has none: messages would hold that up, and pass
-    behind it for nothing, while the stages before go backward.
+    behind it for nothing, while the stages before go backward. Nor has one on a machine
+    that cannot send and compute at once.
     """
-    if any(o.kind is OutputKind.SENT_BACKWARD for o in document.outputs):
+    is_waited_for = any(o.kind is OutputKind.SENT_BACKWARD for o in document.outputs)
+    if is_waited_for or not load_hardware(document.hardware).overlap:
         return ()
     units = completing_units(document)
     return tuple(at for at, unit in enumerate(units) if _begins_beside(document, unit))

@@ -35,7 +35,7 @@ def with_transfers(schedule: Schedule) -> Schedule:
         schedule,
         rows=tuple(
             (
-                *_reduced(schedule, _received(schedule, rank, row, sends)),
+                *_reduced(_received(schedule, rank, row, sends)),
                 *_updates(schedule, rank),
             )
             for rank, row in enumerate(rows)
@@ -96,7 +96,7 @@ def _used_by(action: Action) -> Action | None:
     return Action(action.stage, work, action.microbatch)
 
 
-def _reduced(schedule: Schedule, row: list[Action]) -> list[Action]:
+def _reduced(row: list[Action]) -> list[Action]:
     """Return a rank's actions with reductions, each behind what a stage does last."""
     last = {action.stage: at for at, action in enumerate(row)}
     found: list[Action] = []

@@ -11,10 +11,9 @@ the cheapest assignment gives a bound for all.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-
-import numpy as np
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from math import inf
 
 from partita.compiler.cost.boxing import cheapest_steps
 from partita.compiler.cost.collectives import axis_seconds
@@ -23,12 +22,11 @@ from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.search.boxing_figures import BoxingFigures
 from partita.compiler.search.buffer_prices import in_buffers
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.model import Floats
 from partita.compiler.search.problem import Problem, SearchNode, price_table
-
-_Asked = tuple[TensorType, tuple[Placement, ...], tuple[Placement, ...]]
 
 
 class Unawaited(TensorType):
@@ -63,7 +61,8 @@ class MessagesBeside:
         if not (unawaited and hardware.overlap):
             return None
         nodes = _marked(fold, unawaited)
-        prices = _BesidePrices(problem, problem, hardware)
+        messages = BoxingFigures(partial(_last_message, problem.mesh, hardware))
+        prices = _BesidePrices(problem, problem, hardware, messages)
         priced = replace(problem, nodes=nodes, box_seconds=prices)
         return cls(fold.with_prices(priced), hardware)
 
@@ -81,7 +80,8 @@ class MessagesBeside:
         nodes = _marked(fold, leaving)
         sent = in_buffers(problem, light)
         part = 0.0 if light.overlap else 1.0
-        prices = _BesidePrices(problem, sent, light, part)
+        messages = BoxingFigures(partial(_last_message, problem.mesh, light))
+        prices = _BesidePrices(problem, sent, light, messages, part)
         priced = replace(problem, nodes=nodes, box_seconds=prices)
         return cls(fold.with_prices(priced), light)
 
@@ -193,17 +193,14 @@ class _BesidePrices:
         sent: prices such messages, before anything of them is hidden.
         hardware: of ``sent``.
         part: of them that is not hidden all the same.
-        known: the seconds of messages of a tensor, from each placement to each; they
-            are the same for every ``part``.
+        messages: the seconds of the last message of boxings, whatever the ``part``.
     """
 
     problem: Problem
     sent: Problem
     hardware: Hardware
+    messages: BoxingFigures
     part: float = 0.0
-    known: dict[_Asked, Floats] = field(
-        default_factory=dict[_Asked, Floats], compare=False, repr=False
-    )
 
     def __call__(self, type: TensorType, made: Placement, wanted: Placement) -> float:
         if not isinstance(type, Unawaited):
@@ -222,42 +219,16 @@ class _BesidePrices:
         table = price_table(self.sent, plain, made, wanted)
         if self.part == 1:
             return table
-        return table - self._hidden_part * self._messages(plain, made, wanted, table)
-
-    def _messages(
-        self,
-        type: TensorType,
-        made: Sequence[Placement],
-        wanted: Sequence[Placement],
-        table: Floats,
-    ) -> Floats:
-        """Return the seconds of the last message of each boxing, found once."""
-        key = type, tuple(made), tuple(wanted)
-        if key not in self.known:
-            found = np.zeros_like(table)
-            for row, column in zip(*table.nonzero(), strict=True):
-                found[row, column] = self._message(type, made[row], wanted[column])
-            self.known[key] = found
-        return self.known[key]
+        messages = self.messages.table(plain, made, wanted, table)
+        return table - self._hidden_part * messages
 
     def _beside(
         self, type: TensorType, made: Placement, wanted: Placement, seconds: float
     ) -> float:
         """Return what is left of a boxing that nothing waits for."""
-        if not seconds or self.part == 1:
+        if not 0.0 < seconds < inf or self.part == 1:
             return seconds
-        return seconds - self._hidden_part * self._message(type, made, wanted)
-
-    def _message(self, type: TensorType, made: Placement, wanted: Placement) -> float:
-        """Return the seconds of the last message of a boxing, zero without any."""
-        mesh = self.problem.mesh
-        steps = cheapest_steps(type, made, wanted, mesh, self.hardware).steps
-        sending = [(step, step.collective) for step in steps if step.collective]
-        if not sending:
-            return 0.0
-        last, kind = sending[-1]
-        wire = step_wire_bytes(type, last, mesh)
-        return axis_seconds(kind, wire, mesh, last.axis, self.hardware)
+        return seconds - self._hidden_part * self.messages.of_one(type, made, wanted)
 
     @property
     def _hidden_part(self) -> float:
@@ -270,3 +241,20 @@ class _BesidePrices:
         return (1 - self.hardware.overlap) / len(
             _links(self.problem.mesh, self.hardware)
         )
+
+
+def _last_message(
+    mesh: Mesh,
+    hardware: Hardware,
+    type: TensorType,
+    made: Placement,
+    wanted: Placement,
+) -> float:
+    """Return the seconds of the last message of a boxing, zero without any."""
+    steps = cheapest_steps(type, made, wanted, mesh, hardware).steps
+    sending = [(step, step.collective) for step in steps if step.collective]
+    if not sending:
+        return 0.0
+    last, kind = sending[-1]
+    wire = step_wire_bytes(type, last, mesh)
+    return axis_seconds(kind, wire, mesh, last.axis, hardware)

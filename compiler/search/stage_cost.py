@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from partita.compiler.cost.memory import END_OF_MICROBATCH, timeline
 from partita.compiler.cost.timeline import Timeline
-from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.program import InputKind, OutputKind, Program
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.beside import completed_beside, ends_in_sum
@@ -50,10 +49,7 @@ class StageCost:
         before_s: what precedes the microbatches, once.
         after_s: what follows them, the optimizer's step among it.
         closing: the last backward, by its work.
-        peak_bytes: what a rank holds at most, of one microbatch at a time.
-        saved_bytes: what each microbatch more adds to that.
-        closing_bytes: what the last backward holds at most, as ``closing_bytes`` says.
-        at_peak: what the peak is made of, by category.
+        held: what a rank holds.
         entering: by input of the program, the placement in which it enters.
         leaving: by output, that in which it leaves; ``None`` where nothing does.
     """
@@ -62,17 +58,14 @@ class StageCost:
     before_s: float
     after_s: float
     closing: Mapping[Work, ClosingCost]
-    peak_bytes: int
-    saved_bytes: int
-    closing_bytes: int
-    at_peak: Mapping[str, int]
+    held: StageHeld
     entering: tuple[Placement, ...]
     leaving: tuple[Placement | None, ...]
 
     @staticmethod
     def of(document: Document, program: Program) -> StageCost:
         """Return the figures of a plan of one stage, whose program is given."""
-        items, held = stage_items(document), timeline(document)
+        items = stage_items(document)
         entering: dict[tuple[InputKind, str], Placement] = {}
         for node in document.nodes.values():
             (placement, *_) = node.signature.results or (None,)
@@ -86,23 +79,26 @@ class StageCost:
             sum(item.seconds for item in items.before),
             sum(item.seconds for item in items.after),
             {work: ClosingCost.of(items.closed(work)) for work in CLOSING},
-            held.peak_bytes,
-            held.saved_bytes,
-            closing_bytes(document, held),
-            {str(kind): size for kind, size in held.by_category(held.peak).items()},
+            StageHeld.of(document),
             tuple(entering[role.kind, role.name] for role in program.inputs),
             tuple(leaving[role.kind, role.name] for role in program.outputs),
         )
 
     def bytes(self, live: int) -> int:
         """Return what a rank holds at most, of so many microbatches."""
-        several = self.peak_bytes + (live - 1) * self.saved_bytes
-        return max(several, self.closing_bytes)
+        return self.held.bytes(live)
 
 
 @dataclass(frozen=True)
 class StageHeld:
-    """What a rank of a planned stage holds; attributes as those of ``StageCost``."""
+    """What a rank of a planned stage holds.
+
+    Attributes:
+        peak_bytes: at most, of one microbatch at a time.
+        saved_bytes: what each microbatch more adds to that.
+        closing_bytes: at most in the last backward, as ``closing_bytes`` says.
+        at_peak: what the peak is made of, by category.
+    """
 
     peak_bytes: int
     saved_bytes: int
@@ -123,6 +119,13 @@ class StageHeld:
         several = self.peak_bytes + (live - 1) * self.saved_bytes
         return max(several, self.closing_bytes)
 
+    def by_part(self, live: int) -> dict[str, int]:
+        """Return the same by category, what comes on top of the peak by its cause."""
+        ahead = (live - 1) * self.saved_bytes
+        sent = self.bytes(live) - self.peak_bytes - ahead
+        more = {"microbatches ahead": ahead, "sums on their way": sent}
+        return {**self.at_peak, **{cause: size for cause, size in more.items() if size}}
+
 
 def peak_bytes(document: Document, live: int) -> int:
     """Return what a rank of a stage holds at most, with so many microbatches."""
@@ -138,7 +141,7 @@ def closing_bytes(document: Document, held: Timeline) -> int:
     the backward holds.
     """
     units = completing_units(document)
-    begun = {units[at][0].key: units[at][0] for at in _sent_beside(document)}
+    begun = {units[at][0].key: units[at][0] for at in completed_beside(document)}
     end = len(held.moments)
     if END_OF_MICROBATCH in held.moments:
         end = held.moments.index(END_OF_MICROBATCH)
@@ -154,8 +157,3 @@ def closing_bytes(document: Document, held: Timeline) -> int:
     most = max(held.bytes_at[:end], default=0)
     passing = (size - lasting.get(key, 0) for key, size in copies.items())
     return most + max(passing, default=0) + sum(lasting.values())
-
-
-def _sent_beside(document: Document) -> tuple[int, ...]:
-    is_possible = load_hardware(document.hardware).overlap
-    return completed_beside(document) if is_possible else ()

@@ -74,8 +74,8 @@ class StageItems:
     """What a stage does once before the microbatches, in each of them, and behind.
 
     ``overlap`` is that of the machine, ``link_of`` tells by mesh axis which link its
-    messages pass on (simulate/beside.py). ``begun`` is what is sent
-    of the last as soon as it is whole, where there are several stages.
+    messages pass on (simulate/beside.py). ``begun`` is what is sent of the last as soon
+    as it is whole, where there are several stages.
     """
 
     before: tuple[Item, ...]
@@ -127,10 +127,11 @@ class StageItems:
         for at, item in enumerate(self.microbatch):
             if item.phase in _PHASES[work]:
                 items += (item, *begun.get(at, ()))
-        after: list[Item] = []
-        for item in self.after:
-            if item.key not in second or item.phase is Phase.UPDATE:
-                after.append(item)
+        after = [
+            item
+            for item in self.after
+            if item.key not in second or item.phase is Phase.UPDATE
+        ]
         left = (item for own in second.values() for item in own)
         played = play(items, self.overlap, self.link_of)
         return Closed(tuple(items), played, (*left, *after))
@@ -169,9 +170,8 @@ def stage_items(document: Document, items: TurnItems | None = None) -> StageItem
 
     done, maker = _in_order(items, document, adding)
     units = completing_units(document)
-    beside = completed_beside(document) if hardware.overlap else ()
     begun: list[Begun] = []
-    for unit in (units[at] for at in beside):
+    for unit in (units[at] for at in completed_beside(document)):
         first, second = (
             tuple(boxing_items(document, unit, hardware, half))
             for half in (Half.FIRST, Half.SECOND)

@@ -306,12 +306,8 @@ class Lowered:
     def closing(
         self, parts: Sequence[LocalProgram], completing: Sequence[LocalProgram]
     ) -> Closing | None:
-        """Return the last backward of a stage's parts with what begins in it.
-
-        Where the machine cannot send and compute at once, nothing does.
-        """
-        beside = completed_beside(self.plan) if self.hardware.overlap else ()
-        return reduce_beside(parts[-1], completing, beside)
+        """Return the last backward of a stage's parts with what begins in it."""
+        return reduce_beside(parts[-1], completing, completed_beside(self.plan))
 
     def bringing_at(self, coordinates: tuple[int, ...]) -> tuple[LocalProgram, ...]:
         """Return what brings parameters there from their optimizers."""

@@ -32,7 +32,7 @@ from partita.compiler.search.arrangement import (
     Arrangement,
     whole_mesh,
 )
-from partita.compiler.search.stage_cost import StageCost, StageHeld
+from partita.compiler.search.stage_cost import StageHeld
 from partita.compiler.simulate.plan import seconds_by_part, simulate_step
 from partita.planner import Planner
 from partita.stage_plans import Planned, Room, StagePlans
@@ -103,7 +103,7 @@ def joined(
         schedule=write_schedule(with_transfers(schedule)),
         loss_function=options.loss,
     )
-    return predicted(with_priced_transfers(plan), [part.cost for part in parts])
+    return predicted(with_priced_transfers(plan), [part.cost.held for part in parts])
 
 
 def with_priced_transfers(plan: Plan) -> Plan:
@@ -123,7 +123,7 @@ def with_priced_transfers(plan: Plan) -> Plan:
     return replace(plan, transfers=priced)
 
 
-def predicted(plan: Plan, held: Sequence[StageCost | StageHeld]) -> Plan:
+def predicted(plan: Plan, held: Sequence[StageHeld]) -> Plan:
     """Return ``plan`` with what its step is predicted to take, given its stages'."""
     schedule = read_schedule(plan)
     step = simulate_step(plan)
@@ -132,13 +132,10 @@ def predicted(plan: Plan, held: Sequence[StageCost | StageHeld]) -> Plan:
     for number, (own, live) in enumerate(zip(held, schedule.most_live, strict=True)):
         row = schedule.rank_of[number]
         bytes_of[row] += own.bytes(live)
-        for category, size in own.at_peak.items():
+        for category, size in own.by_part(live).items():
             by_part[row][category] = by_part[row].get(category, 0) + size
     most = max(range(len(bytes_of)), key=bytes_of.__getitem__)
     parts = by_part[most]
-    ahead = bytes_of[most] - sum(parts.values())
-    if ahead:
-        parts["microbatches ahead"] = ahead
     seconds = seconds_by_part(plan, step)
     return replace(
         plan, predicted=Predicted(step.seconds, bytes_of[most], dict(seconds), parts)

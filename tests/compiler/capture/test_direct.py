@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from partita.compiler.capture import capture as capturing
 from partita.compiler.capture.capture import capture, fake_copy
-from partita.compiler.capture.direct import try_joint_of
+from partita.compiler.capture.direct import try_trace
 from partita.compiler.capture.inputs import describe
 from partita.compiler.capture.scored_model import OutputForm, ScoredModel
 from partita.compiler.errors import CaptureFailed
@@ -33,7 +33,7 @@ def is_direct(model: nn.Module, *args: Any, loss: Any = None, **kwargs: Any) -> 
     with making:
         tensors = tuple(spec.example(torch.device("cpu")).values())
     scored = ScoredModel(model, spec, loss, train=True, form=OutputForm())
-    return try_joint_of(scored, tensors, train=True) is not None
+    return try_trace(scored, tensors) is not None
 
 
 def facts(program: Program) -> dict[str, NodeInfo]:
@@ -52,7 +52,7 @@ def ops(program: Program) -> list[str]:
 def exported(monkeypatch: pytest.MonkeyPatch, built: zoo.Built) -> Program:
     """Return the program of a model that is exported first."""
     with monkeypatch.context() as patched:
-        patched.setattr(capturing, "try_joint_of", Mock(return_value=None))
+        patched.setattr(capturing, "try_trace", Mock(return_value=None))
         return capture(*built).program
 
 
@@ -80,7 +80,7 @@ def test_it_notes_what_export_notes(name: str, monkeypatch: pytest.MonkeyPatch) 
 def test_without_a_backward_it_notes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     model, args, kwargs = zoo.ZOO["encoder"]()
     direct = capture(model, args, kwargs, train=False).program
-    monkeypatch.setattr(capturing, "try_joint_of", Mock(return_value=None))
+    monkeypatch.setattr(capturing, "try_trace", Mock(return_value=None))
     assert facts(direct) == facts(capture(model, args, kwargs, train=False).program)
 
 

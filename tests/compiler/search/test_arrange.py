@@ -24,7 +24,12 @@ from partita.compiler.search.arrangement import Form
 from partita.compiler.search.floors import Floors
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.rearrange import improve
-from partita.compiler.search.stage_cost import CLOSING, ClosingCost, StageCost
+from partita.compiler.search.stage_cost import (
+    CLOSING,
+    ClosingCost,
+    StageCost,
+    StageHeld,
+)
 from partita.compiler.search.stage_ends import StageEnds
 
 MESHES = Mesh(dp=2), Mesh(tp=2)
@@ -68,7 +73,7 @@ class Figures:
         waited_s = 1e-4 * (self.seed % 2)
         closing = {w: ClosingCost(seconds[w], waited_s, once[1]) for w in CLOSING}
         ends = (spread,), (spread,)
-        made = StageCost(seconds, *once, closing, *held, 0, {}, *ends)
+        made = StageCost(seconds, *once, closing, StageHeld(*held, 0, {}), *ends)
         fits = allowed is None or made.bytes(live) <= allowed
         return made if fits and rng.random() < 0.95 else None
 
