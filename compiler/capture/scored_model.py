@@ -220,30 +220,50 @@ def _as_one(tied: _Tied) -> Generator[None]:
             table[name] = tensor
 
 
-Attributes = list[tuple[torch.nn.Module, dict[str, Any]]]
+_TABLES = frozenset(("_parameters", "_buffers", "_modules"))
+"""What a trace itself changes in modules."""
+
+_Attributes = list[tuple[torch.nn.Module, dict[str, Any]]]
 
 
-def _attributes(model: torch.nn.Module) -> Attributes:
-    return [(module, dict(vars(module))) for module in model.modules()]
+def _attributes(model: torch.nn.Module) -> _Attributes:
+    """Return what modules keep in attributes, hooks among it, containers copied."""
+    return [(module, _copied(_own_of(module))) for module in model.modules()]
 
 
-def _restore(before: Attributes) -> None:
-    """Take back tensors that a call keeps in plain attributes: they are the trace's.
+def _own_of(module: torch.nn.Module) -> dict[str, Any]:
+    return {k: value for k, value in vars(module).items() if k not in _TABLES}
 
-    Only these: that hooks are installed is noted in attributes as well, and they stay.
+
+def _copied(tree: Any) -> Any:
+    leaves, form = pytree.tree_flatten(tree)
+    return pytree.tree_unflatten(leaves, form)
+
+
+def _restore(before: _Attributes) -> None:
+    """Take back what a call changed: it is the trace's, which may call again.
+
+    A dict stays the one that it was, since whoever installed a hook knows it.
     """
     for module, attributes in before:
-        for name, value in list(vars(module).items()):
-            if value is attributes.get(name) or not _holds_tensors(value):
+        now = _own_of(module)
+        for name in now.keys() - attributes.keys():
+            delattr(module, name)
+        for name, value in attributes.items():
+            found = now.get(name)
+            if name in now and _is_same(found, value):
                 continue
-            if name in attributes:
-                setattr(module, name, attributes[name])
+            if isinstance(found, dict) and isinstance(value, dict):
+                found.clear()
+                found.update(value)
             else:
-                delattr(module, name)
+                setattr(module, name, value)
 
 
-def _holds_tensors(value: Any) -> bool:
-    return any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(value))
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two values are one, or containers alike of the same values."""
+    (ones, form), (others, like) = map(pytree.tree_flatten, (one, other))
+    return form == like and all(a is b for a, b in zip(ones, others, strict=True))
 
 
 def _owned_buffers(

@@ -28,7 +28,9 @@ def slow(*values: object) -> Any:
 
 @pytest.mark.parametrize("name", ["mlp", "gpt2", "bert", slow("opt"), slow("encoder")])
 def test_one_rank_computes_the_same_bits(name: str) -> None:
-    """But for the last bit of the loss, whose terms CPUs add up in their own orders."""
+    """But for the last bit of the loss: torch's kernel adds up its terms in an order
+    of its own, the program's sum in another.
+    """
     model, args, kwargs = ZOO[name]()
     options = pt.Options(precision=HALF)
     plan = pt.plan(model, *args, mesh="one=1", options=options, **kwargs)

@@ -89,6 +89,37 @@ def test_what_a_call_keeps_in_attributes_is_not_of_the_trace() -> None:
     copy.deepcopy(model)
 
 
+class Lazy(small.Scale):
+    """Makes a mask when it is first called, counts and lists its calls."""
+
+    mask: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_made = False
+        self.calls = 0
+        self.shapes: list[torch.Size] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.is_made:
+            self.mask = torch.ones_like(x)
+            self.is_made = True
+        self.calls += 1
+        self.shapes.append(x.shape)
+        return (x * self.w * self.mask).sum() * self.calls
+
+
+def test_attributes_are_what_they_were_however_often_a_trace_calls() -> None:
+    model = Lazy()
+    capture(model, (torch.ones(8, 4),), {})
+    captured = capture(model, (torch.ones(8, 4),), {})
+    assert (model.is_made, model.calls, model.shapes) == (False, 0, [])
+    assert not hasattr(model, "mask")
+    loss, _ = small.run_eager(copy.deepcopy(model), torch.ones(8, 4))
+    found = small.run_captured(captured, model, torch.ones(8, 4))
+    torch.testing.assert_close(found["loss:loss"], loss)
+
+
 def test_hooks_that_a_first_call_installs_are_installed_once() -> None:
     model = Remembering()
     capture(model, (torch.ones(8, 4),), {})

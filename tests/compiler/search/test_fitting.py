@@ -32,7 +32,9 @@ class Sized(Figures):
         if allowed is not None and size > allowed:
             return None
         found = super().cost(begin, end, mesh, None, 1)
-        return None if found is None else replace(found, peak_bytes=size)
+        if found is None:
+            return None
+        return replace(found, held=replace(found.held, peak_bytes=size))
 
 
 def arranger_of(figures: Figures, num_stages: int, stages: Stages) -> Arranger:
