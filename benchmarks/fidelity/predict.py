@@ -229,10 +229,14 @@ def _transfers(parts: Parts, count: int) -> tuple[Transfer, ...]:
                     found.append(replace(transfer, sender=stage, receiver=stage + 1))
                 if ends == (2, 1):
                     found.append(replace(transfer, sender=stage + 1, receiver=stage))
-        elif count > 1:  # of what the first and the last share
-            at = {0: 0, 2: count - 1}
-            sender, receiver = (at[end] for end in ends)
-            found.append(replace(transfer, sender=sender, receiver=receiver))
+        elif count > 1:  # of what several stages share, each of those between alike
+            at = {0: (0,), 1: range(1, count - 1), 2: (count - 1,)}
+            senders, receivers = (at[end] for end in ends)
+            found += [
+                replace(transfer, sender=sender, receiver=receiver)
+                for sender in senders
+                for receiver in receivers
+            ]
     return tuple(found)
 
 

@@ -85,8 +85,9 @@ def whole(layout: Layout) -> pt.Plan:
         LAYOUT,
         replace(LAYOUT, recompute="full", zero=1),
         replace(LAYOUT, sizes=(3, 3, 0)),
+        replace(LAYOUT, shape=replace(SHAPE, is_llama=True)),
     ],
-    ids=["plain", "full", "loss alone"],
+    ids=["plain", "full", "loss alone", "llama"],
 )
 def test_stages_are_the_sum_of_their_layers(layout: Layout) -> None:
     plan, found = whole(layout), predict(layout)
