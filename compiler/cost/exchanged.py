@@ -81,13 +81,18 @@ def _chunk(low: Ints, high: Ints, num: int, index: NDArray[Any]) -> tuple[Ints, 
 
 
 def _length(runs: _Runs) -> Ints:
-    return np.sum([*np.broadcast_arrays(*(b - a for a, b in runs))], axis=0)
+    start, stop = runs[0]
+    total = stop - start
+    for start, stop in runs[1:]:
+        total = total + (stop - start)
+    return total
 
 
 def _common_length(ours: _Runs, theirs: _Runs) -> Ints:
     """Return how many indices both have; runs of one do not overlap each other."""
-    common = (
-        np.maximum(0, np.minimum(b, d) - np.maximum(a, c))
-        for (a, b), (c, d) in product(ours, theirs)
-    )
-    return np.sum([*np.broadcast_arrays(*common)], axis=0)
+    total: Ints = np.zeros((1,) * ours[0][0].ndim, np.int64)
+    for (start, stop), (low, high) in product(ours, theirs):
+        common = np.minimum(stop, high) - np.maximum(start, low)
+        if common.max() > 0:
+            total = total + np.maximum(common, 0)
+    return total
