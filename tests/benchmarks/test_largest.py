@@ -1,4 +1,4 @@
-"""A model of 175 billion parameters on 3,072 ranks, laid out as published and freely."""
+"""A model of 175 billion parameters on 3,072 ranks, as published and freely."""
 
 from __future__ import annotations
 
