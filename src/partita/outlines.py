@@ -209,12 +209,16 @@ class Outlines:
                 yield Outline(mesh, sizes)
 
     def _forms(self, outline: Outline) -> list[Form]:
-        """Return it with each of the schedules that cut it into fewest stages."""
+        """Return it with each of the schedules that cut it into fewest stages.
+
+        Those come first whose backward is cut in two: it fills what ranks would wait.
+        """
         if outline.sizes not in self._known:
             forms = self.space.forms_of(outline.sizes, self.count)
             least = min((f.schedule.num_stages for f in forms), default=0)
             most = self.stages.num_calls
             few = [f for f in forms if f.schedule.num_stages == least <= most]
+            few.sort(key=lambda form: not form.schedule.cut)
             self._known[outline.sizes] = few
         return self._known[outline.sizes]
 

@@ -108,8 +108,7 @@ class PipelineSearch:
             is_all = False
         else:
             spent = time.perf_counter() - started
-            wanted_s = max(spent, _PART * allowed_s)
-            is_all &= self._look_at_all(cutters, clock, wanted_s)
+            is_all &= self._look_at_all(cutters, clock, max(spent, _PART * allowed_s))
         if self.best.arrangement is None:
             raise self._refusal(cutters)
         count = self.best.arrangement.form.schedule.num_microbatches

@@ -99,3 +99,10 @@ def test_a_search_without_time_for_all_outlines_and_says_so() -> None:
     assert is_natural(mesh, COUNT, batch, 8)
     (tried,) = plan.search.tried  # no other form was planned
     assert tried.seconds is not None
+
+
+def test_the_schedule_that_waits_least_is_offered_before_time_is_over() -> None:
+    space = PipelineSpace.of_devices(RANKS, OPTIONS)
+    plan = PipelineSearch([planner()], space, Clock.of(0.01)).run()
+    assert plan.schedule is not None
+    assert plan.schedule.name == "zero-bubble"
