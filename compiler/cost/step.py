@@ -11,15 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from itertools import product
 from math import prod
 
 from partita.compiler.cost.collectives import CollectiveKind, wire_bytes
+from partita.compiler.cost.exchanged import most_exchanged
 from partita.compiler.ir.layout import (
     Cut,
     Run,
     dim_cuts,
-    dim_length,
     dim_runs,
     even_shard_shape,
     has_cut_chunks,
@@ -285,24 +284,7 @@ def _busiest(
     shape: tuple[int, ...], before: Placement, after: Placement, mesh: Mesh
 ) -> int:
     """Return the most elements that a rank sends or receives between the placements."""
-    ranges = (
-        range(size if isinstance(old, Split) or isinstance(new, Split) else 1)
-        for old, new, size in zip(
-            before.shardings, after.shardings, mesh.sizes, strict=True
-        )
-    )
-    busiest = 0
-    for coords in product(*ranges):
-        old, new = dim_cuts(before, mesh, coords), dim_cuts(after, mesh, coords)
-        held = wanted = kept = 1
-        for dim, size in enumerate(shape):
-            ours, theirs = old.get(dim, ()), new.get(dim, ())
-            held *= dim_length(size, ours)
-            wanted *= dim_length(size, theirs)
-            common = _common(dim_runs(size, ours), dim_runs(size, theirs))
-            kept *= sum(stop - start for start, stop in common)
-        busiest = max(busiest, held - kept, wanted - kept)
-    return busiest
+    return most_exchanged(shape, before, after, mesh)
 
 
 def local_copies(type: TensorType, step: Step, mesh: Mesh) -> tuple[int, int]:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
 
 from partita.compiler.cost.boxing_memory import links
 from partita.compiler.cost.step import Step, find_step
-from partita.compiler.ir.layout import has_cut_chunks, shard_shape
-from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.layout import (
+    even_shard_shape,
+    has_cut_chunks,
+    shard_shape,
+)
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.sbp import Placement, Split
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.document import Boxing, Document
 from partita.compiler.plan.uses import type_of
@@ -26,18 +35,66 @@ def unlike_ranks(document: Document) -> list[tuple[int, ...]]:
         return [(0,) * mesh.ndim]
     shards, steps = _shards_and_steps(document)
     device = str(document.hardware["device"]["kind"])
-    first: dict[object, tuple[int, ...]] = {}
-    for at in mesh.all_coordinates():
-        kind = (
-            tuple(shard_shape(shape, p, mesh, at) for shape, p in shards),
-            tuple(
-                links(type_, step, mesh, at, in_order=in_order, device=device)
-                for type_, step in steps
-                for in_order in (False, True)
-            ),
-        )
-        first.setdefault(kind, at)
-    return list(first.values())
+    kinds = _Kinds(mesh)
+    for shape, placement in shards:
+        if _is_uneven(shape, placement, mesh):
+            kinds.add(
+                _axes_of(placement),
+                lambda at, s=shape, p=placement: shard_shape(s, p, mesh, at),
+            )
+    for type_, step in steps:
+        placements = step.before, step.after
+        if not any(_is_uneven(type_.shape, p, mesh) for p in placements):
+            continue
+        axes = {step.axis}.union(*map(_axes_of, placements))
+        for in_order in (False, True):
+            kinds.add(
+                axes,
+                lambda at, t=type_, s=step, o=in_order: links(
+                    t, s, mesh, at, in_order=o, device=device
+                ),
+            )
+    return kinds.first
+
+
+def _is_uneven(shape: tuple[int, ...], placement: Placement, mesh: Mesh) -> bool:
+    """Whether what ranks hold of a tensor may differ, or the pieces it lies in."""
+    is_even = even_shard_shape(shape, placement, mesh) is not None
+    return not is_even or has_cut_chunks(placement)
+
+
+def _axes_of(placement: Placement) -> set[int]:
+    """Return the axes that cut a tensor."""
+    cuts = enumerate(placement.shardings)
+    return {axis for axis, sharding in cuts if isinstance(sharding, Split)}
+
+
+class _Kinds:
+    """The kinds of ranks, told apart by one thing after another."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self.mesh = mesh
+        self.kind: NDArray[np.int64] = np.zeros(mesh.sizes, np.int64)
+
+    def add(self, axes: set[int], of: Callable[[tuple[int, ...]], Hashable]) -> None:
+        """Tell ranks apart by what is ``of`` them, which follows from ``axes``."""
+        sizes = [size if a in axes else 1 for a, size in enumerate(self.mesh.sizes)]
+        numbers: dict[Hashable, int] = {}
+        found = [
+            numbers.setdefault(of(at), len(numbers))
+            for at in product(*map(range, sizes))
+        ]
+        if len(numbers) == 1:
+            return
+        both = self.kind * len(numbers) + np.reshape(found, sizes)
+        _, kind = np.unique(both, return_inverse=True)
+        self.kind = kind.reshape(self.mesh.sizes)
+
+    @property
+    def first(self) -> list[tuple[int, ...]]:
+        """The first rank of each kind, in the order of ranks."""
+        _, first = np.unique(self.kind, return_index=True)
+        return [self.mesh.coordinates(int(rank)) for rank in sorted(first)]
 
 
 def _shards_and_steps(

@@ -4,6 +4,9 @@ Every stage is planned by itself (stage_plans.py), and what a step takes is simu
 from the stages' own figures. First, for every form, the cut is tried that is best if
 stages take what their calls do where the model is one stage. Then all cuts and meshes
 are gone through, as long as there is time (compiler/search/arrange.py).
+
+Of a model that is too large for that, forms are outlined (outlines.py), and the best
+arrangement found of those is improved.
 """
 
 from __future__ import annotations
@@ -28,10 +31,12 @@ from partita.compiler.search.floors import Floors
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.rearrange import improve
 from partita.compiler.search.stage_cost import StageCost
+from partita.outlines import Outlines, are_too_many
 from partita.pipeline_space import PipelineSpace
 from partita.planner import Planner, Search
 from partita.stage_plans import Room, StagePlans
 from partita.staged import SINGLE, arranged
+from partita.ways_out import batch_of
 from partita.whole_prices import WholePrices
 
 ALL = "optimal, of stages planned by themselves"
@@ -46,6 +51,7 @@ _MOST_SIZES = 8
 """Of rows; the time for prices of one stage is in so many parts."""
 _MOST_CUTS = 1e12
 """Of a form with more cuts and meshes of stages not all are looked at."""
+_LATE = 2.0  # of the time left: a stage of an outline that is begun is planned well
 _MOST_IMPROVED = 8
 _MOVING = 0.75
 """Of the time left under a memory limit, for boundaries that fit and better ones."""
@@ -82,24 +88,27 @@ class PipelineSearch:
         started, allowed_s = time.perf_counter(), self.clock.left_s
         clock = Clock.of(_LOOKING * allowed_s)
         cutters: list[Cutter] = []
-        is_all, begun = True, time.perf_counter()
+        is_all, is_outlined, begun = True, False, time.perf_counter()
         for planner in self.programs:
             cutters.append(Cutter(planner, self.space, clock))
             making_s = time.perf_counter() - begun
-            cutters[-1].try_cuts(self.best)
+            num_calls = len(cutters[-1].plans.line.position)
+            is_outlined = are_too_many(self.space, num_calls, allowed_s)
+            if is_outlined:
+                cutters[-1].outline(self.best)
+                making_s = time.perf_counter() - begun
+            else:
+                cutters[-1].try_cuts(self.best)
             if self.best.seconds < inf and clock.left_s <= making_s:
                 is_all = False  # the next takes as long to write down
                 break
             begun = time.perf_counter()
-        spent = time.perf_counter() - started
-        share = min(clock.left_s, max(spent, _PART * allowed_s))
-        is_tight = cutters[0].planner.limit is not None
-        moving_s = _MOVING * clock.left_s if is_tight else share / 2
-        _improve(cutters, self.best, Clock.of(moving_s))
-        share = min(clock.left_s, share)
-        if self.best.arrangement is None and self.best.seconds == inf:
-            share = clock.left_s
-        is_all &= _try_all(cutters, self.best, Clock.of(share))
+        if is_outlined:
+            _improve_best(cutters, self.best, clock)
+            is_all = False
+        else:
+            spent = time.perf_counter() - started
+            is_all &= self._look_at_all(cutters, clock, max(spent, _PART * allowed_s))
         if self.best.arrangement is None:
             raise self._refusal(cutters)
         count = self.best.arrangement.form.schedule.num_microbatches
@@ -112,6 +121,22 @@ class PipelineSearch:
         return replace(
             plan, search=SearchResult(solver, status, None, spent, self.tried)
         )
+
+    def _look_at_all(
+        self, cutters: Sequence[Cutter], clock: Clock, wanted_s: float
+    ) -> bool:
+        """Improve what was found and look at the rest; whether there was time for all.
+
+        So many seconds are for that, if there are as many left.
+        """
+        share = min(clock.left_s, wanted_s)
+        is_tight = cutters[0].planner.limit is not None
+        moving_s = _MOVING * clock.left_s if is_tight else share / 2
+        _improve(cutters, self.best, Clock.of(moving_s))
+        share = min(clock.left_s, share)
+        if self.best.arrangement is None and self.best.seconds == inf:
+            share = clock.left_s
+        return _try_all(cutters, self.best, Clock.of(share))
 
     def _refusal(self, cutters: Sequence[Cutter]) -> NoSolution:
         """Return why no pipeline was found."""
@@ -173,6 +198,18 @@ def _improve(cutters: Sequence[Cutter], best: Best, clock: Clock) -> None:
             improve(arranger, (arrangement.ends, arrangement.meshes))
         except OutOfTime:
             break
+
+
+def _improve_best(cutters: Sequence[Cutter], best: Best, clock: Clock) -> None:
+    """Move the boundaries of the best arrangement, as long as there is time."""
+    known = best.arrangement
+    if known is None or clock.left_s <= 0:
+        return
+    count = known.form.schedule.num_microbatches
+    (cutter,) = (c for c in cutters if c.count == count)
+    arranger = Arranger(known.form, cutter.stages(clock), best)
+    with suppress(OutOfTime):
+        improve(arranger, (known.ends, known.meshes))
 
 
 def _fit(cutters: Sequence[Cutter], best: Best, clock: Clock) -> None:
@@ -274,6 +311,13 @@ class Cutter:
                 prices[size] = WholePrices(alone, self.plans.line)
             with suppress(OutOfTime):
                 self._try_cut(form, prices[size], best, clock)
+
+    def outline(self, best: Best) -> None:
+        """Offer the best of the forms that are outlined."""
+        batch = batch_of(self.planner.captured.inputs.leaves)
+        stages = self.stages(Clock.of(_CUTTING * self.clock.left_s))
+        alone_s = self._alone_s
+        Outlines(self.plans, self.space, self.count, stages, alone_s, batch).offer(best)
 
     def hoped(self, form: Form) -> float:
         """Return what a form may be hoped to take: no bound, but seldom more."""

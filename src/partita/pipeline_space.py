@@ -62,15 +62,22 @@ class PipelineSpace:
         """More are not tried unless asked for."""
         return _BUSY * max(map(len, self.sizes))
 
+    def is_tried(self, num_rows: int, count: int) -> bool:
+        """Whether so many rows are given so many microbatches."""
+        return self.options.microbatches != "auto" or count <= _BUSY * num_rows
+
     def forms(self, count: int) -> list[Form]:
         """Return the forms of so many microbatches.
 
         Raises:
             BadOptions: when the schedule that is asked for cannot be.
         """
+        return [form for sizes in self.sizes for form in self.forms_of(sizes, count)]
+
+    def forms_of(self, sizes: tuple[int, ...], count: int) -> list[Form]:
+        """Return those of them that have rows of these sizes."""
         return [
             Form(schedule, sizes, tuple(self._shapes(sizes, schedule)))
-            for sizes in self.sizes
             for schedule in self._schedules(len(sizes), count)
         ]
 
@@ -83,7 +90,7 @@ class PipelineSpace:
     def _schedules(self, num_rows: int, count: int) -> Iterator[Schedule]:
         """Yield the schedules of so many rows, none that does what another one does."""
         options = self.options
-        if options.microbatches == "auto" and count > _BUSY * num_rows:
+        if not self.is_tried(num_rows, count):
             return
         asked = options.schedule
         names = sorted(SCHEDULES) if asked == "auto" else [asked]

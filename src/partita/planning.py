@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from math import inf, log2
+from math import inf
 from typing import Any, cast
 
 import torch
@@ -22,6 +22,7 @@ from partita.compiler.capture.capture import Captured, capture, capture_spec
 from partita.compiler.capture.inputs import InputSpec
 from partita.compiler.collection import collection_paused
 from partita.compiler.errors import BadMesh, BadOptions, NoSolution
+from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.search_result import Tried
@@ -31,12 +32,13 @@ from partita.compiler.search.parts import Clock
 from partita.light_messages import fastest_in_buckets
 from partita.lowering import in_microbatches
 from partita.options import Options
+from partita.outlines import counts_in_order
 from partita.pipeline_search import PipelineSearch
 from partita.pipeline_space import PipelineSpace, meshes_of
 from partita.planner import NotFaster, Planner, Search
 from partita.rules_for import rules_for
 from partita.staged import PIPELINE, SINGLE, stage_mesh
-from partita.ways_out import Refused, batch_of
+from partita.ways_out import Refused
 
 _LEAST_S = 0.1  # for one mesh, once the time is over
 
@@ -81,18 +83,24 @@ def plan(
         _check_no_stages(options)
     is_one_mesh = mesh is not None and PIPELINE not in mesh.names
     with collection_paused() if is_one_mesh else nullcontext():
+        begun = time.perf_counter()
         captured = _captured(model, args, kwargs, options)
+        capturing_s = time.perf_counter() - begun
         if mesh is None:
             meshes, space = _of_devices(devices, options)
         else:
             meshes, space = [mesh], None
         batch = _Batch(captured, type(model).__name__, options)
         compared = _Compared(batch, Clock.of(options.time_limit))
-        for number, tried in enumerate(meshes):
-            others = 0 if space is None else len(meshes)
-            compared.try_mesh(tried, len(meshes) - number + others)
-        if space is not None:
+        if space is not None and len(meshes) * capturing_s > options.time_limit / 2:
             compared.try_stages(space)
+            compared.try_meshes(meshes, capturing_s)
+        else:
+            for number, tried in enumerate(meshes):
+                others = 0 if space is None else len(meshes)
+                compared.try_mesh(tried, len(meshes) - number + others)
+            if space is not None:
+                compared.try_stages(space)
         if compared.fastest is not None:
             return _in_buckets(batch, compared)
 
@@ -257,6 +265,14 @@ class _Compared:
         row = Tried(f"mesh {mesh}", found.predicted.seconds)
         self.tried += found.search.tried or (row,)
 
+    def try_meshes(self, meshes: Sequence[Mesh], least_s: float) -> None:
+        """Plan on meshes while that may end in time, if it takes so long for each."""
+        for number, mesh in enumerate(meshes):
+            if self.fastest is not None and self.clock.left_s < least_s:
+                self.tried.append(Tried(f"mesh {mesh}", None))
+            else:
+                self.try_mesh(mesh, len(meshes) - number)
+
     def try_stages(self, space: PipelineSpace) -> None:
         """Plan pipelines that are faster than what was found, in the time left."""
         clock = Clock.of(max(self.clock.left_s, _LEAST_S))
@@ -362,11 +378,8 @@ def _pipelines(
     elif not batch.options.train:
         counts = [1]
     else:
-        rows = max(map(len, space.sizes))
-        size = batch_of(batch.captured.inputs.leaves)
-        divisors = [n for n in range(1, size + 1) if size % n == 0]
-        counts = [n for n in divisors if n <= space.most_microbatches]
-        counts.sort(key=lambda count: abs(log2(count / (2 * rows))))
+        node = load_hardware(batch.options.hardware).devices_per_node
+        counts = counts_in_order(batch.captured, space, node, clock.left_s)
     return PipelineSearch(_planners(batch, counts), space, clock, Best(seconds=bound_s))
 
 

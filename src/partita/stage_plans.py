@@ -257,7 +257,8 @@ class StagePlans:
             known = self._fitting(stage, mesh, room)
             if known is None:
                 raise self.refusals[-1]
-            key = self._key(stage, mesh, room)
+            # with more or less room what is decided for it is often the same
+            key = self._key(stage, mesh, None), id(known)
             if key not in first:
                 planner = _of_stage(replace(self.planner, mesh=mesh), program)
                 first[key] = program, planner.decided(known.decided)

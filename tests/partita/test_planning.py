@@ -125,3 +125,11 @@ def test_a_parameter_without_elements_is_whole() -> None:
     found = plan(model, x, mesh=Mesh(tp=2))
     assert str(found.parameters["none"].placements.storage) == "(B,)"
     assert verify(model, x, plan=found).ok
+
+
+def test_pipelines_come_first_where_meshes_cannot_all_be_tried_in_time() -> None:
+    model, args, _ = zoo.mlp()
+    found = plan(model, *args, devices=2, options=Options(time_limit=1e-3))
+    ways = [(tried.way, tried.seconds is None) for tried in found.search.tried]
+    assert ways[-1] == ("mesh dp=2", True)  # it was not begun
+    assert len(found.stages) == 2

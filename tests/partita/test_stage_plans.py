@@ -87,6 +87,17 @@ def test_what_was_decided_of_one_stage_holds_for_another() -> None:
     assert decided.result.status == "optimal"
 
 
+def test_stages_alike_are_written_down_once_whatever_room_they_have() -> None:
+    plans = chain()
+    first, second, _ = layers(plans)
+    assert first[1] == second[0]
+    ends = *first, second[1], len(plans.line.forward)
+    rooms = [None, Room(1 << 40, 3), Room(1 << 40, 2), None]
+    _, one, other, _ = plans.plan(ends, (PAIR,) * 4, rooms)
+    assert other.plan.nodes.keys() != one.plan.nodes.keys()
+    assert other.plan.predicted is one.plan.predicted
+
+
 def test_what_is_made_again_goes_by_the_names_of_the_stage() -> None:
     plans = plans_of("tied", memory="1GiB")
     first = 6, 30
