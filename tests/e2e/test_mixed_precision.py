@@ -150,7 +150,7 @@ def train_alone(built: Built, precision: str | None) -> list[float]:
 @pytest.mark.parametrize(
     ("name", "strategy", "compilation"),
     [
-        ("gpt2", "data parallel", "eager"),
+        slow("gpt2", "data parallel", "eager"),
         ("gpt2", "in pieces", "eager"),
         slow("llama", "tensor parallel", "eager"),
         slow("resnet", "data parallel", "eager"),

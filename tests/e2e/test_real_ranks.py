@@ -126,11 +126,11 @@ def slow(*values: object) -> Any:
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
-        ("mlp", torch.float32),
+        slow("mlp", torch.float32),
         ("mlp", torch.float64),
         slow("gpt2", torch.float32),
         ("gpt2", torch.float64),
-        ("llama", torch.float32),
+        slow("llama", torch.float32),
         slow("llama", torch.float64),
     ],
 )

@@ -200,6 +200,7 @@ def peak_of_step(document: dict[str, Any]) -> int:
     return measure_step(program, optimizer, torch.ones(64, 256)).peak_bytes
 
 
+@pytest.mark.slow
 def test_what_is_sent_beside_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KINETO_LOG_LEVEL", "99")  # the ranks' profilers are silent
     model, whole = Wide(), "(B,) use=(B,)"

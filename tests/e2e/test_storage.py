@@ -202,6 +202,7 @@ def test_two_ranks_train_as_one_process_does() -> None:
     _check("gpt2", "zero1 and recompute", pt.Mesh(dp=2), 110.0)
 
 
+@pytest.mark.slow
 def test_two_ranks_train_so_while_messages_pass() -> None:
     _check("gpt2", "zero3 and beside", pt.Mesh(dp=2), 110.0)
 

@@ -72,7 +72,13 @@ def test_data_parallel_is_found_where_only_buckets_pay_for_its_messages(
 
 
 @pytest.mark.parametrize(
-    ("times", "rows"), [(1.0, 4), (5.0, 4), (20.0, 4), (20.0, 8), (50.0, 8)]
+    ("times", "rows"),
+    [
+        *[pytest.param(t, 4, marks=pytest.mark.slow) for t in (1.0, 5.0)],
+        (20.0, 4),
+        (20.0, 8),
+        pytest.param(50.0, 8, marks=pytest.mark.slow),
+    ],
 )
 def test_what_a_layer_waits_for_is_not_light(times: float, rows: int) -> None:
     model, ids = gpt2(rows, GPT2Config(n_embd=128, n_head=4, vocab_size=512))

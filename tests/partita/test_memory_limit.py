@@ -53,7 +53,7 @@ def _check(name: str, mesh: Mesh, parts: tuple[float, ...]) -> None:
         assert report.ok, str(report)
 
 
-@pytest.mark.parametrize("name", ["mlp", "gpt2"])
+@pytest.mark.parametrize("name", ["mlp", pytest.param("gpt2", marks=pytest.mark.slow)])
 def test_a_plan_fits_and_is_equal(name: str) -> None:
     _check(name, Mesh(tp=2), (0.75, 0.55))
 

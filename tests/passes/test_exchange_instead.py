@@ -89,7 +89,7 @@ def test_a_scatter_is_no_faster_than_half_of_a_sum() -> None:
         assert both_s >= sum_s * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("name", ["mlp", "gpt2"])
+@pytest.mark.parametrize("name", ["mlp", pytest.param("gpt2", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mesh", [Mesh(dp=2), Mesh(dp=3), Mesh(dp=2, tp=2)])
 @pytest.mark.parametrize("bucket", [0, "25MiB"])
 def test_the_model_computes_the_same(name: str, mesh: Mesh, bucket: int | str) -> None:

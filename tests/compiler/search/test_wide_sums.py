@@ -92,7 +92,9 @@ def test_sums_in_16_bits_move_half_of_the_bytes() -> None:
     assert narrow.predicted.seconds < planned(ZERO3, "bfloat16").predicted.seconds
 
 
-@pytest.mark.parametrize("wide_sums", [True, False])
+@pytest.mark.parametrize(
+    "wide_sums", [True, pytest.param(False, marks=pytest.mark.slow)]
+)
 def test_plans_compute_the_model_either_way(wide_sums: bool) -> None:
     plan = planned(ZERO3, "bfloat16", wide_sums)
     sums = {
