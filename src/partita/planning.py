@@ -32,7 +32,7 @@ from partita.compiler.search.parts import Clock
 from partita.light_messages import fastest_in_buckets
 from partita.lowering import in_microbatches
 from partita.options import Options
-from partita.outlines import counts_in_order
+from partita.outlines import are_too_many, counts_in_order
 from partita.pipeline_search import PipelineSearch
 from partita.pipeline_space import PipelineSpace, meshes_of
 from partita.planner import NotFaster, Planner, Search
@@ -92,7 +92,8 @@ def plan(
             meshes, space = [mesh], None
         batch = _Batch(captured, type(model).__name__, options)
         compared = _Compared(batch, Clock.of(options.time_limit))
-        if space is not None and len(meshes) * capturing_s > options.time_limit / 2:
+        num_calls = sum(1 for _ in captured.program.calls())
+        if space is not None and are_too_many(space, num_calls, options.time_limit):
             compared.try_stages(space)
             compared.try_meshes(meshes, capturing_s)
         else:
