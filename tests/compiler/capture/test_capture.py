@@ -127,6 +127,14 @@ def test_hooks_that_a_first_call_installs_are_installed_once() -> None:
     assert float(model(torch.ones(8, 4)).detach()) == 64.0
 
 
+def test_a_hook_can_be_removed_after_a_call_that_installed_another() -> None:
+    model = Remembering()
+    handle = model.register_forward_pre_hook(lambda _, given: (2 * given[0],))
+    capture(model, (torch.ones(8, 4),), {})
+    handle.remove()
+    assert float(model(torch.ones(8, 4)).detach()) == 32.0
+
+
 def test_submodules_keep_their_own_mode() -> None:
     model = small.Normed().train()
     model.bn.eval()
