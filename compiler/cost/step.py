@@ -14,7 +14,7 @@ from functools import lru_cache
 from math import prod
 
 from partita.compiler.cost.collectives import CollectiveKind, wire_bytes
-from partita.compiler.cost.exchanged import most_exchanged
+from partita.compiler.cost.exchanged import common_runs, most_exchanged
 from partita.compiler.ir.layout import (
     Cut,
     Run,
@@ -185,7 +185,7 @@ def exchanged_runs(
 ) -> tuple[tuple[Run, ...], ...]:
     """Return, per dim, the indices that an exchange takes from one rank to another."""
     return tuple(
-        _common(old, new)
+        common_runs(old, new)
         for old, new in zip(
             shard_runs(shape, step.before, mesh, sender),
             shard_runs(shape, step.after, mesh, receiver),
@@ -195,21 +195,6 @@ def exchanged_runs(
 
 
 @lru_cache(maxsize=1 << 14)
-def _common(left: tuple[Run, ...], right: tuple[Run, ...]) -> tuple[Run, ...]:
-    """Return the indices that both hold, in order, as their runs are."""
-    found: list[Run] = []
-    ours, theirs = 0, 0
-    while ours < len(left) and theirs < len(right):
-        (a, b), (c, d) = left[ours], right[theirs]
-        if max(a, c) < min(b, d):
-            found.append((max(a, c), min(b, d)))
-        if b < d:
-            ours += 1
-        else:
-            theirs += 1
-    return tuple(found)
-
-
 def is_uneven_exchange(shape: tuple[int, ...], step: Step, mesh: Mesh) -> bool:
     """Whether the step is an exchange in which not all ranks send all others as much.
 
