@@ -16,7 +16,7 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
 
 _AT_ONCE_S = 0.1
-_IN_TURN_S = 3.0  # all at once takes four times as long, and gigabytes
+_IN_TURN_S = 1.5  # all at once takes seven times as long as one by one
 
 
 @settings(max_examples=200)
@@ -44,11 +44,11 @@ def test_thousands_of_ranks_take_no_time() -> None:
 
 
 def test_many_segments_on_several_axes_take_little_time_and_room() -> None:
-    segments = "|".join(["2"] * 4096)
+    segments = "|".join(["2"] * 2048)
     before = Placement.parse(f"(S(0; {segments}), S(0; {segments}))")
     after = Placement.parse("(S(0), S(1))")
     started = time.process_time()
     # Rank (0, 0) has one row of two, of which half are in the half that it wants.
-    most = most_exchanged((8192, 2), before, after, Mesh(dp=2, tp=2))
-    assert most == 4096 * 2 - 2048
+    most = most_exchanged((4096, 2), before, after, Mesh(dp=2, tp=2))
+    assert most == 2048 * 2 - 1024
     assert time.process_time() - started < _IN_TURN_S
