@@ -45,6 +45,7 @@ def peak_of_step(name: str, document: dict[str, Any]) -> int:
     return measure_step(program, optimizer, *args, **kwargs).peak_bytes
 
 
+@pytest.mark.slow
 def test_what_passes_beside_computing_is_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

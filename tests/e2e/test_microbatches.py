@@ -120,6 +120,7 @@ def check_peak(
     assert plan.predicted.bytes == pytest.approx(measured, rel=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.dist
 def test_the_peak_in_parts_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
     check_peak(monkeypatch, "llama", "in pieces", 4)

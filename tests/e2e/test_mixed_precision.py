@@ -202,7 +202,8 @@ def peak_of_step(name: str, document: dict[str, Any]) -> int:
 
 
 @pytest.mark.dist
-@pytest.mark.parametrize("strategy", ["tensor parallel", slow("in pieces")])
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["tensor parallel", "in pieces"])
 def test_the_peak_is_predicted(monkeypatch: pytest.MonkeyPatch, strategy: str) -> None:
     monkeypatch.setenv("KINETO_LOG_LEVEL", "99")  # the ranks' profilers are silent
     built = ZOO["gpt2"]()

@@ -152,6 +152,7 @@ def check(plan: pt.Plan, folder: Path) -> list[list[str]]:
     return [ops for ops, *_ in ranks]
 
 
+@pytest.mark.slow
 def test_the_last_stage_reduces_while_the_first_goes_backward(tmp_path: Path) -> None:
     plan = planned(overlap=0.0)
     for ops in check(plan, tmp_path):  # one thing at a time

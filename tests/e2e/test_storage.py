@@ -207,6 +207,7 @@ def test_two_ranks_train_so_while_messages_pass() -> None:
     _check("gpt2", "zero3 and beside", pt.Mesh(dp=2), 110.0)
 
 
+@pytest.mark.slow
 def test_two_ranks_train_in_the_pieces_that_the_search_chose() -> None:
     _check_chosen("gpt2", pt.Mesh(dp=2), 110.0)
 

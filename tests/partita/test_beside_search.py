@@ -98,6 +98,7 @@ def test_without_overlap_it_leaves_a_plan_alone() -> None:
     assert search.most_hidden_s == 0.0
 
 
+@pytest.mark.slow
 def test_meshes_are_compared_by_what_is_not_hidden() -> None:
     model, args, kwargs = captured("vit")[0]
     made = MACHINE(overlap=0.9)

@@ -16,7 +16,7 @@ from partita.runtime.launch import launch
 
 NUM_STEPS = 9
 SETTINGS: dict[str, Any] = {"init_scale": 2.0**24, "growth_interval": 2}
-MESHES = ["dp=2", "pp=2,dp=1"]
+MESHES = ["dp=2", pytest.param("pp=2,dp=1", marks=pytest.mark.slow)]
 
 
 def train_on_rank(document: Any) -> dict[str, list[Any]]:
