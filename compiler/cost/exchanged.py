@@ -7,6 +7,7 @@ turn, since each rank has few of the runs that all of them have.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import accumulate, product
 from math import prod
 
@@ -30,6 +31,7 @@ _MOST_AT_ONCE = 64
 """Runs of a dim, of all ranks together."""
 
 
+@lru_cache(maxsize=1 << 14)
 def most_exchanged(
     shape: tuple[int, ...], before: Placement, after: Placement, mesh: Mesh
 ) -> int:
@@ -45,6 +47,7 @@ def most_exchanged(
     return count(shape, before, after, mesh)
 
 
+@lru_cache(maxsize=1 << 14)
 def common_runs(left: tuple[Run, ...], right: tuple[Run, ...]) -> tuple[Run, ...]:
     """Return the indices that both hold, in order, as their runs are."""
     found: list[Run] = []

@@ -194,7 +194,6 @@ def exchanged_runs(
     )
 
 
-@lru_cache(maxsize=1 << 14)
 def is_uneven_exchange(shape: tuple[int, ...], step: Step, mesh: Mesh) -> bool:
     """Whether the step is an exchange in which not all ranks send all others as much.
 
@@ -261,15 +260,9 @@ def _most_exchanged(shape: tuple[int, ...], step: Step, mesh: Mesh) -> int:
     )
     largest = largest_shard_shape(shape, others, mesh)
     rest = prod(size for dim, size in enumerate(largest) if dim not in dims)
-    return rest * _busiest(tuple(shape[dim] for dim in number), before, after, mesh)
-
-
-@lru_cache(maxsize=1 << 14)
-def _busiest(
-    shape: tuple[int, ...], before: Placement, after: Placement, mesh: Mesh
-) -> int:
-    """Return the most elements that a rank sends or receives between the placements."""
-    return most_exchanged(shape, before, after, mesh)
+    return rest * most_exchanged(
+        tuple(shape[dim] for dim in number), before, after, mesh
+    )
 
 
 def local_copies(type: TensorType, step: Step, mesh: Mesh) -> tuple[int, int]:

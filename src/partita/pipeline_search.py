@@ -51,7 +51,6 @@ _MOST_SIZES = 8
 """Of rows; the time for prices of one stage is in so many parts."""
 _MOST_CUTS = 1e12
 """Of a form with more cuts and meshes of stages not all are looked at."""
-_LATE = 2.0  # of the time left: a stage of an outline that is begun is planned well
 _MOST_IMPROVED = 8
 _MOVING = 0.75
 """Of the time left under a memory limit, for boundaries that fit and better ones."""
