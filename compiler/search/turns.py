@@ -27,7 +27,7 @@ from partita.compiler.plan.beside import sends
 from partita.compiler.plan.document import Boxing, Document
 from partita.compiler.plan.emitted import Unit, is_forward
 from partita.compiler.plan.turns import END, Half, Turn, turns_of
-from partita.compiler.simulate.hidden import one_by_one, with_hidden
+from partita.compiler.simulate.hidden import one_by_one, without
 from partita.compiler.simulate.joined_calls import JoinedCalls
 from partita.compiler.simulate.turn_items import TurnItems
 
@@ -48,29 +48,27 @@ def with_turns(document: D, items: TurnItems | None = None) -> D:
     ``items`` are those of a plan that differs in its turns and buckets alone.
     """
     items = items or TurnItems(document)
-    found, _ = turned(document, items)
+    found, hidden_s = turned(document, items)
     is_told = found is document and document.predicted.hidden_by_part
     if is_told or not items.hardware.overlap:
         return found
     apart = one_by_one(found.predicted)
-    return replace(found, predicted=with_hidden(apart, found, items))
+    return replace(found, predicted=without(apart, hidden_s, found.microbatches))
 
 
-def turned(document: D, items: TurnItems) -> tuple[D, float]:
-    """Return the plan that ``with_turns`` does, and the seconds that its step hides.
+def turned(document: D, items: TurnItems) -> tuple[D, Mapping[str, float]]:
+    """Return the plan that ``with_turns`` does, which states the figures that it did.
 
-    It states the figures that it did; of the seconds the last digits may be others
-    than those that ``with_hidden`` finds.
-
-    ``items`` are those of a plan that differs in its turns and buckets alone.
+    With it come, by axis, the seconds that a microbatch of it hides. ``items`` are
+    those of a plan that differs in its turns and buckets alone.
     """
     plain = replace(document, ahead={}, late={})
     if not items.hardware.overlap:
-        return plain, 0.0
+        return plain, {}
     messages = _Messages.of(plain, items)
     found, hidden_s = messages.fastest(plain)
     is_same = (found.ahead, found.late) == (document.ahead, document.late)
-    return document if is_same else found, document.microbatches * hidden_s
+    return document if is_same else found, hidden_s
 
 
 @dataclass(frozen=True)
@@ -125,22 +123,24 @@ class _Messages:
         step = JoinedCalls.of(document, units, forward, items)
         return cls(units, keys, gathered, late, forward, step)
 
-    def fastest(self, plain: D) -> tuple[D, float]:
+    def fastest(self, plain: D) -> tuple[D, Mapping[str, float]]:
         """Return the plan with those whose simulated step is fastest, or as it was.
 
-        With it come the seconds that a microbatch hides.
+        With it come, by axis, the seconds that a microbatch hides.
         """
         limit = plain.options.memory_bytes
-        best, hidden_s = plain, self.step.hidden_s(plain)
+        best, hidden = plain, self.step.hidden_s(plain)
+        hidden_s = sum(hidden.values())
         least_s = _NOTICEABLE * (self.step.apart_s - hidden_s)
         for num in _UNDER_WAY if self.gathered or self.late else ():
             other = replace(plain, ahead=self.ahead(num), late=self.behind(num))
             if limit is not None:
                 other = _fitting(other, limit)
-            other_s = self.step.hidden_s(other)
+            others = self.step.hidden_s(other)
+            other_s = sum(others.values())
             if other_s > hidden_s + least_s:
-                best, hidden_s = other, other_s
-        return best, hidden_s
+                best, hidden, hidden_s = other, others, other_s
+        return best, hidden
 
     def ahead(self, num: int) -> dict[str, str]:
         """Return what starts ahead, where, with so many places under way."""

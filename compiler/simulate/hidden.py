@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.plan.document import Document, Predicted
-from partita.compiler.simulate.stage_items import stage_items
+from partita.compiler.plan.emitted import is_forward
+from partita.compiler.simulate.joined_calls import JoinedCalls
 from partita.compiler.simulate.turn_items import TurnItems
 
 
@@ -21,11 +21,18 @@ def with_hidden(
         document: the plan of one stage that they are of.
         items: known of a plan that differs in its turns and buckets alone.
     """
-    if not load_hardware(document.hardware).overlap:
+    items = items or TurnItems(document)
+    if not items.hardware.overlap:
         return plain
-    count = document.microbatches
-    hidden_s = stage_items(document, items).hidden_s.items()
-    hidden = {f"communication {axis}": count * s for axis, s in hidden_s if s > 0}
+    units = items.units(document)
+    forward = [is_forward(document, unit) for unit in units]
+    step = JoinedCalls.of(document, units, forward, items)
+    return without(plain, step.hidden_s(document), document.microbatches)
+
+
+def without(plain: Predicted, hidden_s: Mapping[str, float], times: int) -> Predicted:
+    """Return the figures of a step without what is hidden, so many times, by axis."""
+    hidden = {f"communication {axis}": times * s for axis, s in hidden_s.items() if s > 0}
     return replace(_less(plain, hidden, 1), hidden_by_part=hidden)
 
 

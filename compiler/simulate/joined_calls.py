@@ -2,7 +2,8 @@
 
 Calls that no message parts take together what they take one by one, whatever passes
 beside them. In one piece they are simulated as fast as there are few messages, however
-many calls there are; sums in another order differ in their last digits.
+many calls there are. What is added up of a microbatch comes right behind its maker, and
+belongs to the same piece.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class JoinedCalls:
         units: what the rank runs, in order; of calls that no message parts the first.
         computed: what such calls take, by the first.
         items: of all other units.
-        after: what follows.
+        after: what is added up of what enters.
         link_of: by axis, the link that messages pass on.
     """
 
@@ -54,6 +55,10 @@ class JoinedCalls:
             forward: by unit, whether it is of the forward.
             items: of the plan, or one that differs in turns and buckets alone.
         """
+        _, adding = adding_items(document)
+        added: dict[str, float] = {}
+        for item in adding:
+            added[item.key] = added.get(item.key, 0.0) + item.seconds
         joined: list[Unit] = []
         computed: dict[str, Item] = {}
         first = ""  # of the calls that no message parts
@@ -70,19 +75,21 @@ class JoinedCalls:
                 first, seconds, is_forward = item, 0.0, in_forward
                 joined.append((item,))
             seconds += items.seconds(unit)
+            if added:
+                seconds += sum([added.pop(str(key), 0.0) for key in unit])
         if first:
             computed[first] = _computed(first, is_forward, seconds)
-        _, adding = adding_items(document)
+        after = tuple(item for item in adding if item.key in added)
         links = link_of(document, items.hardware)
-        return cls(joined, computed, items, tuple(adding), links)
+        return cls(joined, computed, items, after, links)
 
-    def hidden_s(self, document: Document) -> float:
-        """Return the seconds of messages that a microbatch takes no time for.
+    def hidden_s(self, document: Document) -> dict[str, float]:
+        """Return by axis the seconds of messages that a microbatch takes no time for.
 
         ``document`` differs from the plan in its turns alone, which name no call but
         those that a message stands before, or the other half of the step.
         """
-        return sum(self._step(document).hidden_s.values())
+        return self._step(document).hidden_s
 
     @cached_property
     def apart_s(self) -> float:

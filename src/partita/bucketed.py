@@ -53,9 +53,10 @@ def _of_one_stage(plan: Plan, most_bytes: int) -> Plan:
 
 
 def _draft(plan: Plan, items: TurnItems) -> Plan:
-    """Return the plan with its turns; of its figures the seconds are about right."""
+    """Return the plan with its turns; of its figures the seconds are right."""
     found, hidden_s = turned(plan, items)
-    seconds = sum(apart_by_part(found).values()) - hidden_s
+    hidden = found.microbatches * sum(hidden_s.values())
+    seconds = sum(apart_by_part(found).values()) - hidden
     return replace(found, predicted=replace(found.predicted, seconds=seconds))
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.models.turned import plain, turned
+from collections.abc import Mapping
 
+import pytest
+from tests.models.captured import captured
+from tests.models.storage_pins import storage_pins
+from tests.models.turned import MACHINE, plain, turned
+
+import partita as pt
 from partita.compiler.plan.document import Document
 from partita.compiler.plan.emitted import is_forward
 from partita.compiler.simulate.joined_calls import JoinedCalls
@@ -12,8 +17,15 @@ from partita.compiler.simulate.stage_items import stage_items
 from partita.compiler.simulate.turn_items import TurnItems
 
 
-def _hidden_s(document: Document) -> float:
-    return sum(stage_items(document).hidden_s.values())
+def _hidden_s(document: Document) -> object:
+    return pytest.approx(stage_items(document).hidden_s, rel=1e-9)
+
+
+def _joined_hidden_s(document: Document) -> Mapping[str, float]:
+    items = TurnItems(document)
+    units = items.units(document)
+    forward = [is_forward(document, unit) for unit in units]
+    return JoinedCalls.of(document, units, forward, items).hidden_s(document)
 
 
 @pytest.mark.parametrize("bucket", [0, 2**14])
@@ -29,11 +41,25 @@ def test_a_step_takes_what_it_does_call_by_call(
     joined = JoinedCalls.of(document, units, forward, items)
     calls = sum(1 for node in document.nodes.values() if node.role is None)
     assert len(joined.units) < calls
-    assert joined.hidden_s(document) == pytest.approx(_hidden_s(document), rel=1e-9)
+    found = joined.hidden_s(document)
+    assert found == _hidden_s(document)
     if not bucket:
         before = plain(name, again=again)
-        found = joined.hidden_s(before)
-        assert found == pytest.approx(_hidden_s(before), rel=1e-9)
-        assert found < joined.hidden_s(document)
+        less = joined.hidden_s(before)
+        assert less == _hidden_s(before)
+        assert sum(less.values()) < sum(found.values())
         apart_s = sum(item.seconds for item in stage_items(before).microbatch)
         assert joined.apart_s == pytest.approx(apart_s)
+
+
+def test_what_microbatches_make_is_added_up_where_it_is_made() -> None:
+    (model, args, kwargs), _ = captured("gpt2")
+    options = pt.Options(
+        pins=storage_pins((model, args, kwargs), "zero3", 1),
+        hardware=MACHINE(bytes_per_s=1e8, overlap=0.9),
+        microbatches=2,
+        recompute=("parameter:*",),
+    )
+    plan = pt.plan(model, *args, mesh="dp=2", options=options, **kwargs)
+    assert plan.ahead
+    assert _joined_hidden_s(plan) == _hidden_s(plan)
