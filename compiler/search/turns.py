@@ -48,7 +48,7 @@ def with_turns(document: D, items: TurnItems | None = None) -> D:
     ``items`` are those of a plan that differs in its turns and buckets alone.
     """
     items = items or TurnItems(document)
-    found, hidden_s = turned(document, items)
+    found, hidden_s = turned(document, items, document.options.memory_bytes)
     is_told = found is document and document.predicted.hidden_by_part
     if is_told or not items.hardware.overlap:
         return found
@@ -56,17 +56,23 @@ def with_turns(document: D, items: TurnItems | None = None) -> D:
     return replace(found, predicted=without(apart, hidden_s, found.microbatches))
 
 
-def turned(document: D, items: TurnItems) -> tuple[D, Mapping[str, float]]:
+def turned(
+    document: D, items: TurnItems, limit: int | None
+) -> tuple[D, Mapping[str, float]]:
     """Return the plan that ``with_turns`` does, which states the figures that it did.
 
-    With it come, by axis, the seconds that a microbatch of it hides. ``items`` are
-    those of a plan that differs in its turns and buckets alone.
+    With it come, by axis, the seconds that a microbatch of it hides.
+
+    Args:
+        document: a plan of one stage.
+        items: those of a plan that differs in its turns and buckets alone.
+        limit: the bytes that a rank may hold.
     """
     plain = replace(document, ahead={}, late={})
     if not items.hardware.overlap:
         return plain, {}
     messages = _Messages.of(plain, items)
-    found, hidden_s = messages.fastest(plain)
+    found, hidden_s = messages.fastest(plain, limit)
     is_same = (found.ahead, found.late) == (document.ahead, document.late)
     return document if is_same else found, hidden_s
 
@@ -123,20 +129,21 @@ class _Messages:
         step = JoinedCalls.of(document, units, forward, items)
         return cls(units, keys, gathered, late, forward, step)
 
-    def fastest(self, plain: D) -> tuple[D, Mapping[str, float]]:
+    def fastest(self, plain: D, limit: int | None) -> tuple[D, Mapping[str, float]]:
         """Return the plan with those whose simulated step is fastest, or as it was.
 
-        With it come, by axis, the seconds that a microbatch hides.
+        With it come, by axis, the seconds that a microbatch hides. What more than all
+        of them would have to hide is not looked at under a limit, which takes a while.
         """
-        limit = plain.options.memory_bytes
         best, hidden = plain, self.step.hidden_s(plain)
         hidden_s = sum(hidden.values())
         least_s = _NOTICEABLE * (self.step.apart_s - hidden_s)
         for num in _UNDER_WAY if self.gathered or self.late else ():
             other = replace(plain, ahead=self.ahead(num), late=self.behind(num))
-            if limit is not None:
-                other = _fitting(other, limit)
             others = self.step.hidden_s(other)
+            if sum(others.values()) > hidden_s + least_s and limit is not None:
+                other = _fitting(other, limit)
+                others = self.step.hidden_s(other)
             other_s = sum(others.values())
             if other_s > hidden_s + least_s:
                 best, hidden, hidden_s = other, others, other_s

@@ -42,19 +42,31 @@ def with_buckets(plan: Plan, most_bytes: int) -> Plan:
 def _of_one_stage(plan: Plan, most_bytes: int) -> Plan:
     limit, items = plan.options.memory_bytes, TurnItems(plan)
     alone = with_turns(plan, items)
-    plans: Iterable[Plan] = (_draft(one, items) for one in _in_sizes(alone, most_bytes))
+    drafts: Iterable[Plan] = (
+        _draft(one, items) for one in _in_sizes(alone, most_bytes)
+    )
     if items.hardware.overlap:
-        plans = _fastest_first(alone, plans)
-    for draft in plans:
-        found = with_memory(with_seconds(draft, items))
-        if limit is None or found.predicted.bytes <= limit:
-            return found
-    return with_memory(alone)
+        drafts = _fastest_first(alone, drafts)
+    best: Plan | None = None
+    for draft in drafts:
+        if best is not None and _seconds(best) <= _seconds(draft):
+            break
+        fitting = draft if limit is None else with_turns(draft, items)
+        found = with_memory(with_seconds(fitting, items))
+        fits = limit is None or found.predicted.bytes <= limit
+        if fits and (best is None or _seconds(found) < _seconds(best)):
+            best = found
+    if best is None or _seconds(best) > _seconds(alone):
+        return with_memory(alone)
+    return best
 
 
 def _draft(plan: Plan, items: TurnItems) -> Plan:
-    """Return the plan with its turns; of its figures the seconds are right."""
-    found, hidden_s = turned(plan, items)
+    """Return the plan with the turns that it has without a limit.
+
+    Of its figures the seconds are right.
+    """
+    found, hidden_s = turned(plan, items, None)
     hidden = found.microbatches * sum(hidden_s.values())
     seconds = sum(apart_by_part(found).values()) - hidden
     return replace(found, predicted=replace(found.predicted, seconds=seconds))
