@@ -32,7 +32,9 @@ def with_hidden(
 
 def without(plain: Predicted, hidden_s: Mapping[str, float], times: int) -> Predicted:
     """Return the figures of a step without what is hidden, so many times, by axis."""
-    hidden = {f"communication {axis}": times * s for axis, s in hidden_s.items() if s > 0}
+    hidden = {
+        f"communication {axis}": times * s for axis, s in hidden_s.items() if s > 0
+    }
     return replace(_less(plain, hidden, 1), hidden_by_part=hidden)
 
 
