@@ -21,8 +21,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from partita.compiler.capture.torch_private import joined_store, meeting_store
 from partita.runtime.launch import launch
+from partita.runtime.stores import joined_store, meeting_store
 from partita.runtime.target import Target, as_importable, find_target
 
 Step = Callable[[], torch.Tensor]

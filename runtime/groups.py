@@ -20,10 +20,10 @@ from torch.distributed.device_mesh import DeviceMesh
 from partita.compiler.capture.torch_private import (
     name_group,
     ranks_of_group,
-    single_process_store,
 )
 from partita.compiler.errors import BadMesh
 from partita.compiler.ir.mesh import Mesh
+from partita.runtime.stores import single_process_store
 
 
 @dataclass(frozen=True)

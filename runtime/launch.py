@@ -21,10 +21,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from partita.compiler.capture.torch_private import meeting_store
 from partita.compiler.errors import RankFailed
 from partita.runtime import doing
 from partita.runtime.rank import Report
+from partita.runtime.stores import meeting_store
 from partita.runtime.target import Target, as_importable, find_target
 
 _POLL_S = 0.02

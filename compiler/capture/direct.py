@@ -6,8 +6,8 @@ module that called it and the line of the model's code, it notes what keys and s
 are made of.
 
 Not every model can be traced so: a tensor that is no input, parameter or buffer has no
-value here, checkpoints would be made anew in the backward, whose decision that is not,
-and bags of embeddings are only seen in what export returns.
+value here, hooks on what the backward needs would be traced with it, and bags of
+embeddings are only seen in what export returns.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def try_trace(
         CaptureFailed: as the model does, when it says itself what is wrong.
     """
     try:
-        with quiet_failure(), disable_saved_tensors_hooks("a checkpoint"):
+        with quiet_failure(), disable_saved_tensors_hooks("a trace"):
             joint = trace(scored, tensors)
     except CaptureFailed:
         raise

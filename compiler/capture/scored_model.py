@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from partita.compiler.capture.checkpoints import called_checkpoints
 from partita.compiler.capture.inputs import InputSpec
 from partita.compiler.capture.mixed_precision import autocasting
 from partita.compiler.capture.torch_private import pytree, tables_of
@@ -137,7 +138,8 @@ class ScoredModel(torch.nn.Module):
     """Calls the user's model on a flat list of tensors; returns loss and outputs.
 
     ``precision`` is that of a forward which nothing around it casts; ``is_trained``
-    says whether there is to be a loss.
+    says whether there is to be a loss. Checkpoints in the model only call their
+    functions.
     """
 
     def __init__(
@@ -163,7 +165,7 @@ class ScoredModel(torch.nn.Module):
         args, kwargs = self._spec.rebuild(
             dict(zip(self._spec.tensors, tensors, strict=True))
         )
-        with autocasting(self.precision):
+        with called_checkpoints(), autocasting(self.precision):
             return self._scored(args, kwargs)
 
     def _scored(

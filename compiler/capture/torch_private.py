@@ -20,7 +20,6 @@ from torch._C import (
     _get_mkldnn_enabled,  # pyright: ignore[reportPrivateUsage]
     _set_mkldnn_enabled,  # pyright: ignore[reportPrivateUsage]
 )
-from torch._C._distributed_c10d import HashStore, Store, TCPStore
 from torch._decomp import get_decompositions
 from torch._decomp.decompositions import (
     native_group_norm_backward as group_norm_backward,
@@ -36,6 +35,7 @@ from torch.fx._lazy_graph_module import (
 )
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
+from torch.utils import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from partita.compiler.capture.spelling import spell_attribute
@@ -120,6 +120,13 @@ def without_mkldnn() -> Generator[None]:
         yield
     finally:
         _set_mkldnn_enabled(enabled)
+
+
+def around_checkpoints(
+    stand_in: Callable[..., Generator[None]],
+) -> AbstractContextManager[object]:
+    """Return within what ``stand_in`` is around checkpoints that are not reentrant."""
+    return patch.object(checkpoint, "_checkpoint_without_reentrant_generator", stand_in)
 
 
 def fake_copy(
@@ -239,21 +246,6 @@ def makes_tensors(target: object) -> bool:
         return False
     takes = {argument.name: str(argument.type) for argument in schema.arguments}
     return "device" in takes and not any("Tensor" in kind for kind in takes.values())
-
-
-def single_process_store() -> Store:
-    """Return a store in which one process can meet itself, with no network."""
-    return HashStore()
-
-
-def meeting_store() -> TCPStore:
-    """Return a store on a free port of this machine for other processes to meet in."""
-    return TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-
-
-def joined_store(port: int) -> TCPStore:
-    """Return the meeting store of another process of this machine."""
-    return TCPStore("127.0.0.1", port)
 
 
 DispatchMode = TorchDispatchMode

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from partita.compiler.capture.checkpoints import called_checkpoints
 from partita.compiler.capture.draws import LayoutFreeDraws
 from partita.compiler.capture.mixed_precision import autocasting
 from partita.compiler.capture.random_numbers import seed_value
@@ -47,8 +48,9 @@ class Reference:
     ) -> Reference:
         """Call a copy of ``model`` as the user does, and differentiate its loss.
 
-        Random numbers are those that a program with these ``draws`` draws for seed 0.
-        With a ``precision`` the forward and the loss are autocast.
+        Random numbers are those that a program with these ``draws`` draws for seed 0;
+        so that each is drawn once, checkpoints make nothing again. With a ``precision``
+        the forward and the loss are autocast.
         """
         model = copy.deepcopy(model)
         args, kwargs = pytree.tree_map(_copied, (args, kwargs))
@@ -57,7 +59,7 @@ class Reference:
         seed = torch.tensor(seed_value(0, 0), device=device)
         drawing = LayoutFreeDraws(seed, draws)
         casting = autocasting(precision, device.type)
-        with torch.set_grad_enabled(train), drawing, casting:
+        with torch.set_grad_enabled(train), called_checkpoints(), drawing, casting:
             returned = model(*args, **kwargs)
             scalar = pick_loss(returned, loss) if train else None
         values, outputs = Tensors(), name_outputs(returned)

@@ -12,6 +12,7 @@ import torch
 from tests.compiler.capture import small_models as small
 from tests.models import zoo
 from torch import Tensor, fx, nn
+from torch.utils.checkpoint import checkpoint
 
 import partita as pt
 from partita.compiler.errors import BadOptions, BadPlan, BadRule
@@ -91,6 +92,32 @@ def test_inference_and_own_loss() -> None:
     assert verify(model, small.batch(), plan=plan).ok
     loaded = pt.Plan.from_dict(plan.to_dict())
     assert verify(model, small.batch(), plan=loaded, loss=torch.sum).ok
+
+
+class Checkpointed(nn.Module):
+    """Drops elements in a checkpoint, and behind it."""
+
+    def __init__(self, use_reentrant: bool) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.dropout = nn.Dropout(0.3)
+        self._use_reentrant = use_reentrant
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.first(x)
+        kept = checkpoint(self._hidden, hidden, use_reentrant=self._use_reentrant)
+        assert isinstance(kept, Tensor)
+        return self.dropout(kept).square().mean()
+
+    def _hidden(self, x: Tensor) -> Tensor:
+        return self.dropout(self.second(x).tanh())
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_what_a_checkpoint_drops_is_dropped_alike(use_reentrant: bool) -> None:
+    model, x = Checkpointed(use_reentrant), torch.randn(8, 4)
+    plan = pt.plan(model, x, mesh="dp=2")
+    assert pt.verify(model, x, plan=plan).ok
 
 
 def test_plan_of_another_model_is_refused() -> None:

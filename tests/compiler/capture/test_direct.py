@@ -85,19 +85,19 @@ def test_without_a_backward_it_notes_the_same(monkeypatch: pytest.MonkeyPatch) -
 
 
 class Checkpointed(nn.Module):
-    """Three layers, one of them, if asked for, in a checkpoint."""
+    """Three layers, one of them, if asked for, in a checkpoint of a kind."""
 
-    def __init__(self, is_checkpointed: bool) -> None:
+    def __init__(self, use_reentrant: bool | None) -> None:
         super().__init__()
         self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
         self.third = nn.Linear(4, 4)
-        self._is_checkpointed = is_checkpointed
+        self._use_reentrant = use_reentrant
 
     def forward(self, x: Tensor) -> Tensor:
         hidden = self.first(x)
-        if not self._is_checkpointed:
+        if self._use_reentrant is None:
             return self.third(self._hidden(hidden)).square().mean()
-        kept = checkpoint(self._hidden, hidden, use_reentrant=False)
+        kept = checkpoint(self._hidden, hidden, use_reentrant=self._use_reentrant)
         assert isinstance(kept, Tensor)
         return self.third(kept).square().mean()
 
@@ -105,13 +105,14 @@ class Checkpointed(nn.Module):
         return self.second(x).tanh()
 
 
-def test_a_checkpoint_is_not_made_again() -> None:
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_a_checkpoint_is_not_made_again(use_reentrant: bool) -> None:
     x = torch.ones(2, 4)
-    plain = capture(Checkpointed(False), (x,), {}).program
-    program = capture(Checkpointed(True), (x,), {}).program
+    plain = capture(Checkpointed(None), (x,), {}).program
+    program = capture(Checkpointed(use_reentrant), (x,), {}).program
     assert ops(program) == ops(plain)
-    assert is_direct(Checkpointed(False), x)
-    assert not is_direct(Checkpointed(True), x)
+    assert program.trained == plain.trained
+    assert is_direct(Checkpointed(use_reentrant), x)
 
 
 def test_attention_inside_of_torchs_functions_is_the_one_op() -> None:
