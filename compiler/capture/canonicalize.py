@@ -282,6 +282,9 @@ _CONSTANTS: dict[object, int] = {
     aten.zeros.default: 0,
     aten.zeros_like.default: 0,
     aten.new_zeros.default: 0,
+    aten.empty.memory_format: 0,  # where any value is as good
+    aten.empty_like.default: 0,
+    aten.new_empty.default: 0,
     aten.empty_strided.default: 0,  # whose strides no other op asks for
     aten.new_empty_strided.default: 0,
     aten.ones.default: 1,
