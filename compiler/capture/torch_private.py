@@ -21,10 +21,7 @@ from torch._C import (
     _set_mkldnn_enabled,  # pyright: ignore[reportPrivateUsage]
 )
 from torch._C._distributed_c10d import HashStore, Store, TCPStore
-from torch._decomp import get_decompositions
-from torch._decomp.decompositions import (
-    native_group_norm_backward as group_norm_backward,
-)
+from torch._decomp import decompositions, get_decompositions
 from torch._functorch._aot_autograd import descriptors
 from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -40,7 +37,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from partita.compiler.capture.spelling import spell_attribute
 
-__all__ = ["descriptors", "export_joint", "group_norm_backward", "pytree"]
+__all__ = ["decompositions", "descriptors", "export_joint", "pytree"]
 
 
 @contextmanager
