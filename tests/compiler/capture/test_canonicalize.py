@@ -146,6 +146,8 @@ def test_cat_that_changes_a_dtype_stays() -> None:
         (aten.empty_like.default, ("x",)),
         (aten.new_empty.default, ("x", [2, 3])),
         (aten.new_zeros.default, ("x", [2, 3])),
+        (aten.full_like.default, ("x", 2.0)),
+        (aten.new_full.default, ("x", [2, 3], 2.0)),
     ],
 )
 def test_a_constant_is_made_after_nothing(op: Any, args: tuple[Any, ...]) -> None:
