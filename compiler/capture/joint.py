@@ -7,6 +7,7 @@ from torch import fx
 
 from partita.compiler.capture.decompositions import FROM_TORCH, OWN
 from partita.compiler.capture.grouped import grouped_products
+from partita.compiler.capture.matrix_checks import unordered_checks
 from partita.compiler.capture.recurrent import dropping_between_layers
 from partita.compiler.capture.torch_private import (
     export_joint,
@@ -33,6 +34,7 @@ def joint_of(
         torch.set_grad_enabled(train),
         without_mkldnn(),
         dropping_between_layers(),
+        unordered_checks(),
         without_code(),
     ):
         return export_joint(module, tensors, FROM_TORCH, own)

@@ -24,6 +24,7 @@ from torch._C._distributed_c10d import HashStore, Store, TCPStore
 from torch._decomp import decompositions, get_decompositions
 from torch._functorch._aot_autograd import descriptors
 from torch._guards import TracingContext, tracing
+from torch._higher_order_ops import effects
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import graph as fx_graph
 from torch.fx import traceback as fx_traceback
@@ -37,7 +38,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from partita.compiler.capture.spelling import spell_attribute
 
-__all__ = ["decompositions", "descriptors", "export_joint", "pytree"]
+__all__ = ["decompositions", "descriptors", "effects", "export_joint", "pytree"]
 
 
 @contextmanager
