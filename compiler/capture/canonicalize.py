@@ -261,7 +261,7 @@ def _to_full(node: fx.Node) -> None:
     """Make a constant of a stated shape: what it was made after has no part in it."""
     value = _CONSTANTS.get(node.target)
     if value is None:
-        value = node.args[2 if node.target is aten.new_full.default else 1]
+        value = node.args[_STATED[node.target]]
     type_ = type_of(Value(node, 0))
     node.target = aten.full.default
     node.args = (list(type_.shape), value)
@@ -278,10 +278,20 @@ _RANGES: set[object] = {
 }
 _MOST_COUNTED = 1 << 16
 
+_STATED: dict[object, int] = {
+    aten.scalar_tensor.default: 0,
+    aten.full_like.default: 1,
+    aten.new_full.default: 2,
+}
+"""Where among its arguments an op has the value that it fills a tensor with."""
+
 _CONSTANTS: dict[object, int] = {
     aten.zeros.default: 0,
     aten.zeros_like.default: 0,
     aten.new_zeros.default: 0,
+    aten.empty.memory_format: 0,  # where any value is as good
+    aten.empty_like.default: 0,
+    aten.new_empty.default: 0,
     aten.empty_strided.default: 0,  # whose strides no other op asks for
     aten.new_empty_strided.default: 0,
     aten.ones.default: 1,
@@ -331,7 +341,5 @@ _REWRITES: dict[object, Callable[[fx.Node], None]] = {
     aten.native_layer_norm.default: _state_statistics,
     aten._native_batch_norm_legit.no_stats: _state_statistics,
     aten._native_batch_norm_legit_functional.default: _state_statistics,
-    aten.full_like.default: _to_full,
-    aten.new_full.default: _to_full,
-    **dict.fromkeys(_CONSTANTS, _to_full),
+    **dict.fromkeys((*_STATED, *_CONSTANTS), _to_full),
 }

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from partita.compiler.capture.strided import as_strided, as_strided_scatter
-from partita.compiler.capture.torch_private import group_norm_backward
+from partita.compiler.capture.torch_private import decompositions
 
 aten = torch.ops.aten
 
@@ -156,9 +156,11 @@ def _group_norm_backward(
     *rest: Any,
 ) -> tuple[Tensor | None, ...]:
     if x.dtype not in _HALF:
-        return group_norm_backward(grad, x, mean, scale, weight, *rest)
+        return decompositions.native_group_norm_backward(
+            grad, x, mean, scale, weight, *rest
+        )
     wide = (None if t is None else t.float() for t in (grad, x, mean, scale, weight))
-    made = group_norm_backward(*wide, *rest)
+    made = decompositions.native_group_norm_backward(*wide, *rest)
     own = x.dtype if weight is None else weight.dtype
     dtypes = x.dtype, own, own
     return tuple(t if t is None else t.to(d) for t, d in zip(made, dtypes, strict=True))

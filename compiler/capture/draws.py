@@ -248,6 +248,9 @@ def rewrite_draws(program: Program) -> Program:
 class LayoutFreeDraws(DispatchMode):
     """Within it eager ops draw what a program draws for the same seed.
 
+    Each draw moves torch's generator on. Where that is set back, as a checkpoint does
+    that runs its forward again in the backward, what was drawn there is drawn again.
+
     Args:
         seed: 0-d int64, see ``seed_value``.
         draws: of the program, see ``rewrite_draws``.
@@ -257,6 +260,7 @@ class LayoutFreeDraws(DispatchMode):
         super().__init__()
         self._seed = seed
         self._left = list(reversed(draws))
+        self._streams: dict[bytes, int] = {}
 
     def __torch_dispatch__(
         self,
@@ -268,18 +272,25 @@ class LayoutFreeDraws(DispatchMode):
         kwargs = kwargs or {}
         if not draws_numbers(func) or _drops_nothing(func, args, kwargs):
             return func(*args, **kwargs)
-        eager = _EAGER.get(func)
-        if eager is None or not self._left:
+        eager, stream = _EAGER.get(func), self._next_stream()
+        if eager is None or stream is None:
             raise CaptureFailed(
                 f"the model calls {func}, which its capture does not draw; verify "
                 "cannot give both the same numbers"
             )
-        stream = stream_of(self._left.pop())
 
         def numbers(shape: Sequence[int], kind: str) -> Tensor:
             return draw(self._seed, shape, stream, kind)
 
         return eager(numbers, func, args, kwargs)
+
+    def _next_stream(self) -> int | None:
+        """Return which draw stands where the generator does; ``None`` for one more."""
+        at = torch.get_rng_state().numpy().tobytes()
+        if at not in self._streams and self._left:
+            self._streams[at] = stream_of(self._left.pop())
+        torch.rand((), device="cpu")
+        return self._streams.get(at)
 
 
 Numbers = Callable[[Sequence[int], str], Tensor]

@@ -7,6 +7,8 @@ from torch import fx
 
 from partita.compiler.capture.decompositions import FROM_TORCH, OWN
 from partita.compiler.capture.grouped import grouped_products
+from partita.compiler.capture.matrix_checks import unordered_checks
+from partita.compiler.capture.recurrent import dropping_between_layers
 from partita.compiler.capture.torch_private import (
     export_joint,
     without_code,
@@ -28,5 +30,11 @@ def joint_of(
         Exception: any, where the module cannot be traced.
     """
     own = {**OWN, **grouped_products()}
-    with torch.set_grad_enabled(train), without_mkldnn(), without_code():
+    with (
+        torch.set_grad_enabled(train),
+        without_mkldnn(),
+        dropping_between_layers(),
+        unordered_checks(),
+        without_code(),
+    ):
         return export_joint(module, tensors, FROM_TORCH, own)

@@ -20,12 +20,10 @@ from torch._C import (
     _get_mkldnn_enabled,  # pyright: ignore[reportPrivateUsage]
     _set_mkldnn_enabled,  # pyright: ignore[reportPrivateUsage]
 )
-from torch._decomp import get_decompositions
-from torch._decomp.decompositions import (
-    native_group_norm_backward as group_norm_backward,
-)
+from torch._decomp import decompositions, get_decompositions
 from torch._functorch._aot_autograd import descriptors
 from torch._guards import TracingContext, tracing
+from torch._higher_order_ops import effects
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import graph as fx_graph
 from torch.fx import traceback as fx_traceback
@@ -40,7 +38,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from partita.compiler.capture.spelling import spell_attribute
 
-__all__ = ["descriptors", "export_joint", "group_norm_backward", "pytree"]
+__all__ = ["decompositions", "descriptors", "effects", "export_joint", "pytree"]
 
 
 @contextmanager

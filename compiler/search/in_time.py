@@ -27,6 +27,7 @@ from partita.compiler.ir.program import (
     InputRole,
     OutputKind,
     OutputRole,
+    Phase,
     Program,
     Value,
     info,
@@ -81,6 +82,11 @@ class _Chooser:
         default_factory=dict[fx.Node, AxisSignature]
     )
     whole: set[fx.Node] = field(default_factory=set[fx.Node])
+    sums: set[fx.Node] = field(default_factory=set[fx.Node])
+    """What adds up over the microbatches, though it is made of whole tensors."""
+    summed: dict[fx.Node, set[fx.Node] | None] = field(
+        default_factory=dict[fx.Node, "set[fx.Node] | None"]
+    )
     in_parts: dict[Value, Sharding] = field(default_factory=dict[Value, Sharding])
     """How what was asked for whole would be made otherwise: others use it so."""
     known: dict[tuple[Call, Signature], tuple[AxisSignature, ...]] = field(
@@ -93,9 +99,12 @@ class _Chooser:
         while True:
             try:
                 self._forward()
-                break
             except _Stuck as stuck:
-                self._ask_for_whole(stuck.node)
+                if not self._ask_for_sums(stuck.node):
+                    self._ask_for_whole(stuck.node)
+                continue
+            if not self._ask_for_summed_results():
+                break
         self._compute_in_parts()
         for node, role in self.program.results():
             self._check_output(value_of(node), role)
@@ -147,16 +156,20 @@ class _Chooser:
     def _forward(self) -> None:
         """Choose node by node, from what its operands are."""
         self.in_parts.clear()
+        self.summed.clear()
         for node, role in self.program.placeholders():
             is_batch = self._is_batch(node, role)
             entering = AxisSignature((), (Split(0) if is_batch else _WHOLE,))
             self._enter(node, entering, AxisSignature((), (_WHOLE,)))
         for node in self.program.calls():
             options = self._options(node)
-            if all(self._had(value) == _WHOLE for value in operands(node)):
+            is_whole = all(self._had(value) == _WHOLE for value in operands(node))
+            if is_whole and node not in self.sums:
                 self._take(node, options[0])
                 continue
             fitting = [o for o in options if self._is_seen(node, o)]
+            if node in self.sums:
+                fitting = [o for o in fitting if o.results == (_SUM,)]
             if not fitting and node not in self.whole:
                 raise _Stuck(node)
             best = min(fitting, key=lambda o: self._sliced(node, o), default=options[0])
@@ -219,14 +232,14 @@ class _Chooser:
     def _is_seen(self, node: fx.Node, signature: AxisSignature) -> bool:
         """Whether the operands are as the signature wants them, or can be had so."""
         return all(
-            want == self.made[value]
-            or self._is_slice(value, want)
-            or (want == _SUM and _is_zeros(value.node))
+            self._is_had(value, want)
             for value, want in zip(operands(node), signature.operands, strict=True)
         )
 
-    def _is_slice(self, value: Value, want: Sharding) -> bool:
-        return _is_plain(want) and self.made[value] == _WHOLE
+    def _is_had(self, value: Value, want: Sharding) -> bool:
+        is_slice = _is_plain(want) and self.made[value] == _WHOLE
+        is_zero = want == _SUM and _is_zeros(value.node)
+        return want == self.made[value] or is_slice or is_zero
 
     def _sliced(self, node: fx.Node, signature: AxisSignature) -> int:
         """Return the bytes of the operands that are used otherwise than they are."""
@@ -237,6 +250,49 @@ class _Chooser:
         )
 
     # --- where a node is stuck
+
+    def _ask_for_sums(self, node: fx.Node) -> bool:
+        """Have whole operands of ``node`` add up, if it then has a signature.
+
+        As the gradient of a bias does. In a forward, what is added is a penalty.
+        """
+        if info(node).phase is Phase.FORWARD:
+            return False
+        found = [self._sums_for(node, option) for option in self._options(node)[1:]]
+        best = min(filter(None, found), key=len, default=set[fx.Node]()) - self.sums
+        self.sums |= best
+        return bool(best)
+
+    def _ask_for_summed_results(self) -> bool:
+        """Have what is to leave as a sum add up; say whether anything now does."""
+        before = len(self.sums)
+        for node, role in self.program.results():
+            value = value_of(node)
+            if role.kind is OutputKind.GRADIENT and self.made[value] == _WHOLE:
+                self.sums |= self._sums_to(value.node) or set()
+        return len(self.sums) > before
+
+    def _sums_to(self, node: fx.Node) -> set[fx.Node] | None:
+        """Return what is to add up for a whole tensor to; ``None`` if it cannot."""
+        if node in self.summed or node.op == "placeholder" or node in self.whole:
+            return self.summed.get(node)
+        options = (o for o in self._options(node, _SUM) if o.results == (_SUM,))
+        ways = [w for o in options if (w := self._sums_for(node, o)) is not None]
+        self.summed[node] = min(ways, key=len) | {node} if ways else None
+        return self.summed[node]
+
+    def _sums_for(self, node: fx.Node, option: AxisSignature) -> set[fx.Node] | None:
+        """Return what is to add up so that ``node`` can do as an option says."""
+        found = set[fx.Node]()
+        for value, want in zip(operands(node), option.operands, strict=True):
+            if self._is_had(value, want):
+                continue
+            is_whole = want == _SUM and self.made[value] == _WHOLE
+            more = self._sums_to(value.node) if is_whole else None
+            if more is None:
+                return None
+            found |= more
+        return found
 
     def _ask_for_whole(self, node: fx.Node) -> None:
         """Note what has to be computed of the whole batch for ``node``.
@@ -249,9 +305,7 @@ class _Chooser:
             wrong = {
                 value.node: want
                 for value, want in zip(operands(node), option.operands, strict=True)
-                if want != self.made[value]
-                and not self._is_slice(value, want)
-                and not (want == _SUM and _is_zeros(value.node))
+                if not self._is_had(value, want)
             }
             can_be = self.of_inputs.issuperset(wrong) and all(
                 want == _WHOLE or _is_plain(want) for want in wrong.values()

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.random import fork_rng
 
-from partita.compiler.capture.checkpoints import called_checkpoints
 from partita.compiler.capture.draws import LayoutFreeDraws
 from partita.compiler.capture.mixed_precision import autocasting
 from partita.compiler.capture.random_numbers import seed_value
@@ -48,9 +48,8 @@ class Reference:
     ) -> Reference:
         """Call a copy of ``model`` as the user does, and differentiate its loss.
 
-        Random numbers are those that a program with these ``draws`` draws for seed 0;
-        so that each is drawn once, checkpoints make nothing again. With a ``precision``
-        the forward and the loss are autocast.
+        Random numbers are those that a program with these ``draws`` draws for seed 0.
+        With a ``precision`` the forward and the loss are autocast.
         """
         model = copy.deepcopy(model)
         args, kwargs = pytree.tree_map(_copied, (args, kwargs))
@@ -59,12 +58,14 @@ class Reference:
         seed = torch.tensor(seed_value(0, 0), device=device)
         drawing = LayoutFreeDraws(seed, draws)
         casting = autocasting(precision, device.type)
-        with torch.set_grad_enabled(train), called_checkpoints(), drawing, casting:
-            returned = model(*args, **kwargs)
-            scalar = pick_loss(returned, loss) if train else None
+        with fork_rng(devices=[]), drawing:
+            with torch.set_grad_enabled(train), casting:
+                returned = model(*args, **kwargs)
+                scalar = pick_loss(returned, loss) if train else None
+            if scalar is not None:  # checkpoints draw in their backward
+                scalar.backward()
         values, outputs = Tensors(), name_outputs(returned)
         if scalar is not None:
-            scalar.backward()
             values["loss"] = scalar.detach()
             outputs = name_outputs_beside_loss(returned, loss)
         values |= {f"output:{n}": t.detach() for n, t in outputs.items()}

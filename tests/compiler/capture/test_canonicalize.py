@@ -139,6 +139,25 @@ def test_cat_that_changes_a_dtype_stays() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("op", "args"),
+    [
+        (aten.empty.memory_format, ([2, 3],)),
+        (aten.empty_like.default, ("x",)),
+        (aten.new_empty.default, ("x", [2, 3])),
+        (aten.new_zeros.default, ("x", [2, 3])),
+        (aten.full_like.default, ("x", 2.0)),
+        (aten.new_full.default, ("x", [2, 3], 2.0)),
+    ],
+)
+def test_a_constant_is_made_after_nothing(op: Any, args: tuple[Any, ...]) -> None:
+    b = Builder()
+    x = b.enter("x", "f32[2, 3]")
+    made = b.call("made/0", op, tuple(x if a == "x" else a for a in args), "f32[2, 3]")
+    b.leave(OutputKind.OUTPUT, "y", made)
+    assert "made/0: f32[2, 3] = aten.full.default()" in show(canonicalize(b.program()))
+
+
 def test_unused_constants_are_dropped_from_the_inputs() -> None:
     b = Builder()
     used = b.enter("used", "f32[4]", kind=InputKind.CONSTANT)

@@ -9,6 +9,7 @@ import pytest
 import torch
 import transformers
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import partita as pt
 from partita.compiler.capture.capture import capture
@@ -56,7 +57,28 @@ def gpt2_in_training() -> tuple[nn.Module, dict[str, Any]]:
     return model, {"input_ids": ids, "labels": ids}
 
 
-@pytest.mark.parametrize("build", [noisy, gpt2_in_training])
+class Again(Noisy):
+    """Draws in a checkpoint, and between two layers of a recurrent one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells = nn.GRU(8, 8, num_layers=2, dropout=0.3, bidirectional=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return a scalar of ``x`` ``[4, 8]``."""
+        x = checkpoint(self._dropped, x, use_reentrant=False)
+        return super().forward(self.cells(x.unsqueeze(0))[0][0, :, 8:])
+
+    def _dropped(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(self.drop(torch.tanh(self.linear(x))))
+
+
+def again() -> tuple[nn.Module, dict[str, Any]]:
+    torch.manual_seed(0)
+    return Again().train(), {"x": torch.randn(4, 8)}
+
+
+@pytest.mark.parametrize("build", [noisy, again, gpt2_in_training])
 @pytest.mark.parametrize("mesh", ["tp=2", "dp=2,tp=2"])
 def test_every_plan_draws_what_one_process_draws(build: Any, mesh: str) -> None:
     model, kwargs = build()

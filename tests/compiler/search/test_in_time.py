@@ -166,3 +166,32 @@ def test_zeros_are_a_sum_of_zeros() -> None:
     plan = pt.plan(Positions(), *args, mesh=pt.Mesh(dp=2), options=options)
     report = pt.verify(Positions(), *args, plan=plan)
     assert report.ok, str(report)
+
+
+def test_the_gradient_of_a_bounded_parameter_adds_up() -> None:
+    model = OfLayer(lambda y, layer: (y.square() * layer.bias.clamp(max=0.1)).sum())
+    program = capture(model, (torch.randn(4, 4),), {}).program
+    chosen = choose_in_time(program, default_rules, 2)
+    (kept,) = (s for key, s in chosen.items() if "clamp" in key and "where" in key)
+    assert kept.operands == (Broadcast(), Partial(), Partial())
+    assert kept.results == (Partial(),)
+
+
+LINEAR: dict[str, Callable[[torch.Tensor, nn.Linear], torch.Tensor]] = {
+    "mean": lambda y, _: y.mean(),
+    "weighted": lambda y, layer: (y * layer.bias).sum(),
+    "used again": lambda y, layer: (layer(y).relu() + layer.bias).mean(),
+    "added": lambda y, layer: (y + layer.bias).sum(),
+}
+
+
+@pytest.mark.parametrize("loss", LINEAR.values(), ids=LINEAR)
+def test_a_gradient_that_is_the_same_for_every_batch_adds_up(
+    loss: Callable[[torch.Tensor, nn.Linear], torch.Tensor],
+) -> None:
+    model, x = OfLayer(loss), torch.randn(8, 4)
+    chosen = choose_in_time(capture(model, (x,), {}).program, default_rules, 2)
+    assert chosen["input:x"].results == (Split(0),)
+    plan = pt.plan(model, x, mesh="dp=2", options=pt.Options(microbatches=2))
+    report = pt.verify(model, x, plan=plan)
+    assert report.ok, str(report)
