@@ -1,9 +1,9 @@
 """A model's own checkpoints, which only call their functions here.
 
 What they do beside is no part of what a model computes: they forget what the backward
-needs and make it again then, which is for a plan to say. A trace would see nothing of a
-reentrant one, whose own backward runs the function, and the function of any other
-twice; and numbers that are drawn in order would be others the second time.
+needs and make it again then, which is for a plan to say. A trace would see no gradient
+of a reentrant one, whose own backward runs the function, and the function of any other
+twice.
 """
 
 from __future__ import annotations
