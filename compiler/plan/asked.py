@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from partita.compiler.errors import BadPlan
 from partita.compiler.ir.program import InputKind
+from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.signature import Signature
 from partita.compiler.plan.document import Document, Node
 from partita.compiler.plan.units import format_seconds
@@ -55,8 +55,8 @@ def find_asked(document: Document) -> dict[str, Asked]:
     found: dict[str, Asked] = {}
     for at, named in find_pins(pins, things).items():
         key, pin = things[at].key, named.pin
-        is_followed = _is_placed_so(document, key, signatures[key], pin) and all(
-            use.wanted == pin.use for use in _used(document, uses, key, pin)
+        is_followed = _is_placed_so(document, key, signatures[key], pin) and (
+            pin.use is None or _is_used_so(document, uses, key, pin.use)
         )
         found[key] = Asked(key, named.name, pin, is_followed)
     return found
@@ -107,19 +107,23 @@ def _is_placed_so(document: Document, key: str, signature: Signature, pin: Pin) 
     return made is None or pin.allows(made, document.stages[stage].mesh)
 
 
-def _used(
-    document: Document, uses: dict[str, list[Use]], key: str, pin: Pin
-) -> Iterator[Use]:
-    """Yield the uses that a pin speaks of: of a view, where it is to stay whole."""
-    if pin.use is None:
-        return
+def _is_used_so(
+    document: Document, uses: dict[str, list[Use]], key: str, asked: Placement
+) -> bool:
+    """Whether all that takes a tensor, or a view of it, does so as is asked."""
     for use in uses.get(key, ()):
         node = document.nodes.get(use.consumer)
         if node is None:
             continue  # it leaves the program
         is_view = node.seconds == 0.0 and len(node.operands) == 1
-        is_seen_through = is_view and pin.use.is_broadcast
-        if is_seen_through or is_short_copy(document, node):
-            yield from _used(document, uses, use.consumer, pin)
+        if is_view and asked.is_broadcast:  # whoever uses the view may have it whole
+            made: Placement | None = asked
+        elif use.wanted != asked and not is_short_copy(document, node):
+            return False
         else:
-            yield use
+            made = node.signature.results[0] if is_view else None
+        if is_short_copy(document, node):
+            made = asked
+        if made is not None and not _is_used_so(document, uses, use.consumer, made):
+            return False
+    return True

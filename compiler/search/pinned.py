@@ -68,6 +68,7 @@ class Pinned:
     """
 
     def __init__(self, candidates: Candidates, texts: Mapping[str, str]) -> None:
+        self._candidates = candidates
         self._program = candidates.program
         self._mesh = candidates.mesh
         self._read = candidates.read
@@ -182,7 +183,7 @@ class Pinned:
 
     @cached_property
     def _uses(self) -> dict[fx.Node, NamedPin]:
-        """Pins of uses, by what is used: also the views of what is to stay whole.
+        """Pins of uses, by what is used: also the views of it, as the use makes them.
 
         Short copies are used in place of what they are of: cast before it is gathered,
         a parameter moves half of the bytes.
@@ -195,11 +196,28 @@ class Pinned:
                 named = found.get(source)
                 if named is None:
                     continue
-                if self._is_seen_through(node, named.pin) or is_short_copy(node):
-                    found.setdefault(node, named)
+                seen = self._seen_through(node, named)
+                if seen is None and is_short_copy(node):
+                    seen = named
+                if seen is not None:
+                    found.setdefault(node, seen)
         return found
 
+    def _seen_through(self, node: fx.Node, named: NamedPin) -> NamedPin | None:
+        """Return what the pin of a use asks of a view; ``None`` of anything else."""
+        rule, _ = self._read[node]
+        if not rule.free:
+            return None
+        views = {
+            choice.signature.results[0]
+            for choice in (priced.choice for priced in self._candidates.of_call(node))
+            if set(choice.signature.operands) == {named.pin.use}
+        }
+        made = views.pop() if len(views) == 1 else None
+        return made and replace(named, pin=replace(named.pin, use=made))
+
     def _is_seen_through(self, node: fx.Node, pin: Pin) -> bool:
+        """Whether a view may break the pin of a use, for those that use it pay then."""
         rule, _ = self._read[node]
         return rule.free and pin.use is not None and pin.use.is_broadcast
 

@@ -7,8 +7,8 @@ order:
 
 A placement without a word before it is the storage. Where one of storage, gradient and
 optimizer is fixed, a gradient and an optimizer that are not are as the storage; all
-else is free. A use that is whole on every axis holds through transposes and other views
-too. An input's pin says how it enters: dims that it splits stay split on their way
+else is free. A use holds through transposes and other views too, as they make it. An
+input's pin says how it enters: dims that it splits stay split on their way
 (split_inputs.py), of what is ``B`` a use may still take a slice, which is free of
 communication. For a node a pin fixes the placement of its (first) result.
 

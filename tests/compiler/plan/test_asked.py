@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 from small_plan import UP
+from tests.models import zoo
 
+import partita as pt
 from partita.compiler.plan.asked import find_asked
 from partita.compiler.plan.document import PlanOptions
 from partita.compiler.plan.plan import Plan
@@ -34,6 +36,19 @@ def test_uses_are_followed_where_every_op_takes_them_so(plan: Plan) -> None:
     assert asked(plan, up__weight="use=(B, S(1)) ~ 1us")[UP][1]
     assert not asked(plan, up__weight="use=(B, B) ~ 1us")[UP][1]
     assert not asked(plan, up__weight="on dp; use=(B, S(1)) ~ 1us")[UP][1]
+
+
+def test_uses_of_views_are_followed_as_the_views_are_made() -> None:
+    model, args, _ = zoo.mlp()
+    up, down = "parameter:up.weight", "parameter:down.weight"
+    pins = {"up.weight": "S(0) use=S(0)", "down.weight": "S(1) use=B"}
+    plan = pt.plan(model, *args, mesh=pt.Mesh(tp=2), options=pt.Options(pins=pins))
+    found = find_asked(plan)
+    assert found[up].is_followed
+    assert found[down].is_followed
+    assert not asked(plan, up__weight="S(0) use=S(1) ~ 1us")[up][1]
+    assert not asked(plan, up__weight="S(0) use=B ~ 1us")[up][1]
+    assert not asked(plan, down__weight="S(1) use=S(1) ~ 1us")[down][1]
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,18 @@ def test_what_uses_the_view_of_a_parameter_pays_once() -> None:
     assert broken(posed, "up/addmm/0", 2)["(S(0),)"] == pytest.approx(2e-6)
 
 
+def test_a_use_holds_through_views_as_they_make_it() -> None:
+    posed = mlp({"up.weight": "use=S(0)"}).posed
+    assert broken(posed, "up/t/0", 0) == {"(S(0),)": 0.0}
+    assert broken(posed, "up/addmm/0", 2) == {"(S(1),)": 0.0}
+    assert "(B,)" in broken(posed, "down/addmm/0", 2)
+    posed = mlp({"up.weight": "use=S(0) ~ 2us"}).posed
+    assert broken(posed, "up/t/0", 0)["(S(0),)"] == 0.0
+    assert broken(posed, "up/t/0", 0)["(B,)"] == pytest.approx(2e-6)
+    assert broken(posed, "up/addmm/0", 2)["(S(1),)"] == 0.0
+    assert broken(posed, "up/addmm/0", 2)["(B,)"] == pytest.approx(2e-6)
+
+
 def test_soft_pin_is_followed_where_its_price_exceeds_what_it_costs() -> None:
     free = mlp({}).search()
     other = next(p for p in ("(S(0),)", "(S(1),)") if p != storage(free)["up.weight"])
