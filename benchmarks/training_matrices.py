@@ -54,11 +54,13 @@ def megatron(model: nn.Module) -> dict[str, str]:
         third = parameter.shape[out] // 3
         segments = f"; {third}|{third}|{third}" if layer.endswith("c_attn") else ""
         if layer in found.columns:
-            pins[name] = f"S({out}{segments})"
+            split = f"S({out}{segments})"
         elif layer in found.rows and kind == "weight":
-            pins[name] = f"S({1 - out})"
+            split = f"S({1 - out})"
         elif layer in (*found.embeddings, *found.heads):
-            pins[name] = "S(0)"
+            split = "S(0)"
         else:
             pins[name] = "B"
+            continue
+        pins[name] = f"{split} use={split}"
     return pins
