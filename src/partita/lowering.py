@@ -40,6 +40,7 @@ from partita.compiler.search.in_time import choose_in_time
 from partita.compiler.search.stretches import Stretch
 from partita.passes.annotate_stages import AnnotateStages
 from partita.passes.base import run_sequence
+from partita.passes.begin_sums import begin_sums
 from partita.passes.bring_parameters import bring_parameters
 from partita.passes.complete_gradients import complete_gradients, without_completing
 from partita.passes.cut_stages import Cutting, cut_stages
@@ -287,7 +288,7 @@ class Lowered:
         fused = fuse_small_ops(local, self.plan.fusion)
         together = send_together(fused, self.plan.buckets)
         sunk = sink_waits(part_messages(together, self.plan))
-        return exchange_instead(sunk, self.hardware)
+        return exchange_instead(begin_sums(sunk), self.hardware)
 
     @cached_property
     def hardware(self) -> Hardware:
