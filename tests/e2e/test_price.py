@@ -63,10 +63,14 @@ def check(planner: Planner, found: Found, objective: float) -> Plan:
     lowered = Lowered.of(planner.captured, plan, planner.options.rules)
     first = (0,) * plan.mesh.ndim
     hardware = planner.posed.candidates.hardware
-    emitted = emitted_price(lowered.at(first), planner.options.rules, hardware)
-    total = emitted.compute_s + emitted.collectives_s
+    emitted = [
+        emitted_price(program, planner.options.rules, hardware)
+        for program in (lowered.at(first), *lowered.bringing_at(first))
+    ]
+    total = sum(price.compute_s + price.collectives_s for price in emitted)
     total += copies_s(plan, hardware) + plan.predicted.seconds_by_part["update"]
-    assert emitted.num_collectives == sum(c.count for c in plan.collectives)
+    count = sum(price.num_collectives for price in emitted)
+    assert count == sum(c.count for c in plan.collectives)
     assert total == pytest.approx(objective, rel=SAME)
     return plan
 
