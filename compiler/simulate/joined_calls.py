@@ -59,13 +59,15 @@ class JoinedCalls:
         added: dict[str, float] = {}
         for item in adding:
             added[item.key] = added.get(item.key, 0.0) + item.seconds
+        places = {*document.ahead.values(), *document.late.values()}
         joined: list[Unit] = []
         computed: dict[str, Item] = {}
         first = ""  # of the calls that no message parts
         seconds, is_forward = 0.0, True
         for unit, in_forward in zip(units, forward, strict=True):
             item = unit[0]
-            if first and (not isinstance(item, str) or in_forward is not is_forward):
+            is_parted = not isinstance(item, str) or in_forward is not is_forward
+            if first and (is_parted or (places and not places.isdisjoint(unit))):
                 computed[first] = _computed(first, is_forward, seconds)
                 first = ""
             if not isinstance(item, str):
@@ -73,7 +75,7 @@ class JoinedCalls:
                 continue
             if not first:
                 first, seconds, is_forward = item, 0.0, in_forward
-                joined.append((item,))
+                joined.append(unit)
             seconds += items.seconds(unit)
             if added:
                 seconds += sum([added.pop(str(key), 0.0) for key in unit])
@@ -87,7 +89,8 @@ class JoinedCalls:
         """Return by axis the seconds of messages that a microbatch takes no time for.
 
         ``document`` differs from the plan in its turns alone, which name no call but
-        those that a message stands before, or the other half of the step.
+        those that the plan's own do, a message stands before, or the other half of the
+        step.
         """
         return self._step(document).hidden_s
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from tests.models.captured import captured
@@ -50,6 +51,19 @@ def test_a_step_takes_what_it_does_call_by_call(
         assert sum(less.values()) < sum(found.values())
         apart_s = sum(item.seconds for item in stage_items(before).microbatch)
         assert joined.apart_s == pytest.approx(apart_s)
+
+
+def test_a_message_may_start_before_any_call() -> None:
+    document = turned("zero3", again=True)
+    calls = [key for key in document.order if document.nodes[key].role is None]
+    key, before = [*document.ahead.items()][-1]
+    number = calls.index(before)
+    found: set[float] = set()
+    for place in calls[number - 6 : number]:
+        other = replace(document, ahead={**document.ahead, key: place})
+        assert _joined_hidden_s(other) == _hidden_s(other)
+        found |= set(_joined_hidden_s(other).values())
+    assert len(found) > 1
 
 
 def test_what_microbatches_make_is_added_up_where_it_is_made() -> None:
