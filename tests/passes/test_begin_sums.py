@@ -7,7 +7,7 @@ from functools import cache
 import torch
 from tests.models import zoo
 from tests.models.captured import captured
-from tests.passes.test_sink_waits import names, positions, slow_exchanges
+from tests.passes.test_sink_waits import names, positions
 from torch import fx
 
 import partita as pt
@@ -28,7 +28,7 @@ def before() -> LocalProgram:
     built, known = captured("gpt2")
     stored = zoo.tensor_parallel_pins(built[0], 1)
     pins = {n: f"{p} use={p}" if "S" in p else p for n, p in stored.items()}
-    options = pt.Options(hardware=slow_exchanges(), pins=pins)
+    options = pt.Options(pins=pins)
     plan = Planner(known, "gpt2", pt.Mesh(dp=2), options).search()
     lowered = Lowered.of(known, plan, pt.default_rules)
     local = localize(lowered.program, (0,), lowered.rules, lowered.steps)

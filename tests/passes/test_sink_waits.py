@@ -12,8 +12,6 @@ from tests.models.captured import captured
 from torch import fx
 
 import partita as pt
-from partita.compiler.hardware.links import CollectiveCost
-from partita.compiler.hardware.profile import CollectiveKind, Hardware, load_hardware
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.search.buckets import Packing
 from partita.lowering import Lowered
@@ -27,15 +25,6 @@ MM = torch.ops.aten.mm.default
 SUM = torch.ops._c10d_functional.all_reduce_.default
 
 
-def slow_exchanges() -> Hardware:
-    """Return a machine on which no sum is an exchange."""
-    gloo = load_hardware("cpu-gloo")
-    (link,) = gloo.links
-    slow = {CollectiveKind.ALL_TO_ALL: CollectiveCost(1e-2, 1e7)}
-    slow_link = replace(link, costs={**link.costs, **slow})
-    return replace(gloo, source="slow exchanges", links=(slow_link,))
-
-
 @cache
 def lowered(name: str, kind: str) -> Lowered:
     built, known = captured(name)
@@ -44,8 +33,7 @@ def lowered(name: str, kind: str) -> Lowered:
         "zero": lambda: zoo.sharded_pins(built[0], 1),
         "tp": lambda: zoo.tensor_parallel_pins(built[0], 1),
     }[kind]()
-    options = pt.Options(hardware=slow_exchanges(), pins=pins)
-    planner = Planner(known, name, pt.Mesh(dp=2), options)
+    planner = Planner(known, name, pt.Mesh(dp=2), pt.Options(pins=pins))
     return Lowered.of(known, planner.search(), pt.default_rules)
 
 
