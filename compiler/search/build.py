@@ -19,7 +19,7 @@ from partita.compiler.search.model import (
     Star,
     price_of_sets,
 )
-from partita.compiler.search.problem import Tie, price_table, tied_placement
+from partita.compiler.search.problem import LetGo, Tie, price_table, tied_placement
 
 
 def _join_columns(ports: dict[int, tuple[list[int], Port]]) -> list[int]:
@@ -94,8 +94,8 @@ class _Builder:
         source = shared.source
         if source in ports:  # the block before is of its own class
             source = self._stand_in(source)
-        for user, position, rate in shared.freed:
-            self._free(shared, source, (user, position), rate)
+        for user, position, let_go in shared.freed:
+            self._free(shared, source, (user, position), let_go)
         if len(ports) == 1:
             ((user, (_, port)),) = ports.items()
             table = price_of_sets(boxing, port.sets)
@@ -140,7 +140,7 @@ class _Builder:
         return np.concatenate(parts, axis=1)
 
     def _free(
-        self, shared: Shared, source: int, use: tuple[int, int], rate: float
+        self, shared: Shared, source: int, use: tuple[int, int], let_go: LetGo
     ) -> None:
         """Give back what a smaller copy takes less than the tensor that it is of."""
         type_ = self.nodes[shared.source].result_types[shared.result]
@@ -149,9 +149,12 @@ class _Builder:
         columns, port = self.offers.wanted(use[0], (use[1],))
         order = [columns[int(column)] for column in port.sets.argmax(axis=1)]
         made, wanted = self._sizes(type_, rows), self._sizes(type_, order)
-        less = np.maximum(shared.charged * made[:, None] - wanted[None, :], 0.0)
+        held = shared.charged * made
+        less = np.maximum(held[:, None] - wanted[None, :], 0.0)
+        most = let_go.charged.most(let_go.rate, held)[:, None]
         is_boxed = np.array(rows)[:, None] != np.array(order)[None, :]
-        freed = rate * shared.count * np.where(is_boxed, less, 0.0)
+        given = np.where(is_boxed, np.minimum(let_go.rate * less, most), 0.0)
+        freed = shared.count * given
         most = float(freed.max())
         if most > 0.0:  # nothing in a model is negative
             self.model.constant -= most

@@ -16,11 +16,17 @@ from functools import cached_property
 from math import inf
 
 from partita.compiler.search.offers import Offers
-from partita.compiler.search.problem import Problem, Tie, cost_of, tied_placement
+from partita.compiler.search.problem import (
+    LetGo,
+    Problem,
+    Tie,
+    cost_of,
+    tied_placement,
+)
 from partita.compiler.search.repeats import alike
 
 _Users = tuple[tuple[int, tuple[int, ...]], ...]
-_Freed = tuple[tuple[int, int, float], ...]
+_Freed = tuple[tuple[int, int, LetGo], ...]
 _Key = tuple[int, int, _Users, int, float, float, _Freed]
 
 
@@ -35,8 +41,8 @@ class Shared:
         times: how often in a step each of them takes it.
         rate: seconds per byte of holding copies of one (``HeldPrices.copies``).
         charged: how much of its memory is charged for (``HeldPrices.sources``).
-        freed: per class of users and operand, seconds per byte of what such a use may
-            let go of (``HeldPrices.uses``).
+        freed: per class of users and operand, what such a use may let go of
+            (``HeldPrices.uses``).
         count: how many tensors these are.
     """
 
@@ -93,11 +99,11 @@ class Fold:
                 else:
                     taken.append((number, position))
         held = self.problem.held
-        freed: dict[tuple[int, int, int], list[tuple[int, int, float]]] = {}
-        for (index, position), rate in () if held is None else held.uses.items():
+        freed: dict[tuple[int, int, int], list[tuple[int, int, LetGo]]] = {}
+        for (index, position), let_go in () if held is None else held.uses.items():
             user = self.problem.nodes[index]
             own = freed.setdefault((*user.operands[position], user.times), [])
-            own.append((self.class_of[index], position, rate))
+            own.append((self.class_of[index], position, let_go))
         by_class: dict[tuple[tuple[int, int], ...], _Users] = {}
         counts: Counter[_Key] = Counter()
         for tensor, taken in users.items():
@@ -109,7 +115,7 @@ class Fold:
             if held is not None:
                 rate = held.copies.get((source, result), 0.0)
                 charged = held.sources.get((source, result), 0.0)
-            let_go = tuple(sorted(freed[tensor])) if tensor in freed else ()
+            let_go = tuple(sorted(freed.get(tensor, ()), key=_by_rate))
             number = self.class_of[source]
             counts[number, result, by_class[wants], times, rate, charged, let_go] += 1
         return tuple(Shared(*key, count) for key, count in counts.items())
@@ -173,6 +179,11 @@ class Fold:
     def unfold(self, choices: Sequence[int]) -> tuple[int, ...]:
         """Return the choice of every node from that of every class."""
         return tuple(choices[number] for number in self.class_of)
+
+
+def _by_rate(freed: tuple[int, int, LetGo]) -> tuple[int, int, float]:
+    number, position, let_go = freed
+    return number, position, let_go.rate
 
 
 def _by_class(wants: Sequence[tuple[int, int]]) -> _Users:

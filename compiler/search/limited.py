@@ -28,6 +28,7 @@ from partita.compiler.search.joint import Joint, JointSearch
 from partita.compiler.search.keeping import Keeping, choose_keeping
 from partita.compiler.search.memory_price import MemoryPrice
 from partita.compiler.search.model import Bools
+from partita.compiler.search.narrowed import Narrowed
 from partita.compiler.search.parts import OPTIMAL_GAP, Clock
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import cost_of
@@ -40,6 +41,7 @@ _FIRST = 0.1  # of the seconds and bytes that the plan without a limit takes
 _STEP = 8.0
 _MOST_RAISES = 5
 _PRICES_IF_KEPT = (0.8, 6.4, 51.2, 409.6)  # tried where all others hold too much
+_MOST_NARROWING = 1.0  # at higher prices hardly a choice is left out
 _MOST_MIDDLES = 3  # prices between one that is too low and one that is not
 _MOST_TOPS = 2  # prices near that of the best bound, where no price is needed to fit
 _KEEPING_S = 10.0
@@ -48,6 +50,7 @@ _PRICES_SHARE = 0.5  # of the time that is left, for prices between two others
 _JOINT_SHARE = 0.25  # of the time that is left, for the integer program
 _MOST_ENTRIES = 300_000  # pairs of choices that an integer program is written for
 _MOST_APART = 20_000  # of them where each block is by itself
+_MOST_NODES_APART = 10_000  # of more, what is held is not written down in time
 _WINDOWS_SHARE = 0.5  # of the time that is left, for windows from one start
 _NEARLY = 1.25  # of the limit, what windows may begin with
 _MOST_NODES = 1000  # of a problem that is improved by windows
@@ -102,6 +105,7 @@ class LimitedSearch:
         free: its fastest assignment without a limit.
         optimizer: what holds moments of every parameter.
         clock: when to end.
+        known_s: what takes no less is not searched.
         moments: the calls at which memory has been short so far.
     """
 
@@ -109,6 +113,7 @@ class LimitedSearch:
     free: Solution
     optimizer: str
     clock: Clock
+    known_s: float = inf
     moments: list[int] = field(default_factory=list[int])
     _solved: dict[object, Solution] = field(default_factory=dict[object, Solution])
     _found: dict[tuple[int, ...], None] = field(
@@ -120,6 +125,8 @@ class LimitedSearch:
     _kept: dict[tuple[tuple[int, ...], int], Keeping] = field(
         default_factory=dict[tuple[tuple[int, ...], int], Keeping]
     )
+
+    _narrowed: Narrowed | None = None
 
     @cached_property
     def fold(self) -> Fold:
@@ -173,7 +180,7 @@ class LimitedSearch:
         is_free = free.fits  # as placed without a limit, with enough made again
         for _ in range(_MOST_RAISES):
             count = len(self.moments)
-            found = self._at(price, limit, self.clock)
+            found = self._at(price, limit, best, self.clock)
             bounds[price] = found.bound_s
             best = _better(best, found)
             if found.fits:
@@ -184,7 +191,8 @@ class LimitedSearch:
             if self.clock.left_s <= 0:
                 break
         for price_if_kept in () if high else _PRICES_IF_KEPT:
-            best = _better(best, self._at_if_kept(price_if_kept, limit))
+            found = self._at_if_kept(price_if_kept, limit, best)
+            best = _better(best, found)
             if best.fits or self.clock.left_s <= 0:
                 break
         clock = Clock.of(_PRICES_SHARE * self.clock.left_s)
@@ -194,7 +202,7 @@ class LimitedSearch:
                 break
             middle = sqrt(max(low, high / _STEP**2) * high)
             price = _nearer_the_top(bounds) if is_free else middle
-            found = self._at(price, limit, clock)
+            found = self._at(price, limit, best, clock)
             bounds[price] = found.bound_s
             best = _better(best, found)
             low, high = (low, price) if found.fits else (price, high)
@@ -206,7 +214,7 @@ class LimitedSearch:
         known: Joint | None = None
         if best.fits:
             known = Joint(best.choices, best.keeping, best.seconds)
-            fold = self._priced(best.price)
+            fold = self._priced(self._whole, best.price)
             paid_s = best.price * limit
             worth, least = worthwhile(fold, best.seconds, paid_s, self.clock)
             bound = max(bound, least)
@@ -227,6 +235,8 @@ class LimitedSearch:
     def _apart(self, limit: int, best: Limited, bound_s: float) -> Limited:
         """Let equal blocks differ, in choices that were met before."""
         if not best.fits or (best.is_optimal and not self.fold.has_classes):
+            return best
+        if len(self.posed.problem.nodes) > _MOST_NODES_APART:
             return best
         apart = Fold.none(self.posed.problem)
         allowed = tuple(np.zeros_like(own) for own in everything(apart))
@@ -266,31 +276,55 @@ class LimitedSearch:
         """Seconds per byte, if bytes cost as much as all time."""
         return self.free.seconds / max(self._held_by(self.free.choices).most, 1)
 
-    def _priced(self, seconds_per_byte: float) -> Fold:
-        """Return the problem with memory at a price."""
-        priced = MemoryPrice(self.posed, self.optimizer, self.moments)
+    def _left(self, best: Limited, price: float) -> Narrowed:
+        """Return the problem without what takes longer than what is known.
+
+        At a price nothing is cheapest that takes more than the free assignment does
+        with the price of all that it holds.
+        """
+        known_s = self.free.seconds * (1 + price) if price < _MOST_NARROWING else inf
+        known_s = min(known_s, self.known_s, best.seconds if best.fits else inf)
+        if known_s == inf:
+            return self._whole
+        if self._narrowed is None or not self._narrowed.serves(known_s):
+            known = self.free.choices, *([best.choices] if best.fits else [])
+            self._narrowed = Narrowed.of(
+                self.posed, self.fold, known_s, known, self.clock
+            )
+        return self._narrowed
+
+    @cached_property
+    def _whole(self) -> Narrowed:
+        return Narrowed.whole(self.posed, self.fold)
+
+    def _priced(self, among: Narrowed, seconds_per_byte: float) -> Fold:
+        """Return what is left of the problem with memory at a price."""
+        priced = MemoryPrice(among.posed, self.optimizer, self.moments)
         return Fold(priced.problem(seconds_per_byte), self.fold.class_of)
 
-    def _at(self, price: float, limit: int, clock: Clock) -> Limited:
+    def _at(self, price: float, limit: int, best: Limited, clock: Clock) -> Limited:
         """Search with memory at a price, relative to the free assignment's time."""
-        known, seconds_per_byte = (price, tuple(self.moments)), price * self._unit
+        among, seconds_per_byte = self._left(best, price), price * self._unit
+        known = among, price, tuple(self.moments)
         if known not in self._solved:
-            fold = self._priced(seconds_per_byte)
+            fold = self._priced(among, seconds_per_byte)
             time_s = _SHARE * max(clock.left_s, 1.0)
             self._solved[known] = solve(fold.problem, time_s, fold=fold)
         solved = self._solved[known]
-        bound = solved.bound_s - seconds_per_byte * limit
-        found = self._keep(solved.choices, limit, bound, seconds_per_byte)
+        choices = among.widened(solved.choices)
+        bound = min(solved.bound_s - seconds_per_byte * limit, among.known_s)
+        found = self._keep(choices, limit, bound, seconds_per_byte)
         if not found.fits and found.keeping.moment not in self.moments:
             self.moments.append(found.keeping.moment)
         return found
 
-    def _at_if_kept(self, price: float, limit: int) -> Limited:
+    def _at_if_kept(self, price: float, limit: int, best: Limited) -> Limited:
         """Search with memory at a price as if nothing could be made again."""
-        priced = MemoryPrice(self.posed, self.optimizer, self.moments)
+        among = self._left(best, price)
+        priced = MemoryPrice(among.posed, self.optimizer, self.moments)
         fold = Fold(priced.kept_problem(price * self._unit), self.fold.class_of)
         solved = solve(fold.problem, _SHARE * max(self.clock.left_s, 1.0), fold=fold)
-        return self._keep(solved.choices, limit, -inf)
+        return self._keep(among.widened(solved.choices), limit, -inf)
 
     def _held_by(self, choices: tuple[int, ...]) -> Holdings:
         if choices not in self._held:

@@ -13,22 +13,29 @@ The prices are never more than what is held, so that with any price p
 (weak duality). A tensor is charged for the moments at which it, or a copy in its place,
 must be there or be made again: where some use of it, or of a view of it, comes later.
 Making it again costs its own seconds at least. A use that boxes it to less lets go of
-it: the copy is charged alone (``HeldPrices``).
+it: the copy is charged alone (``HeldPrices``), and never less than nothing: who lets go
+of it is given back no more than was charged, even if it could have been made again for
+less than holding it costs.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+
 from partita.compiler.cost.lifetimes import held_bytes
+from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.call_times import CallTimes, Tensor, Use
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import (
     Choice,
+    HeldCharges,
     HeldPrices,
+    LetGo,
     Problem,
     SearchNode,
     made_placement,
@@ -71,6 +78,7 @@ class MemoryPrice:
         part = seconds_per_byte / len(self.moments)
         held: dict[Tensor, float] = defaultdict(float)
         uses: dict[Use, float] = defaultdict(float)
+        roots: dict[Use, Tensor] = {}
         for value in self._roots():
             for moment in self.moments:
                 path = self._path(value, moment)
@@ -78,9 +86,11 @@ class MemoryPrice:
                     held[value] += part
                     for use in path:
                         uses[use] += part
+                        roots[use] = value
         for value in self._added_up:
             held[value] += seconds_per_byte
         nodes = self._nodes(held, seconds_per_byte, may_make_again)
+        let_go = self._let_go(uses, roots, nodes)
         for moment in self.moments:
             index = self._at.get(moment)
             if index is not None:
@@ -89,7 +99,7 @@ class MemoryPrice:
         prices = HeldPrices(
             {value: rate for value, rate in copies.items() if rate},
             {value: self._charged_for(value, held) for value in self._users},
-            uses,
+            let_go,
             tuple(not self._times.is_forward(index) for index in range(len(nodes))),
         )
         return replace(self.posed.problem, nodes=tuple(nodes), held=prices)
@@ -180,6 +190,41 @@ class MemoryPrice:
         return type_.num_bytes
 
     # --- what choices are charged
+
+    def _let_go(
+        self,
+        uses: Mapping[Use, float],
+        roots: Mapping[Use, Tensor],
+        charged: Sequence[SearchNode],
+    ) -> dict[Use, LetGo]:
+        """Return what uses may let go of: of the tensors that they are views of."""
+        known: dict[object, HeldCharges] = {}
+        found: dict[Use, LetGo] = {}
+        for use, rate in uses.items():
+            index, result = roots[use]
+            plain, node = self.posed.problem.nodes[index], charged[index]
+            type_ = node.result_types[result]
+            assert type_ is not None
+            key = id(plain.choices), id(node.choices), result, type_
+            if key not in known:
+                known[key] = self._charges(plain, node, result, type_)
+            found[use] = LetGo(rate, known[key])
+        return found
+
+    def _charges(
+        self, plain: SearchNode, charged: SearchNode, result: int, type_: TensorType
+    ) -> HeldCharges:
+        """Return what a node's choices are charged more than they were."""
+        seconds = [
+            more.seconds - own.seconds
+            for more, own in zip(charged.choices, plain.choices, strict=True)
+        ]
+        mesh = self.posed.problem.mesh
+        held = [
+            held_bytes(type_, made_placement(choice, result), mesh)
+            for choice in plain.choices
+        ]
+        return HeldCharges(np.array(seconds), np.array(held, dtype=np.float64))
 
     def _nodes(
         self, held: dict[Tensor, float], rate: float, may_make_again: bool

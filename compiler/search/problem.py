@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -78,6 +78,38 @@ class Tie:
     second: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldCharges:
+    """What holding a tensor is charged, by the choice of the node that makes it.
+
+    Equal where they are the same: there is one of all nodes alike.
+
+    Attributes:
+        seconds: per choice, of all that the node makes.
+        bytes: per choice, what the tensor takes of a rank.
+    """
+
+    seconds: Floats
+    bytes: Floats
+
+    def most(self, rate: float, num_bytes: Floats) -> Floats:
+        """Return what is left of a charge at most, of what so many bytes are held.
+
+        Whoever holds less than the tensor was charged for was given back the rest, at
+        so many seconds per byte.
+        """
+        less = np.maximum(self.bytes[:, None] - num_bytes[None, :], 0.0)
+        left = self.seconds[:, None] - rate * less
+        return np.maximum(left.max(axis=0), 0.0)
+
+
+class LetGo(NamedTuple):
+    """What a use may let go of: seconds per byte, and what was charged for it."""
+
+    rate: float
+    charged: HeldCharges
+
+
 @dataclass(frozen=True, slots=True)
 class HeldPrices:
     """What it costs to hold tensors, as far as one node's choice does not say it.
@@ -85,19 +117,19 @@ class HeldPrices:
     A copy that both halves of the step want is held between them, or boxed twice: it
     costs the less of the two, beyond what its source is charged already. A use that
     boxes a tensor to a smaller copy may let go of the tensor: it is given back what the
-    copy takes less.
+    copy takes less, but no more than was charged for holding the tensor.
 
     Attributes:
         copies: seconds per byte of copies held between the halves, by tensor.
         sources: how much memory, in parts of its own size, a tensor is charged for:
             more than 1 for a view of something larger, 0 for what enters.
-        uses: seconds per byte of what a use, a node and its operand, may let go of.
+        uses: what a use, a node and its operand, may let go of.
         in_backward: per node, whether it runs in the backward.
     """
 
     copies: Mapping[tuple[int, int], float]
     sources: Mapping[tuple[int, int], float]
-    uses: Mapping[tuple[int, int], float]
+    uses: Mapping[tuple[int, int], LetGo]
     in_backward: tuple[bool, ...]
 
 

@@ -377,7 +377,9 @@ class Search:
         """Return the fastest assignment found that is counted as so many bytes."""
         if self.limited is None:
             optimizer = self.planner.options.optimizer
-            self.limited = LimitedSearch(posed, free, optimizer, self.clock)
+            self.limited = LimitedSearch(
+                posed, free, optimizer, self.clock, self.known_s
+            )
         found = self.limited.run(allowed)
         self.again, self.fits = found.keeping.again, found.fits
         if found.choices != self.limited.free.choices or found.keeping.again:

@@ -93,6 +93,17 @@ def test_a_little_less_room_is_searched_to_the_end() -> None:
     assert (half.status, half.gap) == ("not shown to be optimal", 0.5)
 
 
+def test_what_is_no_faster_than_what_is_known_is_not_searched() -> None:
+    posed = posed_layers(Mesh(tp=2))
+    search = limited(posed)
+    limit = int(0.8 * search.run(1 << 40).keeping.peak_bytes)
+    best = search.run(limit)
+    again = LimitedSearch(posed, search.free, "adamw", Clock.of(60), 1.1 * best.seconds)
+    found = again.run(limit)
+    assert found.seconds == pytest.approx(best.seconds)
+    assert found.bound_s <= best.seconds * (1 + 1e-9)
+
+
 @pytest.mark.slow
 def test_equal_blocks_differ_where_memory_is_short() -> None:
     posed = posed_layers(Mesh(tp=2), 6)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 from math import inf
 
+import numpy as np
 import pytest
 import torch
 from tests.compiler.search.hand_made import RandomModel, planner
 from tests.compiler.search.test_limited import Layers, posed_layers
+from torch import Tensor, nn
 
 from partita.compiler.cost.lifetimes import held_bytes
+from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.search.build import build_model
 from partita.compiler.search.draw import draw_choices
@@ -19,7 +22,8 @@ from partita.compiler.search.holdings import find_holdings
 from partita.compiler.search.keeping import keep
 from partita.compiler.search.memory_price import MemoryPrice
 from partita.compiler.search.pose import Posed
-from partita.compiler.search.problem import cost_of, made_placement
+from partita.compiler.search.problem import HeldCharges, cost_of, made_placement
+from partita.compiler.search.solver import solve
 
 
 def test_no_price_changes_nothing() -> None:
@@ -116,3 +120,35 @@ def test_prices_are_of_the_tensor_and_not_of_what_offers_the_same() -> None:
     for node, before in zip(priced.nodes, posed.problem.nodes, strict=True):
         if node.key == "loss-scale:loss_scale":  # it is offered what the input is
             assert node.choices[0].seconds - before.choices[0].seconds < 5e-9
+
+
+class Cubed(nn.Module):
+    """A wide layer, and what is made of its output, cheaply but large."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(12288, 49152), nn.Linear(49152, 12288)
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.first(x)
+        return self.last(inner * torch.tanh(inner + inner.pow(3))).square().mean()
+
+
+def test_what_is_let_go_of_gives_back_no_more_than_it_was_charged() -> None:
+    with torch.device("meta"):
+        model, x = Cubed(), torch.empty(64, 2048, 12288)
+    hardware = load_hardware("a100-80gb-selene")
+    posed = planner(model, x, mesh=Mesh(dp=16, tp=8), hardware=hardware).posed
+    free = solve(posed.problem, 60, fold=posed.fold)
+    most = find_holdings(posed, free.choices, "adamw").most
+    moment = sum(1 for _ in posed.candidates.program.calls()) // 2
+    prices = MemoryPrice(posed, "adamw", [moment])
+    fold = Fold(prices.problem(0.1 * free.seconds / most), posed.fold.class_of)
+    found = solve(fold.problem, 60, fold=fold)
+    assert found.bound_s > 0.95 * free.seconds, "holding memory earns nothing"
+
+
+def test_what_is_left_of_a_charge_is_of_what_is_still_held() -> None:
+    charged = HeldCharges(np.array([8.0, 1.0, 3.0]), np.array([80.0, 10.0, 10.0]))
+    left = charged.most(0.1, np.array([80.0, 40.0, 10.0, 0.0]))
+    np.testing.assert_allclose(left, [8.0, 4.0, 3.0, 2.0])
