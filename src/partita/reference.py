@@ -51,7 +51,7 @@ class Reference:
         Random numbers are those that a program with these ``draws`` draws for seed 0.
         With a ``precision`` the forward and the loss are autocast.
         """
-        model = copy.deepcopy(model)
+        model = _copied_model(model)
         args, kwargs = pytree.tree_map(_copied, (args, kwargs))
         before = {n: b.clone() for n, b in model.named_buffers()}
         device = device_of(model)
@@ -104,6 +104,18 @@ def device_of(model: torch.nn.Module) -> torch.device:
     """Return where the model is, and so its inputs and all of the verification."""
     tensors = (*model.parameters(), *model.buffers())
     return tensors[0].device if tensors else torch.device("cpu")
+
+
+def _copied_model(model: torch.nn.Module) -> torch.nn.Module:
+    """Return a copy, also where the model keeps tensors that it has computed.
+
+    Torch copies no tensor with a history; an earlier call may have left such ones, as
+    attention weights to look at or a loss to be added.
+    """
+    leaves = pytree.tree_leaves([list(vars(m).values()) for m in model.modules()])
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    computed = [tensor for tensor in tensors if tensor.grad_fn is not None]
+    return copy.deepcopy(model, {id(t): _copied(t) for t in computed})
 
 
 def _copied(leaf: Any) -> Any:
