@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.random import fork_rng
 
-from partita.compiler.capture.draws import LayoutFreeDraws
+from partita.compiler.capture.eager_draws import LayoutFreeDraws
 from partita.compiler.capture.mixed_precision import autocasting
 from partita.compiler.capture.random_numbers import seed_value
 from partita.compiler.capture.scored_model import (
