@@ -132,7 +132,7 @@ def test_a_draw_that_depends_on_the_layout_is_refused() -> None:
 class Seeded(nn.Linear):
     """Draws from a generator that it has for itself."""
 
-    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - as nn.Linear
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Return a scalar of ``input``."""
         own = torch.Generator().manual_seed(0)
         return (super().forward(input) * torch.randn(4, 4, generator=own)).sum()
