@@ -49,6 +49,8 @@ class Reference:
         """Call a copy of ``model`` as the user does, and differentiate its loss.
 
         Random numbers are those that a program with these ``draws`` draws for seed 0.
+        Buffers are as the forward leaves them: in the backward a checkpoint runs its
+        function again, and so writes again to what a batch norm there keeps.
         With a ``precision`` the forward and the loss are autocast.
         """
         model = _copied_model(model)
@@ -62,6 +64,7 @@ class Reference:
             with torch.set_grad_enabled(train), casting:
                 returned = model(*args, **kwargs)
                 scalar = pick_loss(returned, loss) if train else None
+            after = {n: b.detach().clone() for n, b in model.named_buffers()}
             if scalar is not None:  # checkpoints draw in their backward
                 scalar.backward()
         values, outputs = Tensors(), name_outputs(returned)
@@ -75,9 +78,9 @@ class Reference:
             if parameter.grad is not None
         }
         kept: Tensors = {}
-        for name, buffer in model.named_buffers():
+        for name, buffer in after.items():
             same = torch.equal(buffer, before[name])
-            (kept if same else values)[f"buffer:{name}"] = buffer.detach()
+            (kept if same else values)[f"buffer:{name}"] = buffer
         largest = max((largest_of(g) for g in gradients.values()), default=0.0)
         return cls(values | gradients, largest, kept)
 

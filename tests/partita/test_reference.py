@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from partita.reference import Reference
 
@@ -74,3 +75,19 @@ def test_a_model_that_keeps_what_it_computed_is_called_again() -> None:
     found = Reference.of(model, (torch.zeros(3),), {}, None, True)
     assert (found.values["loss"].item(), found.largest_gradient) == (0.0, 0.0)
     assert model.kept[0] is kept
+
+
+class Repeating(Counting):
+    """Writes to a buffer in a checkpoint."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return checkpoint(self._counted, x, use_reentrant=False).sum()
+
+    def _counted(self, x: Tensor) -> Tensor:
+        self.steps += 1
+        return (x * self.weight).sin()
+
+
+def test_buffers_are_what_the_forward_leaves() -> None:
+    found = Reference.of(Repeating(), (torch.zeros(3),), {}, None, True)
+    assert found.values["buffer:steps"].item() == 1.0
