@@ -31,6 +31,7 @@ from partita.compiler.capture.torch_private.modes import (
     static_fake_mode,
 )
 from partita.compiler.capture.torch_private.modules import (
+    BatchNorm,
     fake_copy,
     own_tensors,
     tables_of,
@@ -57,6 +58,7 @@ from partita.compiler.capture.torch_private.tracing import (
 )
 
 __all__ = [
+    "BatchNorm",
     "Code",
     "DispatchMode",
     "FakeMode",

@@ -9,6 +9,12 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.modules.batchnorm import (
+    _BatchNorm,  # pyright: ignore[reportPrivateUsage]
+)
+
+BatchNorm = _BatchNorm
+"""What batch norms of any number of dims are."""
 
 
 def fake_copy(
