@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.modules.batchnorm import (
     _BatchNorm,  # pyright: ignore[reportPrivateUsage]
 )
+from torch.utils import _pytree as pytree
 
 BatchNorm = _BatchNorm
 """What batch norms of any number of dims are."""
@@ -34,10 +35,14 @@ def fake_copy(
             if isinstance(tensor, torch.nn.Parameter):
                 fake = torch.nn.Parameter(fake, requires_grad=tensor.requires_grad)
             memo[id(tensor)] = fake
-    for child in module.modules():
-        for value in vars(child).values():
-            if isinstance(value, torch.Tensor) and not value.is_meta:
-                memo.setdefault(id(value), value.detach().cpu())
+    parts = [list(vars(child).values()) for child in module.modules()]
+    for value in filter(torch.is_tensor, pytree.tree_leaves(parts)):
+        own = value.detach()  # an earlier call may have left it a history
+        if id(value) not in memo and not own.is_meta:
+            memo[id(value)] = own.cpu()
+        elif id(value) not in memo:
+            with mode:
+                memo[id(value)] = torch.empty_like(own, device="cpu")
     return copy.deepcopy(module, memo), mode
 
 
