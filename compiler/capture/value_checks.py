@@ -28,16 +28,21 @@ def passing_checks() -> Generator[None]:
     truth = torch.Tensor.__bool__
 
     def answer(tensor: torch.Tensor) -> bool:
-        here = inspect.currentframe()
-        passes = None if here is None or here.f_back is None else _passing(here.f_back)
+        passes = _passing(inspect.currentframe())  # a frame that held itself would stay
         return truth(tensor) if passes is None else passes
 
     with patch.object(torch.Tensor, truth.__name__, answer):
         yield
 
 
-def _passing(frame: FrameType) -> bool | None:
-    """Return the answer that does not raise; ``None`` where both or neither do."""
+def _passing(here: FrameType | None) -> bool | None:
+    """Return the answer that does not raise; ``None`` where both or neither do.
+
+    The one that asks is the caller of ``here``.
+    """
+    if here is None or here.f_back is None:
+        return None
+    frame = here.f_back
     code = list(dis.get_instructions(frame.f_code))
     at = next(n for n, found in enumerate(code) if found.offset == frame.f_lasti)
     at += code[at].opname == "TO_BOOL"  # from Python 3.13 on

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -11,6 +12,7 @@ from torch import Tensor, distributions, nn
 
 from partita.compiler.capture.capture import capture
 from partita.compiler.capture.value_checks import passing_checks
+from partita.compiler.collection import collection_paused
 
 
 def raising(wrong: Tensor) -> str:
@@ -56,6 +58,15 @@ def test_branches_that_do_not_raise_go_by_values() -> None:
             assert bool(tensor) is value
             assert (not tensor) is not value
             assert list(filter(None, [tensor])) == [tensor] * value
+
+
+def test_what_was_asked_is_let_go() -> None:
+    with passing_checks(), collection_paused():
+        tensor = torch.tensor([False])
+        asked = weakref.ref(tensor)
+        assert raising(tensor) == "passed"
+        del tensor
+        assert asked() is None
 
 
 class Likely(nn.Module):
