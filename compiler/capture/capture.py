@@ -40,6 +40,7 @@ from partita.compiler.capture.mixed_precision import (
 )
 from partita.compiler.capture.quiet import quiet_failure
 from partita.compiler.capture.roles import read_roles
+from partita.compiler.capture.running_means import means_over_batches
 from partita.compiler.capture.scored_model import LossFunction, OutputForm, ScoredModel
 from partita.compiler.capture.torch_private import (
     any_name,
@@ -48,6 +49,7 @@ from partita.compiler.capture.torch_private import (
     without_mkldnn,
 )
 from partita.compiler.capture.unify_attention import unify_attention
+from partita.compiler.capture.value_checks import passing_checks
 from partita.compiler.errors import CaptureFailed
 from partita.compiler.ir.program import Program
 
@@ -62,6 +64,15 @@ _NOT_GIVEN = (
 _READ_OFF = (
     "a number is read off a tensor's values, as .item() and .tolist() do; keep it a "
     "tensor, and sizes independent of values"
+)
+_SIGNS_OF_READING = ("aten._local_scalar_dense", "Could not extract specialized")
+_BRANCHES = (
+    "the code does one thing or another by a tensor's values; compute both and take "
+    "torch.where, or give what decides as a number"
+)
+_SIZED = (
+    "a shape depends on values, as those of x[mask], nonzero and unique do; keep all "
+    "elements, and multiply by the mask or take torch.where"
 )
 
 
@@ -134,9 +145,10 @@ def capture_spec(
         tensors = tuple(spec.example(torch.device("cpu")).values())
     form = OutputForm()
     scored = ScoredModel(model, spec, loss, train, form)
-    joint = try_trace(scored, tensors) if precision is None else None
-    if joint is None:
-        joint = _exported(model, scored, tensors, form, precision)
+    with passing_checks(), means_over_batches():
+        joint = try_trace(scored, tensors) if precision is None else None
+        if joint is None:
+            joint = _exported(model, scored, tensors, form, precision)
     program = read_roles(joint, model, spec, form.returned, train)
     if train and not program.trained:
         raise CaptureFailed(
@@ -197,8 +209,12 @@ def _explain(model: torch.nn.Module, error: BaseException) -> str:
             f for f, e in zip(frames, trace, strict=True) if e.name == "backward"
         ]
         reason[0] = _NOT_GIVEN if user_frames(backwards) else _FROM_OUTSIDE
-    elif "aten._local_scalar_dense" in reason[0]:
+    elif any(sign in reason[0] for sign in _SIGNS_OF_READING):
         reason[0] = _READ_OFF
+    elif "Could not guard on data-dependent expression" in reason[0]:
+        reason[0] = _BRANCHES
+    elif type(error).__name__ == "DynamicOutputShapeException":
+        reason[0] = f"{_SIZED} ({reason[0]})"
     found = user_frames(frames) or user_frames(find_frames(str(error)))
     home = getattr(sys.modules.get(type(model).__module__), "__file__", None) or ""
     own = [frame for frame in found if _is_beside(Path(frame[0]), Path(home).parent)]

@@ -3,7 +3,8 @@
 What they do beside is no part of what a model computes: they forget what the backward
 needs and make it again then, which is for a plan to say. A trace would see no gradient
 of a reentrant one, whose own backward runs the function, and the function of any other
-twice.
+twice. The buffers that are written to in one, as by a batch norm, are so once a step,
+where torch writes again as it makes again.
 """
 
 from __future__ import annotations

@@ -1,22 +1,19 @@
 """Ops that draw random numbers, rewritten to draws that do not know the layout.
 
-``rewrite_draws`` changes a captured program; ``LayoutFreeDraws`` runs the user's eager
-model with the same numbers, so that the two can be compared. The n-th op that draws in
-one is the n-th in the other: capture traced the very calls that eager mode makes.
+``rewrite_draws`` changes a captured program; ``eager_draws.py`` runs the user's eager
+model with the same numbers, so that the two can be compared.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import fx
 
-from partita.compiler.capture.random_numbers import draw, stream_of
-from partita.compiler.capture.torch_private import DispatchMode, argument_names
+from partita.compiler.capture.random_numbers import stream_of
 from partita.compiler.errors import CaptureFailed
 from partita.compiler.ir.program import (
     InputKind,
@@ -36,6 +33,9 @@ aten = torch.ops.aten
 
 SEED_TYPE = TensorType((), torch.int64)
 
+WITH_LOW = (aten.randint.low, aten.randint.low_generator)
+"""The ops that draw integers from a lowest one on."""
+
 LEAST_EXPONENTIAL = 2.0**-24
 """What an exponential draw of rate 1 is at least: models take its logarithm.
 
@@ -46,13 +46,6 @@ Torch's own is half of float32's epsilon too (ATen/core/TransformationHelper.h).
 def draws_numbers(target: object) -> bool:
     """Whether an op draws random numbers."""
     return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
-
-
-def _drops_nothing(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether an attention kernel, which may drop at random, is told not to."""
-    given = dict(zip(argument_names(func), args, strict=False)) | kwargs
-    is_attention = "dropout_p" in argument_names(func)
-    return is_attention and given.get("dropout_p", 0.0) == 0.0
 
 
 class _Writer:
@@ -178,7 +171,7 @@ def _exponential(write: _Writer, node: fx.Node, type_: TensorType) -> fx.Node:
 
 
 def _integers(write: _Writer, node: fx.Node, type_: TensorType) -> fx.Node:
-    has_low = node.target is aten.randint.low
+    has_low = node.target in WITH_LOW
     low, high = (node.args[0], node.args[1]) if has_low else (0, node.args[0])
     assert isinstance(low, int)
     assert isinstance(high, int)
@@ -195,14 +188,18 @@ _REWRITES: dict[object, Callable[[_Writer, fx.Node, TensorType], fx.Node]] = {
     aten.bernoulli.default: _bernoulli,
     aten.bernoulli.p: _bernoulli,
     aten.rand.default: _uniform,
+    aten.rand.generator: _uniform,
     aten.rand_like.default: _uniform,
     aten.uniform.default: _uniform,
     aten.randn.default: _normal,
+    aten.randn.generator: _normal,
     aten.randn_like.default: _normal,
     aten.normal_functional.default: _normal,
     aten.exponential.default: _exponential,
     aten.randint.default: _integers,
+    aten.randint.generator: _integers,
     aten.randint.low: _integers,
+    aten.randint.low_generator: _integers,
 }
 
 
@@ -243,151 +240,3 @@ def rewrite_draws(program: Program) -> Program:
         graph.erase_node(node)
     inputs = (*program.inputs, InputRole(InputKind.SEED, "seed"))
     return replace(program, inputs=inputs, draws=tuple(keys))
-
-
-class LayoutFreeDraws(DispatchMode):
-    """Within it eager ops draw what a program draws for the same seed.
-
-    Each draw moves torch's generator on. Where that is set back, as a checkpoint does
-    that runs its forward again in the backward, what was drawn there is drawn again.
-
-    Args:
-        seed: 0-d int64, see ``seed_value``.
-        draws: of the program, see ``rewrite_draws``.
-    """
-
-    def __init__(self, seed: Tensor, draws: Sequence[str]) -> None:
-        super().__init__()
-        self._seed = seed
-        self._left = list(reversed(draws))
-        self._streams: dict[bytes, int] = {}
-
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
-        if not draws_numbers(func) or _drops_nothing(func, args, kwargs):
-            return func(*args, **kwargs)
-        eager, stream = _EAGER.get(func), self._next_stream()
-        if eager is None or stream is None:
-            raise CaptureFailed(
-                f"the model calls {func}, which its capture does not draw; verify "
-                "cannot give both the same numbers"
-            )
-
-        def numbers(shape: Sequence[int], kind: str) -> Tensor:
-            return draw(self._seed, shape, stream, kind)
-
-        return eager(numbers, func, args, kwargs)
-
-    def _next_stream(self) -> int | None:
-        """Return which draw stands where the generator does; ``None`` for one more."""
-        at = torch.get_rng_state().numpy().tobytes()
-        if at not in self._streams and self._left:
-            self._streams[at] = stream_of(self._left.pop())
-        torch.rand((), device="cpu")
-        return self._streams.get(at)
-
-
-Numbers = Callable[[Sequence[int], str], Tensor]
-
-
-def _single(probability: float) -> float:
-    """Return what a program compares its numbers with, which are float32, in any dtype.
-
-    >>> found = torch.tensor(0.9, dtype=torch.float32)
-    >>> found < 0.9, found.double() < 0.9, found.double() < _single(0.9)
-    (tensor(False), tensor(True), tensor(False))
-    """
-    return struct.unpack("f", struct.pack("f", probability))[0]
-
-
-def _filled(args: tuple[Any, ...], defaults: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return a tensor and its parameters, those that were left out by default."""
-    return (*args, *defaults[len(args) - 1 :])
-
-
-def _fill(numbers: Numbers, func: Any, args: tuple[Any, ...], _: Any) -> Tensor:
-    x, low, high = _filled(args, (0.0, 1.0))
-    drawn = numbers(x.shape, "uniform").to(x.dtype)
-    return x.copy_(drawn * (high - low) + low)
-
-
-def _fill_normal(numbers: Numbers, func: Any, args: tuple[Any, ...], _: Any) -> Tensor:
-    x, mean, std = _filled(args, (0.0, 1.0))
-    return x.copy_(numbers(x.shape, "normal").to(x.dtype) * std + mean)
-
-
-def _fill_exponential(
-    numbers: Numbers, func: Any, args: tuple[Any, ...], kwargs: Any
-) -> Tensor:
-    x = args[0]
-    rate = args[1] if len(args) > 1 else kwargs.get("lambd", 1.0)
-    worked_in = torch.promote_types(x.dtype, torch.float32)
-    uniform = numbers(x.shape, "uniform").to(worked_in)
-    value = (1.0 - uniform).log().neg().clamp_min(LEAST_EXPONENTIAL)
-    return x.copy_(value * (1.0 / rate))
-
-
-def _fill_bernoulli(
-    numbers: Numbers, func: Any, args: tuple[Any, ...], kwargs: Any
-) -> Tensor:
-    x = args[0]
-    p = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
-    return x.copy_(numbers(x.shape, "uniform") < _single(p))
-
-
-def _new_bernoulli(
-    numbers: Numbers, func: Any, args: tuple[Any, ...], _: Any
-) -> Tensor:
-    x = args[0]
-    p = _single(args[1]) if func is aten.bernoulli.p else x
-    return (numbers(x.shape, "uniform") < p).to(x.dtype)
-
-
-def _new(kind: str) -> Callable[..., Tensor]:
-    def make(numbers: Numbers, func: Any, args: tuple[Any, ...], kwargs: Any) -> Tensor:
-        like = args[0]
-        shape = like.shape if isinstance(like, Tensor) else like
-        default = like.dtype if isinstance(like, Tensor) else torch.get_default_dtype()
-        return numbers(shape, kind).to(kwargs.get("dtype") or default)
-
-    return make
-
-
-def _new_integers(
-    numbers: Numbers, func: Any, args: tuple[Any, ...], kwargs: Any
-) -> Tensor:
-    low, high, shape = args if func is aten.randint.low else (0, *args)
-    drawn = numbers(shape, "bits") % (high - low) + low
-    return drawn.to(kwargs.get("dtype") or torch.int64)
-
-
-def _new_dropout(
-    numbers: Numbers, func: Any, args: tuple[Any, ...], _: Any
-) -> tuple[Tensor, Tensor]:
-    x, probability, is_training = args
-    keep = 1.0 - probability if is_training is not False else 1.0
-    mask = numbers(x.shape, "uniform") < _single(keep)
-    return x * mask * (1.0 / keep if keep else 0.0), mask
-
-
-_EAGER: dict[object, Callable[..., Any]] = {
-    aten.bernoulli_.float: _fill_bernoulli,
-    aten.bernoulli.default: _new_bernoulli,
-    aten.bernoulli.p: _new_bernoulli,
-    aten.uniform_.default: _fill,
-    aten.normal_.default: _fill_normal,
-    aten.exponential_.default: _fill_exponential,
-    aten.rand.default: _new("uniform"),
-    aten.rand_like.default: _new("uniform"),
-    aten.randn.default: _new("normal"),
-    aten.randn_like.default: _new("normal"),
-    aten.randint.default: _new_integers,
-    aten.randint.low: _new_integers,
-    aten.native_dropout.default: _new_dropout,
-}

@@ -8,21 +8,14 @@ at is there.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Any
-from unittest.mock import patch
 
 import torch
 
-from partita.compiler.capture.torch_private import effects
+from partita.compiler.capture.torch_private import without_order
 
 _CHECK = torch.ops.aten._linalg_check_errors.default
 
 
 def unordered_checks() -> AbstractContextManager[object]:
     """Return a block in which a trace makes no tokens for checks of matrices."""
-    has_effects = effects.has_effects
-
-    def is_ordered(op: Any, *others: Any) -> bool:  # some releases give more
-        return op is not _CHECK and has_effects(op, *others)
-
-    return patch.object(effects, has_effects.__name__, is_ordered)
+    return without_order(_CHECK)

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor
 
-from partita.compiler.capture.torch_private import decompositions
-
-_TAKEN_APART = "_rnn_helper"
+from partita.compiler.capture.torch_private import around_recurrent_layers
 
 
-@contextmanager
-def dropping_between_layers() -> Generator[None]:
-    """Within it torch takes recurrent layers apart one by one, dropouts in between.
+def dropping_between_layers() -> AbstractContextManager[object]:
+    """Return within what torch takes layers apart one by one, dropouts in between.
 
     Where torch 2.13 takes all apart at once it compares the number of a layer with that
     of all the wrong way round, and never drops.
     """
-    one = vars(decompositions)[_TAKEN_APART]
+    return around_recurrent_layers(_one_by_one)
 
+
+def _one_by_one(one: Callable[..., Any]) -> Callable[..., Any]:
     def run(
         x: Tensor,
         hidden: Sequence[Any],
@@ -48,5 +46,4 @@ def dropping_between_layers() -> Generator[None]:
                 x = torch.dropout(x, dropout, train=True)
         return x.transpose(0, 1) if is_batch_first else x, last
 
-    with patch.object(decompositions, _TAKEN_APART, run):
-        yield
+    return run

@@ -158,6 +158,11 @@ class _RoleReader:
             value: Any = self.joint
             for part in str(node.target).split("."):
                 value = getattr(value, part)
+            if isinstance(value, torch.Generator):
+                raise CaptureFailed(
+                    "random numbers are drawn from a generator of the model's own, "
+                    "which ranks cannot share; draw from torch's, with no generator="
+                )
             self.constants[name] = value.detach()
             role, types = InputRole(InputKind.CONSTANT, name), _types(value)
         else:

@@ -37,7 +37,8 @@ def pick_loss(outputs: Any, loss: LossFunction | None) -> Tensor:
     elif isinstance(outputs, dict) and "loss" in outputs:
         found, what = outputs["loss"], "the model's output 'loss' is"
     else:
-        found, what = getattr(outputs, "loss", None), "the model's output .loss is"
+        found, what = getattr(outputs, "loss", outputs), "the model's output .loss is"
+        what = "the model returned" if found is outputs else what
     if not isinstance(found, Tensor):
         raise CaptureFailed(
             f"no loss: {what} {type(found).__name__}; want a scalar tensor (return "

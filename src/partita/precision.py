@@ -85,7 +85,7 @@ class ConstantDtypes(TorchFunctionMode):
         """Run ``func``, with the dtype or epsilon of before where it has one."""
         kwargs = dict(kwargs or {})
         if func not in (*_MADE_OF_NUMBERS, *_NORMS):
-            return func(*args, **kwargs)
+            return self._mixed(func, args, kwargs)
         result = func(*args, **kwargs)
         if self._left is None:
             self.notes.append((func, result.dtype))
@@ -99,6 +99,20 @@ class ConstantDtypes(TorchFunctionMode):
         if eps is None:
             args, kwargs["eps"] = args[:3], torch.finfo(dtype).eps
         return func(*args, **kwargs)
+
+    def _mixed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run ``func``, of doubles alone where it takes them with no such constant.
+
+        Before any op is dispatched some functions check that what they are given is of
+        one dtype: ``prelu`` and ``grid_sample`` are such.
+        """
+        try:
+            return func(*args, **kwargs)
+        except RuntimeError:
+            if self._left is None or func.__name__.endswith("_"):  # writes to it
+                raise
+        given = pytree.tree_map_only(torch.Tensor, promote_tensor, (args, kwargs))
+        return func(*given[0], **given[1])
 
 
 class _PromotingMode(DispatchMode):

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.random import fork_rng
 
-from partita.compiler.capture.draws import LayoutFreeDraws
+from partita.compiler.capture.eager_draws import LayoutFreeDraws
 from partita.compiler.capture.mixed_precision import autocasting
 from partita.compiler.capture.random_numbers import seed_value
 from partita.compiler.capture.scored_model import (
@@ -49,9 +49,11 @@ class Reference:
         """Call a copy of ``model`` as the user does, and differentiate its loss.
 
         Random numbers are those that a program with these ``draws`` draws for seed 0.
+        Buffers are as the forward leaves them: in the backward a checkpoint runs its
+        function again, and so writes again to what a batch norm there keeps.
         With a ``precision`` the forward and the loss are autocast.
         """
-        model = copy.deepcopy(model)
+        model = _copied_model(model)
         args, kwargs = pytree.tree_map(_copied, (args, kwargs))
         before = {n: b.clone() for n, b in model.named_buffers()}
         device = device_of(model)
@@ -62,6 +64,7 @@ class Reference:
             with torch.set_grad_enabled(train), casting:
                 returned = model(*args, **kwargs)
                 scalar = pick_loss(returned, loss) if train else None
+            after = {n: b.detach().clone() for n, b in model.named_buffers()}
             if scalar is not None:  # checkpoints draw in their backward
                 scalar.backward()
         values, outputs = Tensors(), name_outputs(returned)
@@ -75,9 +78,9 @@ class Reference:
             if parameter.grad is not None
         }
         kept: Tensors = {}
-        for name, buffer in model.named_buffers():
+        for name, buffer in after.items():
             same = torch.equal(buffer, before[name])
-            (kept if same else values)[f"buffer:{name}"] = buffer.detach()
+            (kept if same else values)[f"buffer:{name}"] = buffer
         largest = max((largest_of(g) for g in gradients.values()), default=0.0)
         return cls(values | gradients, largest, kept)
 
@@ -104,6 +107,18 @@ def device_of(model: torch.nn.Module) -> torch.device:
     """Return where the model is, and so its inputs and all of the verification."""
     tensors = (*model.parameters(), *model.buffers())
     return tensors[0].device if tensors else torch.device("cpu")
+
+
+def _copied_model(model: torch.nn.Module) -> torch.nn.Module:
+    """Return a copy, also where the model keeps tensors that it has computed.
+
+    Torch copies no tensor with a history; an earlier call may have left such ones, as
+    attention weights to look at or a loss to be added.
+    """
+    leaves = pytree.tree_leaves([list(vars(m).values()) for m in model.modules()])
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    computed = [tensor for tensor in tensors if tensor.grad_fn is not None]
+    return copy.deepcopy(model, {id(t): _copied(t) for t in computed})
 
 
 def _copied(leaf: Any) -> Any:

@@ -24,7 +24,7 @@ from tests.models.zoo import Built
 
 import partita as pt
 from partita.compiler.capture.capture import capture
-from partita.compiler.capture.draws import LayoutFreeDraws
+from partita.compiler.capture.eager_draws import LayoutFreeDraws
 from partita.compiler.capture.random_numbers import seed_value
 from partita.compiler.ir.layout import shard_shape
 from partita.passes.promote_precision import promote_arguments

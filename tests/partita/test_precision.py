@@ -87,3 +87,23 @@ def test_constants_are_as_exact_in_the_reference_as_in_the_plan(
     model, x = Constants().to(dtype), torch.randn(2, 4, dtype=dtype)
     report = pt.verify(model, x, plan=pt.plan(model, x, mesh=pt.Mesh(tp=2)))
     assert report.ok, str(report)
+
+
+class Sampled(nn.Module):
+    """Gives constants to functions that want all of one dtype."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = nn.functional.prelu(self.linear(x), torch.tensor([0.3]))
+        at = torch.tensor([[[[0.1, -0.2], [0.4, 0.3]]]])
+        return nn.functional.grid_sample(y[None, None], at, align_corners=False).sum()
+
+
+def test_constants_of_functions_that_want_one_dtype_agree() -> None:
+    torch.manual_seed(0)
+    model, x = Sampled(), torch.randn(4, 4)
+    report = pt.verify(model, x, plan=pt.plan(model, x, mesh="dp=2"))
+    assert report.ok, report

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from partita.reference import Reference
 
@@ -52,3 +53,41 @@ def test_distances_are_relative_to_the_largest_value() -> None:
     assert distances["weight"] == 0.0
     tiny = torch.full((3,), 1e-9)
     assert one.scale("weight", tiny) == pytest.approx(1e-3), "of the largest gradient"
+
+
+class Keeping(nn.Module):
+    """Keeps what it has computed, as attention weights are kept to look at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((3,), 2.0))
+        self.kept: list[Tensor] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.kept = [x * self.weight]
+        return self.kept[0].sum()
+
+
+def test_a_model_that_keeps_what_it_computed_is_called_again() -> None:
+    model = Keeping()
+    model(torch.ones(3))
+    kept = model.kept[0]
+    found = Reference.of(model, (torch.zeros(3),), {}, None, True)
+    assert (found.values["loss"].item(), found.largest_gradient) == (0.0, 0.0)
+    assert model.kept[0] is kept
+
+
+class Repeating(Counting):
+    """Writes to a buffer in a checkpoint."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return checkpoint(self._counted, x, use_reentrant=False).sum()
+
+    def _counted(self, x: Tensor) -> Tensor:
+        self.steps += 1
+        return (x * self.weight).sin()
+
+
+def test_buffers_are_what_the_forward_leaves() -> None:
+    found = Reference.of(Repeating(), (torch.zeros(3),), {}, None, True)
+    assert found.values["buffer:steps"].item() == 1.0

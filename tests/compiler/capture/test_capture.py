@@ -165,6 +165,20 @@ class Constant(small.Scale):
         return (x * self.w * torch.tensor([1.0, 2.0, 3.0, 4.0], device=x.device)).sum()
 
 
+class Keeping(small.Scale):
+    kept: tuple[Tensor, ...] = ()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.kept = (x * self.w,)
+        return self.kept[0].sum()
+
+
+def test_a_meta_model_that_keeps_what_it_computed_is_captured() -> None:
+    model, x = Keeping().to("meta"), torch.ones(4, device="meta")
+    model(x)
+    assert capture(model, (x,), {}).program.trained == {"w"}
+
+
 def test_constants_of_a_meta_model_keep_their_values() -> None:
     program = capture(Constant().to("meta"), (torch.ones(4, device="meta"),), {})
     (value,) = program.program.constants.values()

@@ -93,11 +93,18 @@ class Itemized(small.Scale):
         return (x * self.w).sum() * x.amax().item()
 
 
+class Selecting(small.Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * self.w)[x > 0].sum()
+
+
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
         (Reversible, "uses a tensor that the function was not given"),
         (Itemized, "a number is read off a tensor's values"),
+        (Branching, "by a tensor's values; compute both and take torch.where"),
+        (Selecting, "a shape depends on values, as those of x.mask."),
     ],
 )
 def test_message_says_what_no_graph_can_show(

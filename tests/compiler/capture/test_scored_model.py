@@ -63,6 +63,13 @@ def test_loss_is_found(outputs: Any, loss: LossFunction | None) -> None:
         (
             (ONE,),
             None,
+            "no loss: the model returned tuple; want a scalar tensor (return one, "
+            "return an output with .loss, e.g. by passing labels, or give "
+            "Options(loss=...), --loss file.py:function)",
+        ),
+        (
+            SimpleNamespace(loss=None),
+            None,
             "no loss: the model's output .loss is NoneType; want a scalar tensor "
             "(return one, return an output with .loss, e.g. by passing labels, or give "
             "Options(loss=...), --loss file.py:function)",

@@ -1,0 +1,91 @@
+"""Checks that only raise pass while they are traced; other branches ask for values."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+
+import pytest
+import torch
+from tests.compiler.capture import small_models as small
+from torch import Tensor, distributions, nn
+
+from partita.compiler.capture.capture import capture
+from partita.compiler.capture.value_checks import passing_checks
+from partita.compiler.collection import collection_paused
+
+
+def raising(wrong: Tensor) -> str:
+    if wrong.any():
+        raise ValueError(
+            f"of type {type(wrong).__name__}, found {wrong.sum()} wrong values"
+        )
+    return "passed"
+
+
+def raising_at_last(wrong: Tensor) -> str:
+    if not wrong.any():
+        return "passed"
+    raise ValueError
+
+
+def raising_for_one_of_two(wrong: Tensor, is_strict: bool = True) -> str:
+    for _ in range(2):
+        if is_strict and wrong.any():
+            raise ValueError
+    return "passed"
+
+
+CHECKS = [small.asserting, raising, raising_at_last, raising_for_one_of_two]
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_check_passes_whatever_the_values_are(
+    check: Callable[[Tensor], str],
+) -> None:
+    with passing_checks():
+        assert check(torch.tensor([True])) == "passed"
+        assert check(torch.tensor([False])) == "passed"
+    with pytest.raises((AssertionError, ValueError)):
+        check(torch.tensor([True]))
+
+
+def test_branches_that_do_not_raise_go_by_values() -> None:
+    with passing_checks():
+        for value in (True, False):
+            tensor = torch.tensor(value)
+            assert (1 if tensor else 2) == (1 if value else 2)
+            assert bool(tensor) is value
+            assert (not tensor) is not value
+            assert list(filter(None, [tensor])) == [tensor] * value
+
+
+def test_what_was_asked_is_let_go() -> None:
+    with passing_checks(), collection_paused():
+        tensor = torch.tensor([False])
+        asked = weakref.ref(tensor)
+        assert raising(tensor) == "passed"
+        del tensor
+        assert asked() is None
+
+
+class Likely(nn.Module):
+    """The negative log-likelihood of a distribution, and of torch's own loss of one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        """Return a scalar of ``x`` ``[batch, 4]`` and ``target`` ``[batch]``."""
+        mean, spread = self.linear(x).unbind(-1)
+        spread = nn.functional.softplus(spread)
+        likely = distributions.Normal(mean, spread).log_prob(target)
+        return nn.functional.gaussian_nll_loss(mean, target, spread) - likely.mean()
+
+
+@pytest.mark.parametrize("precision", [None, "bfloat16"])
+def test_models_that_check_values_are_captured(precision: str | None) -> None:
+    batch = torch.randn(4, 4), torch.randn(4)
+    program = capture(Likely(), batch, {}, precision=precision).program
+    assert program.trained
