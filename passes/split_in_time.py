@@ -27,6 +27,7 @@ from typing import Any, ClassVar
 import torch
 from torch import fx
 
+from partita.compiler.capture.torch_private import uncompiled
 from partita.compiler.invariants import well_formed
 from partita.compiler.ir.in_time import AXIS, InTime
 from partita.compiler.ir.mesh import Mesh
@@ -213,5 +214,5 @@ def _shrink(program: Program, rules: RuleSet, count: int) -> Program:
     joins = tuple(
         placement_of(value_of(node)).shardings[0] for node, _ in program.results()
     )
-    module = fx.GraphModule(torch.nn.Module(), graph)
+    module = uncompiled(torch.nn.Module(), graph)
     return replace(program, graph_module=module, in_time=InTime(count, joins))

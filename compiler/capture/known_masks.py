@@ -50,6 +50,9 @@ class _Masks:
     of_node: dict[fx.Node, Tensor | None] = field(
         default_factory=dict[fx.Node, Tensor | None]
     )
+    said: dict[tuple[int, bool], tuple[bool, bool]] = field(
+        default_factory=dict[tuple[int, bool], tuple[bool, bool]]
+    )
 
     def named(
         self, mask: fx.Node | None, is_causal: bool
@@ -58,16 +61,11 @@ class _Masks:
         attends = None if mask is None else self._attends(mask)
         if attends is None:
             return mask, is_causal
-        # Equal in all samples and heads, or else it is neither of both.
-        if any(size > 1 for size in attends.shape[:-2]):
-            return mask, is_causal
-        attends = attends.reshape(attends.shape[-2:])
-        earlier = torch.ones_like(attends).tril()
-        if is_causal:
-            attends = attends & earlier
-        if bool(attends.all()):
-            return None, False
-        return (None, True) if torch.equal(attends, earlier) else (mask, is_causal)
+        key = id(attends), is_causal  # what masks say is kept, so ids stay theirs
+        if key not in self.said:
+            self.said[key] = _said(attends, is_causal)
+        is_needed, is_causal = self.said[key]
+        return mask if is_needed else None, is_causal
 
     def _attends(self, mask: fx.Node) -> Tensor | None:
         """Return which queries (rows) attend to which keys, if that is all there is.
@@ -86,6 +84,20 @@ class _Masks:
         if key not in self.known:
             self.known[key] = _attends(excerpt)
         return self.known[key]
+
+
+def _said(attends: Tensor, is_causal: bool) -> tuple[bool, bool]:
+    """Return whether a mask has to be given, and whether attention is causal."""
+    # Equal in all samples and heads, or else it is neither of both.
+    if any(size > 1 for size in attends.shape[:-2]):
+        return True, is_causal
+    attends = attends.reshape(attends.shape[-2:])
+    earlier = torch.ones_like(attends).tril()
+    if is_causal:
+        attends = attends & earlier
+    if bool(attends.all()):
+        return False, False
+    return (False, True) if torch.equal(attends, earlier) else (True, is_causal)
 
 
 def _attends(excerpt: Excerpt) -> Tensor | None:

@@ -76,8 +76,7 @@ def test_data_parallel_is_found_where_only_buckets_pay_for_its_messages(
     [
         *[pytest.param(t, 4, marks=pytest.mark.slow) for t in (1.0, 5.0)],
         (20.0, 4),
-        (20.0, 8),
-        pytest.param(50.0, 8, marks=pytest.mark.slow),
+        *[pytest.param(t, 8, marks=pytest.mark.slow) for t in (20.0, 50.0)],
     ],
 )
 def test_what_a_layer_waits_for_is_not_light(times: float, rows: int) -> None:

@@ -83,7 +83,7 @@ def again() -> tuple[nn.Module, dict[str, Any]]:
 @pytest.mark.parametrize("mesh", ["tp=2", "dp=2,tp=2"])
 def test_every_plan_draws_what_one_process_draws(build: Any, mesh: str) -> None:
     model, kwargs = build()
-    options = pt.Options(hardware="cpu-gloo-free", time_limit=20)
+    options = pt.Options(hardware="cpu-gloo-free", time_limit=3)
     planner = Planner.of(model, (), kwargs, pt.Mesh.parse(mesh), options)
     draws = planner.captured.program.draws
     verifier = Verifier.of(model, (), kwargs, draws=draws)
