@@ -1,11 +1,12 @@
 """The fastest plan that a memory limit allows: placements, and what is made again.
 
-For a few prices of memory, the cheapest placements are searched (memory_price.py); for
-each of these, what to make again so that they keep to the limit (keeping.py). The
-price is raised until placements fit, then prices between the last that did not and the
-first that did are tried. Each price gives a lower bound, too. Then choices that cannot
-belong to anything faster go (worthwhile.py), and an integer program decides placements
-and what is made again together (joint.py).
+For a few prices of memory, the cheapest placements are searched (memory_price.py) among
+choices that can belong to something faster than what is known (narrowed.py); for each
+of these, what to make again so that they keep to the limit (keeping.py). The price is
+raised until placements fit, then prices between the last that did not and the first
+that did are tried. Each price gives a lower bound, too. Then choices that cannot belong
+to anything faster go (worthwhile.py), and an integer program decides placements and
+what is made again together (joint.py).
 
 All of that has equal blocks placed alike. Where memory is short, the fastest is often
 that some of them take less memory and the others less time: in the end each may take
@@ -125,7 +126,6 @@ class LimitedSearch:
     _kept: dict[tuple[tuple[int, ...], int], Keeping] = field(
         default_factory=dict[tuple[tuple[int, ...], int], Keeping]
     )
-
     _narrowed: Narrowed | None = None
 
     @cached_property
