@@ -15,7 +15,7 @@ from partita.compiler.plan.reported import ReportKind
 from partita.options import Options
 from partita.planner import Planner
 
-QUICK = ("unet", "dlrm", "mixtral", "deberta", "convnext")
+QUICK = ("unet", "dlrm", "mixtral", "deberta")
 WITHOUT_DRAWS = {"mamba", "resnet"}
 LIMIT_S = 10.0
 WHOLE = 0.02

@@ -127,7 +127,7 @@ def slow(*values: object) -> Any:
     ("name", "dtype"),
     [
         slow("mlp", torch.float32),
-        ("mlp", torch.float64),
+        slow("mlp", torch.float64),
         slow("gpt2", torch.float32),
         ("gpt2", torch.float64),
         slow("llama", torch.float32),

@@ -74,6 +74,7 @@ def test_mixed_precision_is_verified(capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.dist
+@pytest.mark.slow
 def test_loop_with_a_scaled_loss_trains_on_two_ranks(tmp_path: Path) -> None:
     script = f"{EXAMPLE}{MIXED}{SCALED}{TELL}"
     (tmp_path / "train.py").write_text(script, "utf-8")

@@ -80,7 +80,9 @@ def again() -> tuple[nn.Module, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("build", [noisy, again, gpt2_in_training])
-@pytest.mark.parametrize("mesh", ["tp=2", "dp=2,tp=2"])
+@pytest.mark.parametrize(
+    "mesh", ["tp=2", pytest.param("dp=2,tp=2", marks=pytest.mark.slow)]
+)
 def test_every_plan_draws_what_one_process_draws(build: Any, mesh: str) -> None:
     model, kwargs = build()
     options = pt.Options(hardware="cpu-gloo-free", time_limit=3)

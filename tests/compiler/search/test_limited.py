@@ -55,11 +55,8 @@ def test_what_is_held_counts_every_tensor_once() -> None:
     assert len(made) == len(set(made))
 
 
-@pytest.mark.parametrize(
-    "mesh",
-    [Mesh(tp=2), pytest.param(Mesh(dp=2, tp=2), marks=pytest.mark.slow)],
-    ids=str,
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh", [Mesh(tp=2), Mesh(dp=2, tp=2)], ids=str)
 def test_less_room_costs_time_and_is_kept_to(mesh: Mesh) -> None:
     posed = posed_layers(mesh)
     search = limited(posed, "adamw", 20)
