@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from partita.compiler.capture.torch_private import (
+from partita.compiler.capture.flash_attention import (
     cpu_flash_attention,
     cpu_flash_attention_backward,
     cuda_flash_attention,

@@ -36,9 +36,10 @@ def pick_loss(outputs: Any, loss: LossFunction | None) -> Tensor:
         found, what = outputs, "the model returned"
     elif isinstance(outputs, dict) and "loss" in outputs:
         found, what = outputs["loss"], "the model's output 'loss' is"
+    elif hasattr(outputs, "loss"):
+        found, what = outputs.loss, "the model's output .loss is"
     else:
-        found, what = getattr(outputs, "loss", outputs), "the model's output .loss is"
-        what = "the model returned" if found is outputs else what
+        found, what = outputs, "the model returned"
     if not isinstance(found, Tensor):
         raise CaptureFailed(
             f"no loss: {what} {type(found).__name__}; want a scalar tensor (return "

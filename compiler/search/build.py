@@ -151,9 +151,9 @@ class _Builder:
         made, wanted = self._sizes(type_, rows), self._sizes(type_, order)
         held = shared.charged * made
         less = np.maximum(held[:, None] - wanted[None, :], 0.0)
-        most = let_go.charged.most(let_go.rate, held)[:, None]
+        charged = let_go.charged.most(let_go.rate, held)[:, None]
         is_boxed = np.array(rows)[:, None] != np.array(order)[None, :]
-        given = np.where(is_boxed, np.minimum(let_go.rate * less, most), 0.0)
+        given = np.where(is_boxed, np.minimum(let_go.rate * less, charged), 0.0)
         freed = shared.count * given
         most = float(freed.max())
         if most > 0.0:  # nothing in a model is negative

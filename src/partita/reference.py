@@ -18,7 +18,7 @@ from partita.compiler.capture.scored_model import (
     name_outputs_beside_loss,
     pick_loss,
 )
-from partita.compiler.capture.torch_private import pytree
+from partita.compiler.capture.torch_private import pytree, tensors_in
 from partita.relative_error import largest_of, relative_error, scale_floor
 
 Tensors = dict[str, torch.Tensor]
@@ -115,9 +115,7 @@ def _copied_model(model: torch.nn.Module) -> torch.nn.Module:
     Torch copies no tensor with a history; an earlier call may have left such ones, as
     attention weights to look at or a loss to be added.
     """
-    leaves = pytree.tree_leaves([list(vars(m).values()) for m in model.modules()])
-    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    computed = [tensor for tensor in tensors if tensor.grad_fn is not None]
+    computed = [own for own in tensors_in(model) if own.grad_fn is not None]
     return copy.deepcopy(model, {id(t): _copied(t) for t in computed})
 
 

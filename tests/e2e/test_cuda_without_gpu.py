@@ -25,11 +25,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from partita.compiler.capture import attention
 from partita.compiler.capture.capture import Captured, capture
-from partita.compiler.capture.inputs import name_leaves
-from partita.compiler.capture.torch_private import (
+from partita.compiler.capture.flash_attention import (
     cuda_flash_attention,
     cuda_flash_attention_backward,
 )
+from partita.compiler.capture.inputs import name_leaves
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.inputs import to_capture
 from partita.compiler.plan.plan import Plan

@@ -1,4 +1,8 @@
-"""The flash attention that aten has for CPUs and for CUDA."""
+"""The flash attention that aten has for CPUs and for CUDA.
+
+Queries, keys and values are ``[batch, heads, positions, width]``, log-sum-exp
+``[batch, heads, positions]``.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,356 @@
+"""Everything private of torch that Partita uses, in one place.
+
+An upgrade of torch that moves one of these names breaks this file alone. Each
+function or name says in one line what it stands for.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import fx
+from torch._C import (
+    _distributed_c10d,
+    _get_mkldnn_enabled,  # pyright: ignore[reportPrivateUsage]
+    _set_mkldnn_enabled,  # pyright: ignore[reportPrivateUsage]
+)
+from torch._decomp import decompositions, get_decompositions
+from torch._functorch._aot_autograd import descriptors
+from torch._guards import TracingContext, tracing
+from torch._higher_order_ops import effects
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import graph as fx_graph
+from torch.fx import traceback as fx_traceback
+from torch.fx._lazy_graph_module import (
+    _LazyGraphModule,  # pyright: ignore[reportPrivateUsage]
+    _use_lazy_graph_module,  # pyright: ignore[reportPrivateUsage]
+)
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.nn.modules.batchnorm import (
+    _BatchNorm,  # pyright: ignore[reportPrivateUsage]
+)
+from torch.utils import _pytree as pytree
+from torch.utils import checkpoint
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from partita.compiler.capture.spelling import spell_attribute
+
+__all__ = ["decompositions", "descriptors", "export_joint", "pytree"]
+
+
+@contextmanager
+def _seen_as_export() -> Generator[None]:
+    """Within it models that ask whether they are being exported are told so.
+
+    They then leave out what depends on values, such as a warning about padding.
+    """
+    flags = dict.fromkeys(("_is_compiling_flag", "_is_exporting_flag"), True)
+    with patch.multiple(torch.compiler, **flags):
+        yield
+
+
+def export_joint(
+    module: torch.nn.Module,
+    inputs: tuple[torch.Tensor, ...],
+    decompose: Iterable[Any],
+    own: Mapping[Any, Callable[..., Any]],
+) -> fx.GraphModule:
+    """Trace forward and backward of ``module`` into one functional aten graph.
+
+    Placeholders and the output node carry AOTAutograd's descriptors in
+    ``meta["desc"]``: which parameter, input, tangent or gradient they are. Ops in
+    ``decompose`` are taken apart by torch's own functions, those in ``own`` by these.
+    Where gradients are switched off there is no backward.
+    """
+    # Brings Dynamo, which takes half of the time of importing all of Partita.
+    from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
+
+    table: dict[Any, Callable[..., Any]] = get_decompositions(list(decompose))
+    table.update(own)
+    with ExitStack() as stack:
+        if not isinstance(module, fx.GraphModule):
+            stack.enter_context(_seen_as_export())
+        joint = aot_export_joint_with_descriptors(
+            stack, module, inputs, decompositions=table
+        )
+        return joint.graph_module
+
+
+keeping_notes = fx_traceback.preserve_node_meta
+"""Returns a block in which a trace puts its notes into each node."""
+
+
+notes_of_trace = fx_traceback.get_current_meta
+"""Returns these notes, which may be changed."""
+
+
+def uncompiled(root: torch.nn.Module, graph: fx.Graph) -> fx.GraphModule:
+    """Return a module of ``graph`` whose Python code is made when it is asked for."""
+    return _LazyGraphModule(root, graph)
+
+
+def without_code() -> AbstractContextManager[None]:
+    """Return a block in which torch makes the code of graphs when it is asked for.
+
+    A trace makes many graphs that are read but never run.
+    """
+    return _use_lazy_graph_module(True)
+
+
+@contextmanager
+def any_name() -> Generator[None]:
+    """Within it the code of graphs names modules and tensors whatever they are called.
+
+    Torch writes Python's keywords behind a dot, and quotes other names as they are.
+    """
+    with patch.object(fx_graph, "_format_target", spell_attribute):
+        yield
+
+
+@contextmanager
+def without_mkldnn() -> Generator[None]:
+    """Within it recurrent layers are ordinary ops, not one op that only CPUs have."""
+    enabled = _get_mkldnn_enabled()
+    _set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        _set_mkldnn_enabled(enabled)
+
+
+def around_checkpoints(
+    stand_in: Callable[..., Generator[None]],
+) -> AbstractContextManager[object]:
+    """Return within what ``stand_in`` is around checkpoints that are not reentrant."""
+    return patch.object(checkpoint, "_checkpoint_without_reentrant_generator", stand_in)
+
+
+def around_recurrent_layers(
+    stand_in: Callable[..., Callable[..., Any]],
+) -> AbstractContextManager[object]:
+    """Return within what the function is that takes recurrent layers apart.
+
+    ``stand_in`` is given torch's own.
+    """
+    name = "_rnn_helper"
+    return patch.object(decompositions, name, stand_in(vars(decompositions)[name]))
+
+
+def without_order(unordered: Any) -> AbstractContextManager[object]:
+    """Return a block in which traces keep no order among calls of an op."""
+    has_effects = effects.has_effects
+
+    def is_ordered(op: Any, *others: Any) -> bool:  # some releases give more
+        return op is not unordered and has_effects(op, *others)
+
+    return patch.object(effects, has_effects.__name__, is_ordered)
+
+
+DispatchMode = TorchDispatchMode
+"""The class of modes that see every op that eager code runs."""
+
+
+def below_autograd() -> AbstractContextManager[None]:
+    """Return a block in which ops go past autograd: a third less for a small one."""
+    return vars(torch)["_C"]._AutoDispatchBelowAutograd()
+
+
+def fake_tensor_mode() -> AbstractContextManager[Any]:
+    """Return a mode in which tensors have shapes and dtypes, but no values."""
+    return FakeTensorMode()
+
+
+FakeMode = FakeTensorMode
+"""A mode in which tensors have no values."""
+
+
+def static_fake_mode() -> FakeMode:
+    """Return a mode in which tensors have types and strides, known ones, no values."""
+    return FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
+
+
+Code = Callable[..., Sequence[torch.Tensor | None]]
+"""What a graph was compiled to; called as the graph is."""
+
+
+def compile_graph(
+    module: fx.GraphModule,
+    inputs: Sequence[torch.Tensor],
+    mode: FakeMode,
+    options: Mapping[str, Any],
+) -> Code:
+    """Return Inductor's code for a graph of aten ops and functional collectives.
+
+    The graph has its backward already: it goes past dynamo and autograd. The code is
+    kept on disk, in the folder ``TORCHINDUCTOR_CACHE_DIR`` names, under a hash of the
+    graph, the types of its inputs, the options and the versions.
+
+    Args:
+        module: it may write to its inputs; what is left of it is of no use.
+        inputs: of ``mode``; the code is right for their shapes and strides alone.
+        mode: from ``static_fake_mode``.
+        options: of Inductor, by the names of its ``config``.
+    """
+    # Here, since Inductor takes a second to import and most runs do without.
+    from torch._inductor.compile_fx import compile_fx
+    from torch._inductor.scheduler import SchedulerNode
+
+    with torch.no_grad(), tracing(TracingContext(mode)), _renames_kept(SchedulerNode):
+        code = compile_fx(module, list(inputs), config_patches=dict(options))
+    assert callable(code)
+    return code
+
+
+def _renames_kept(kind: Any) -> AbstractContextManager[object]:
+    """Have Inductor remember who wrote last to what a node of its schedule reads.
+
+    Torch 2.13 forgets it where the loops of a node are computed anew that waits for
+    nothing else: what reads a sum over ranks may then run in front of the sum.
+    """
+    original = kind.recompute_size_and_body
+
+    def recompute(node: Any, *args: Any, **kwargs: Any) -> None:
+        original(node, *args, **kwargs)
+        node.set_read_writes(node.read_writes.rename(node.mutation_renames))
+
+    return patch.object(kind, "recompute_size_and_body", recompute)
+
+
+BatchNorm = _BatchNorm
+"""What batch norms of any number of dims are."""
+
+
+def fake_copy(
+    module: torch.nn.Module,
+) -> tuple[torch.nn.Module, AbstractContextManager[Any]]:
+    """Return ``module`` around CPU tensors without values, and the mode to make such.
+
+    What is traced then is the same wherever the module is. Traced on meta itself, a
+    constant of the model's code would lose its value; on another device some ops take
+    other ways. Tensors that are neither parameter nor buffer keep their values.
+    """
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    memo: dict[int, Any] = {}
+    with mode:
+        for tensor in (*module.parameters(), *module.buffers()):
+            fake = torch.empty_like(tensor, device="cpu", requires_grad=False)
+            if isinstance(tensor, torch.nn.Parameter):
+                fake = torch.nn.Parameter(fake, requires_grad=tensor.requires_grad)
+            memo[id(tensor)] = fake
+    for value in tensors_in(module):
+        own = value.detach()  # an earlier call may have left it a history
+        if id(value) not in memo and not own.is_meta:
+            memo[id(value)] = own.cpu()
+        elif id(value) not in memo:
+            with mode:
+                memo[id(value)] = torch.empty_like(own, device="cpu")
+    return copy.deepcopy(module, memo), mode
+
+
+def tensors_in(module: torch.nn.Module) -> list[torch.Tensor]:
+    """Return what a module and its parts hold as attributes, or in lists and the like.
+
+    Whatever it is: parameters, buffers, and what a forward left there.
+    """
+    parts = [list(vars(part).values()) for part in module.modules()]
+    return [x for x in pytree.tree_leaves(parts) if isinstance(x, torch.Tensor)]
+
+
+def tables_of(module: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the tables of the parameters and buffers that ``module`` itself holds."""
+    return vars(module)["_parameters"], vars(module)["_buffers"]
+
+
+def own_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return the parameters and buffers that ``module`` itself holds, by local name."""
+    items = (item for table in tables_of(module) for item in table.items())
+    return {name: tensor for name, tensor in items if tensor is not None}
+
+
+def with_parts(
+    module: torch.nn.Module,
+    tensor: Callable[[torch.Tensor], torch.Tensor],
+    child: Callable[[str, torch.nn.Module], torch.nn.Module],
+) -> torch.nn.Module:
+    """Return a module like ``module`` around other tensors and other children.
+
+    Whatever is then done to these leaves ``module`` untouched.
+    """
+
+    def table(name: str, change: Callable[[str, Any], Any]) -> dict[str, Any]:
+        parts = vars(module)[name]
+        return {key: x if x is None else change(key, x) for key, x in parts.items()}
+
+    other = module.__new__(type(module))
+    other.__dict__.update(
+        vars(module),
+        _parameters=table("_parameters", lambda _, x: tensor(x)),
+        _buffers=table("_buffers", lambda _, x: tensor(x)),
+        _modules=table("_modules", child),
+    )
+    return other
+
+
+def writes_in_place(target: object) -> bool:
+    """Whether ``target`` is an op whose schema says that it writes to an argument."""
+    schema = getattr(target, "_schema", None)
+    return schema is not None and schema.is_mutable
+
+
+def argument_names(target: object) -> tuple[str, ...]:
+    """Return the names of an op's arguments, in order."""
+    schema = getattr(target, "_schema", None)
+    return () if schema is None else tuple(a.name for a in schema.arguments)
+
+
+def makes_tensors(target: object) -> bool:
+    """Whether ``target`` is an op that makes tensors, on a device, out of none."""
+    schema = getattr(target, "_schema", None)
+    if schema is None:
+        return False
+    takes = {argument.name: str(argument.type) for argument in schema.arguments}
+    return "device" in takes and not any("Tensor" in kind for kind in takes.values())
+
+
+def tensor_slots(target: object) -> tuple[str, ...]:
+    """Return per positional argument whether it takes "one" tensor, "many" or ""."""
+    schema = getattr(target, "_schema", None)
+    arguments = () if schema is None else schema.arguments
+    kinds = [str(a.type) for a in arguments if not a.kwarg_only]
+    many = ("List[Tensor]", "List[Optional[Tensor]]")
+    return tuple(
+        "many" if kind in many else "one" if "Tensor" in kind else "" for kind in kinds
+    )
+
+
+def may_share_memory(target: object) -> bool:
+    """Whether an op's schema says that its result may be its operand's memory."""
+    schema = getattr(target, "_schema", None)
+    returns = () if schema is None else schema.returns
+    return any(result.alias_info is not None for result in returns)
+
+
+def flight_records() -> list[dict[str, Any]]:
+    """Return what the backends' flight recorder holds: one record per collective."""
+    dump = vars(_distributed_c10d)["_dump_fr_trace_json"]  # not in the stubs
+    return json.loads(dump()).get("entries", [])
+
+
+def ranks_of_group(name: str) -> tuple[int, ...]:
+    """Return the global ranks of the process group of a name; none where it is free."""
+    try:
+        group = vars(_distributed_c10d)["_resolve_process_group"](name)
+    except RuntimeError:
+        return ()
+    return tuple(torch.distributed.get_process_group_ranks(group))
+
+
+def name_group(name: str, group: torch.distributed.ProcessGroup) -> None:
+    """Let functional collectives find a process group by another name too."""
+    vars(_distributed_c10d)["_register_process_group"](name, group)
