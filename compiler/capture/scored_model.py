@@ -36,10 +36,10 @@ def pick_loss(outputs: Any, loss: LossFunction | None) -> Tensor:
         found, what = outputs, "the model returned"
     elif isinstance(outputs, dict) and "loss" in outputs:
         found, what = outputs["loss"], "the model's output 'loss' is"
-    elif hasattr(outputs, "loss"):
-        found, what = outputs.loss, "the model's output .loss is"
     else:
-        found, what = outputs, "the model returned"
+        found = getattr(outputs, "loss", outputs)
+        is_loss = found is not outputs
+        what = "the model's output .loss is" if is_loss else "the model returned"
     if not isinstance(found, Tensor):
         raise CaptureFailed(
             f"no loss: {what} {type(found).__name__}; want a scalar tensor (return "
