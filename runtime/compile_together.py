@@ -1,9 +1,10 @@
 """Compile the programs of all ranks as a whole: each program once on a machine.
 
 Of the ranks of a machine that run one program the first compiles it, while the others
-wait. Then these ask Inductor for it too, which finds it on disk; so does the next run.
-What the ranks tell each other is a hash of the program. Where compiling fails on one,
-all hear of it and raise.
+wait. Then these ask Inductor for it too, which finds it on disk; so does the next run,
+in which nobody waits: what has been compiled has a mark beside Inductor's code. Where
+the code is gone and the mark is not, all of them compile it. What the ranks tell each
+other is a hash of the program. Where compiling fails on one, all hear of it and raise.
 
 Inductor keeps the order in which collectives begin, and here it makes one of no two and
 moves none: ranks with unlike programs would wait for each other for ever.
@@ -25,6 +26,7 @@ from partita.compiler.capture.torch_private import (
     Code,
     FakeMode,
     compile_graph,
+    compiled_folder,
     static_fake_mode,
 )
 from partita.compiler.errors import CompilationFailed
@@ -103,7 +105,8 @@ class _Wanted:
     def digest(self) -> str:
         """A hash of all that the code depends on."""
         types = [(x.shape, x.stride(), x.dtype, x.device.type) for x in self.inputs]
-        return hashlib.sha256(f"{self.graph.graph}{types}".encode()).hexdigest()
+        stated = f"{self.graph.graph}{types}{_OPTIONS}{torch.__version__}"
+        return hashlib.sha256(stated.encode()).hexdigest()
 
     def with_code(self, code: Code) -> Compiled:
         """Return the program with what it was compiled to."""
@@ -127,13 +130,18 @@ def compile_together(chains: Iterable[Chain]) -> list[tuple[Compiled, ...]]:
     mode = static_fake_mode()
     wanted = [_wanted_of(chain, mode) for chain in chains]
     every = {each.digest: each for own in wanted for each in own}
+    marks = compiled_folder() / "partita"
+    marked = {digest for digest in every if (marks / digest).exists()}
     machine = platform.node()
     told = everyone_tells((machine, tuple(every)))
     before = told[: dist.get_rank()]
     others = {x for where, digests in before if where == machine for x in digests}
-    own = {digest: each for digest, each in every.items() if digest not in others}
-    code = _compile(own, mode)
-    code |= _compile({x: each for x, each in every.items() if x in others}, mode)
+    later = others - marked
+    code = _compile({x: each for x, each in every.items() if x not in later}, mode)
+    code |= _compile({x: each for x, each in every.items() if x in later}, mode)
+    marks.mkdir(parents=True, exist_ok=True)
+    for digest in every:
+        (marks / digest).touch()
     return [tuple(each.with_code(code[each.digest]) for each in own) for own in wanted]
 
 

@@ -10,6 +10,7 @@ import copy
 import json
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -197,14 +198,26 @@ def compile_graph(
         mode: from ``static_fake_mode``.
         options: of Inductor, by the names of its ``config``.
     """
-    # Here, since Inductor takes a second to import and most runs do without.
+    compile_fx, node_kind = _inductor()
+    with torch.no_grad(), tracing(TracingContext(mode)), _renames_kept(node_kind):
+        code: Code = compile_fx(module, list(inputs), config_patches=dict(options))
+    return code
+
+
+def compiled_folder() -> Path:
+    """Return where Inductor keeps code; imports all that ``compile_graph`` needs."""
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    _inductor()
+    return Path(cache_dir())
+
+
+def _inductor() -> tuple[Any, Any]:
+    """Import what compiles, and what is patched of it, which most runs do without."""
     from torch._inductor.compile_fx import compile_fx
     from torch._inductor.scheduler import SchedulerNode
 
-    with torch.no_grad(), tracing(TracingContext(mode)), _renames_kept(SchedulerNode):
-        code = compile_fx(module, list(inputs), config_patches=dict(options))
-    assert callable(code)
-    return code
+    return compile_fx, SchedulerNode
 
 
 def _renames_kept(kind: Any) -> AbstractContextManager[object]:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from partita.compiler.errors import CompilationFailed
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import InputKind
+from partita.runtime import compile_together as module
 from partita.runtime.compilation import Compilation
 from partita.runtime.compile_together import Chain, compile_together
 from partita.runtime.executor import bind_program
@@ -65,6 +67,23 @@ def compute() -> tuple[dict[str, int], list[Tensor | None], list[Tensor | None]]
     return asked, list(bound.run(feeds)), list(compiled.run(feeds))
 
 
+def in_turns() -> list[int]:
+    """Return how many programs are compiled in each turn of this rank."""
+    mesh = Mesh(dp=2, tp=1)
+    groups = bind(mesh, "cpu")
+    local = local_mlp(mesh, groups.coordinates)
+    bound = bind_program(local, groups, {}, Compilation.WHOLE)
+    original, turns = vars(module)["_compile"], list[int]()
+
+    def counted(wanted: Any, mode: Any) -> Any:
+        turns.append(len(wanted))
+        return original(wanted, mode)
+
+    with patch.object(module, "_compile", counted):
+        compile_together([Chain([bound], {}, groups.device)])
+    return turns
+
+
 def fail_on_the_second() -> tuple[str, bool]:
     mesh = Mesh(dp=2, tp=1)
     groups = bind(mesh, "cpu")
@@ -91,6 +110,15 @@ def test_ranks_of_one_program_and_the_next_run_share_what_is_compiled(
     assert [asked for asked, _, _ in second] == [{"hit": 1}, {"hit": 1}]
     for _, want, found in (*first, *second):
         torch.testing.assert_close(found, want, rtol=1e-12, atol=1e-14)
+
+
+def test_nobody_waits_for_what_was_compiled_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    first, second = (launch(f"{__file__}:in_turns", 2) for _ in range(2))
+    assert first == [[1, 0], [0, 1]]
+    assert second == [[1, 0], [1, 0]]
 
 
 def test_all_ranks_hear_of_the_one_that_cannot_compile() -> None:
