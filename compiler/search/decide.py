@@ -81,7 +81,6 @@ def decide(
     version: str,
     class_name: str,
     options: PlanOptions,
-    is_draft: bool = False,
 ) -> Plan:
     """Return the plan that carries out ``found``.
 
@@ -92,12 +91,28 @@ def decide(
         version: of Partita.
         class_name: of the model.
         options: what the plan was asked for.
-        is_draft: whether it is only to be compared: then it states what its step takes
-            with one thing after another, not what that holds, and no alternatives.
     """
-    found = replace(found, most_alternatives=0) if is_draft else found
     decider = _Decider(captured, posed, found, options)
-    return decider.decide(version, class_name, is_draft)
+    plan = decider.decide(version, class_name)
+    return replace(plan, predicted=_counted(plan))
+
+
+def draft(
+    captured: Captured,
+    posed: Posed,
+    found: Found,
+    *,
+    version: str,
+    class_name: str,
+    options: PlanOptions,
+) -> Plan:
+    """Return a plan that is only to be compared; see ``decide``.
+
+    It states what its step takes with one thing after another, not what that holds,
+    and no alternatives.
+    """
+    found = replace(found, most_alternatives=0)
+    return _Decider(captured, posed, found, options).decide(version, class_name)
 
 
 def with_alternatives(
@@ -106,7 +121,7 @@ def with_alternatives(
     """Return a draft with what its nodes are told of their other choices.
 
     Args:
-        draft: as ``decide`` makes it.
+        draft: as the function of that name makes it.
         posed: the problem that was solved.
         choices: a choice per node of it, those that the draft was made of.
         most: of its other choices each node is told of.
@@ -142,7 +157,7 @@ class _Decider:
         self.held = self._held(chosen)
         self.chosen = self._with_held(chosen)
 
-    def decide(self, version: str, class_name: str, is_draft: bool) -> Plan:
+    def decide(self, version: str, class_name: str) -> Plan:
         options = self.options
         nodes = self._nodes()
         outputs = self._outputs()
@@ -181,8 +196,7 @@ class _Decider:
         seconds = self._seconds_by_part(plan)
         apart = Predicted(sum(seconds.values()), 0, seconds)
         totals = collective_totals(plan)
-        plan = replace(plan, collectives=totals, predicted=apart)
-        return plan if is_draft else replace(plan, predicted=_counted(plan))
+        return replace(plan, collectives=totals, predicted=apart)
 
     def _held(self, chosen: Chosen) -> dict[str, Held]:
         """Return how every trained parameter is held, by name."""

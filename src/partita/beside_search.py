@@ -96,24 +96,38 @@ class BesideSearch:
         return plain_s - self.free.seconds
 
     @collection_paused()
-    def fastest(self, search: Search, is_draft: bool = False) -> Plan:
+    def fastest(self, search: Search) -> Plan:
         """Return the plan of ``search``, or one faster as messages pass beside.
-
-        Without a memory limit it may be a draft, which does not state what it holds.
 
         Raises:
             NoSolution, NotFaster: as ``search`` does.
         """
-        messages, free = self.messages, self.free
+        messages, free, limit = self.messages, self.free, self.planner.limit
         if messages is None or free is None or self.planner.options.recompute:
             return _counted(with_turns(search.run()))
-        if self.planner.limit is not None:
-            plan = _counted(with_turns(search.run()))
-            return self._within(plan, self.planner.limit, free, messages)
+        if limit is None:
+            return with_memory(self._best(search, free, messages))
+        plan = _counted(with_turns(search.run()))
+        return self._within(plan, limit, free, messages)
+
+    @collection_paused()
+    def draft(self, search: Search) -> Plan:
+        """Return ``fastest``; without a memory limit it may not state what it holds.
+
+        Raises:
+            NoSolution, NotFaster: as ``search`` does.
+        """
+        messages, free, planner = self.messages, self.free, self.planner
+        is_free = planner.limit is None and not planner.options.recompute
+        if messages is None or free is None or not is_free:
+            return self.fastest(search)
+        return self._best(search, free, messages)
+
+    def _best(self, search: Search, free: Solution, messages: MessagesBeside) -> Plan:
+        """Return the fastest of the drafts, with alternatives."""
         drafts = self._drafts(search, free, messages)
         plan, choices = min(drafts, key=lambda draft: draft.plan.predicted.seconds)
-        plan = self.planner.with_alternatives(plan, choices)
-        return plan if is_draft else with_memory(plan)
+        return self.planner.with_alternatives(plan, choices)
 
     def _drafts(
         self, search: Search, free: Solution, messages: MessagesBeside
@@ -126,7 +140,7 @@ class BesideSearch:
             if self.planner.options.fuse:
                 least_s = 0.0  # a group may take less than its calls
         if not others or others[0].plan.predicted.seconds > least_s:
-            plan = with_turns(search.run(is_draft=True))
+            plan = with_turns(search.draft())
             if self._is_least(plan):
                 return [_Draft(plan, search.choices)]
             others.insert(0, _Draft(_one_by_one(plan), search.choices))
@@ -147,7 +161,7 @@ class BesideSearch:
     ) -> _Draft:
         """Return the draft of an assignment, with the gap to what bounds all."""
         result = self._result(found.solver, search.seconds, messages.fold)
-        draft = self.planner.decide(Found(found.choices, result), is_draft=True)
+        draft = self.planner.draft(Found(found.choices, result))
         return _Draft(self._with_gap(with_turns(draft), bound_s), found.choices)
 
     def _is_least(self, plan: Plan) -> bool:

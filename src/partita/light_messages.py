@@ -120,7 +120,7 @@ def _decided(planner: Planner, found: Solution, first: Plan, spent_s: float) -> 
         first.search.tried,
         memory_price=first.search.memory_price,
     )
-    return planner.decide(Found(found.choices, result), is_draft=True)
+    return planner.draft(Found(found.choices, result))
 
 
 def with_latency(hardware: Hardware, share: float) -> Hardware:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import inf
@@ -28,6 +28,7 @@ from partita.compiler.search.decide import (
     MOST_ALTERNATIVES,
     Found,
     decide,
+    draft,
     with_alternatives,
 )
 from partita.compiler.search.draw import draw_again, draw_choices, draw_held
@@ -52,6 +53,7 @@ ALIKE = "equal blocks alike"
 WITHIN = "within the memory limit"
 """Says in a plan that it is the fastest found among those that the limit allows."""
 
+_Make = Callable[..., Plan]
 _MOST_FITTINGS = 6
 _ROUGHLY = 1.25  # what the search counts may be more than the plan does
 
@@ -164,15 +166,17 @@ class Planner:
             options.wide_sums,
         )
 
-    def decide(
-        self, found: Found, posed: Posed | None = None, is_draft: bool = False
-    ) -> Plan:
-        """Return the plan of one assignment; ``posed`` is the problem it is of.
+    def decide(self, found: Found, posed: Posed | None = None) -> Plan:
+        """Return the plan of one assignment; ``posed`` is the problem it is of."""
+        return self._made(decide, found, posed)
 
-        A draft is only to be compared, see ``search.decide``.
-        """
+    def draft(self, found: Found, posed: Posed | None = None) -> Plan:
+        """Return a plan that is only to be compared, see ``compiler/search/decide``."""
+        return self._made(draft, found, posed)
+
+    def _made(self, make: _Make, found: Found, posed: Posed | None) -> Plan:
         options = self.options
-        plan = decide(
+        plan = make(
             self.captured,
             posed or self.posed,
             found,
@@ -186,7 +190,6 @@ class Planner:
                 pins={name: str(pin) for name, pin in options.pins.items()},
                 precision=options.precision,
             ),
-            is_draft=is_draft,
         )
         if options.fuse:
             program = ExpandOps(plan, options.rules).run(self.captured.program)
@@ -200,10 +203,7 @@ class Planner:
 
 
 class NotFaster(Exception):
-    """No plan was found that is faster than one that is known.
-
-    ``seconds`` are those of the fastest, if known.
-    """
+    """No plan is faster than a known one; ``seconds`` are the fastest's, if known."""
 
     def __init__(self, seconds: float | None) -> None:
         super().__init__(seconds)
@@ -234,10 +234,8 @@ class Search:
     started: float = field(default_factory=time.perf_counter)
 
     @collection_paused()
-    def run(self, is_draft: bool = False) -> Plan:
+    def run(self) -> Plan:
         """Return the fastest plan found that keeps to the limit; see ``search``.
-
-        Where there is no limit it may be a draft (see ``decide``).
 
         Raises:
             NotFaster: when it takes no less than ``known_s``.
@@ -245,7 +243,7 @@ class Search:
         limit = self.planner.limit
         least = inf
         if limit is None or self._may_fit(limit):
-            plan = self._plan(None, is_draft and limit is None)
+            plan = self._plan(None)
             if limit is None or plan.predicted.bytes <= limit:
                 return plan
             least = plan.predicted.bytes
@@ -270,6 +268,10 @@ class Search:
             )
         state_bytes = 0 if self.limited is None else self.limited.state_bytes
         raise NoSolution(told, int(least), state_bytes)
+
+    def draft(self) -> Plan:
+        """Return a draft of the fastest plan found, whatever it holds."""
+        return self.planner.draft(*self._decided(None))
 
     @collection_paused()
     def least_s(self) -> float:
@@ -326,8 +328,12 @@ class Search:
         held = find_holdings(posed, free.choices, self.planner.options.optimizer)
         return keep(held, ()).peak_bytes <= _ROUGHLY * limit
 
-    def _plan(self, allowed: int | None, is_draft: bool = False) -> Plan:
+    def _plan(self, allowed: int | None) -> Plan:
         """Return the fastest plan that the search counts ``allowed`` bytes for."""
+        return self.planner.decide(*self._decided(allowed))
+
+    def _decided(self, allowed: int | None) -> tuple[Found, Posed]:
+        """Return what the fastest plan is of, and the problem that it is of."""
         planner = self.planner
         steps = len(steps_of(planner.mesh))
         posed, last = self._fastest
@@ -356,7 +362,7 @@ class Search:
             most_alternatives=self.most_alternatives,
         )
         self.found = posed, found
-        return planner.decide(found, posed, is_draft)
+        return found, posed
 
     @property
     def decided(self) -> Decided:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -254,7 +254,8 @@ class _Compared:
         known_s = inf if self.fastest is None else self.fastest.predicted.seconds
         try:
             in_buckets = bool(self.batch.options.bucket)  # which counts what is held
-            found = _fastest(self.batch, mesh, share, known_s, is_draft=in_buckets)
+            take = BesideSearch.draft if in_buckets else BesideSearch.fastest
+            found = _fastest(self.batch, mesh, share, known_s, take)
         except NotFaster as other:
             self.tried.append(Tried(f"mesh {mesh}", other.seconds))
             return
@@ -304,13 +305,12 @@ def _fastest(
     mesh: Mesh,
     clock: Clock,
     known_s: float = inf,
-    *,
-    is_draft: bool = False,
+    take: Callable[[BesideSearch, Search], Plan] = BesideSearch.fastest,
 ) -> Plan:
     """Return the fastest plan on ``mesh``, of the microbatches that are asked for.
 
-    Where several are tried, each has half of the time that is left. Without a memory
-    limit the plan may be a draft, which does not state what it holds.
+    Where several are tried, each has half of the time that is left. ``take`` makes the
+    plan of a search.
 
     Raises:
         NoSolution: when no plan was found that keeps to the memory limit.
@@ -348,7 +348,7 @@ def _fastest(
                 raise NotFaster(search.free_s)
             break
         try:
-            plans.append(beside.fastest(search, is_draft))
+            plans.append(take(beside, search))
         except NotFaster as found:
             slower.append(found)
         except NoSolution as refusal:

@@ -68,7 +68,7 @@ def test_a_draft_lacks_what_it_holds_and_alternatives_and_nothing_else() -> None
         draw_choices(random.Random(0), made.posed),
     ):
         whole = made.decide(Found(choices, result))
-        draft = made.decide(Found(choices, result), is_draft=True)
+        draft = made.draft(Found(choices, result))
         nodes = [*draft.nodes.values(), *draft.expanded.values()]
         assert not any(node.alternatives for node in nodes)
         assert draft.predicted.bytes == 0
