@@ -176,6 +176,7 @@ EXPERTS: dict[str, Expert] = {
             "*.intermediate.dense.bias",
         ),
         residual=("*.output/add*",),
+        added=("*.output.dense.bias",),
     ),
     "vit-huge": Expert(
         _vit_huge,
@@ -190,6 +191,7 @@ EXPERTS: dict[str, Expert] = {
             "*.mlp.fc1.bias",
         ),
         residual=("vit.layers.[0-9]/add*", "vit.layers.[0-9][0-9]/add*"),
+        added=("*.attention.o_proj.bias", "*.mlp.fc2.bias"),
     ),
     "mixtral": replace(
         _LLAMA,
