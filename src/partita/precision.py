@@ -109,10 +109,17 @@ class ConstantDtypes(TorchFunctionMode):
         try:
             return func(*args, **kwargs)
         except RuntimeError:
-            if self._left is None or func.__name__.endswith("_"):  # writes to it
+            writes = func.__name__.endswith("_")
+            if self._left is None or writes or not _is_of_many((args, kwargs)):
                 raise
         given = pytree.tree_map_only(torch.Tensor, promote_tensor, (args, kwargs))
         return func(*given[0], **given[1])
+
+
+def _is_of_many(given: Any) -> bool:
+    """Whether there are tensors of several floating dtypes among what is given."""
+    tensors = [x for x in pytree.tree_leaves(given) if isinstance(x, torch.Tensor)]
+    return len({x.dtype for x in tensors if x.is_floating_point()}) > 1
 
 
 class _PromotingMode(DispatchMode):

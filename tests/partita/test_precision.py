@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import partita as pt
 from partita.planner import Planner
+from partita.precision import ConstantDtypes
 from partita.verification import Verifier, verify
 
 GRID, TP = pt.Mesh(dp=2, tp=2), pt.Mesh(tp=2)
@@ -107,3 +108,19 @@ def test_constants_of_functions_that_want_one_dtype_agree() -> None:
     model, x = Sampled(), torch.randn(4, 4)
     report = pt.verify(model, x, plan=pt.plan(model, x, mesh="dp=2"))
     assert report.ok, report
+
+
+@pytest.mark.parametrize(("other", "times"), [(torch.float64, 1), (torch.float32, 2)])
+def test_what_fails_on_one_dtype_is_not_tried_again(
+    other: torch.dtype, times: int
+) -> None:
+    tried: list[torch.dtype] = []
+
+    def refuse(*given: torch.Tensor) -> None:
+        tried.append(given[1].dtype)
+        raise RuntimeError("no such shape")
+
+    given = torch.ones(2, dtype=torch.float64), torch.ones(2, dtype=other)
+    with pytest.raises(RuntimeError, match="no such shape"):
+        ConstantDtypes([]).__torch_function__(refuse, (), given)
+    assert tried == [other, torch.float64][:times]
