@@ -4,8 +4,8 @@ Found by running the ops of many models under torch's profiler (torch 2.13, CPU)
 all of them allocate their results and nothing else. Those that do not are rows here,
 and tests run the kernels against them. On a CPU that is any op on single elements
 whose operands are of several dtypes: they are cast to one before (TensorIterator.cpp).
-What does not grow with the tensors is left out, and what depends on values: the rows of
-each group of a grouped product.
+What does not grow with the tensors is left out. Where it depends on values, the rows of
+each group of a grouped product, as many are counted for each.
 """
 
 from __future__ import annotations
@@ -164,6 +164,21 @@ def _attention(call: LocalCall) -> int:
     return scores + heads + mask + rows - call.result_bytes
 
 
+def _grouped(call: LocalCall) -> int:
+    """Count a group's rows, and what they are multiplied to (capture/grouped.py).
+
+    A rank that has some of the groups alone may have all of the rows in them.
+    """
+    first, second, member = call.types
+    (made,) = call.results
+    rows = -(-member.shape[0] // max(member.shape[1], 1))
+    if made.shape[0] == member.shape[0] and len(made.shape) == 2:
+        numel = rows * (first.shape[1] + made.shape[1])
+    else:
+        numel = rows * (first.shape[1] + second.shape[1]) + prod(made.shape[1:])
+    return numel * made.dtype.itemsize
+
+
 def _random(call: LocalCall) -> int:
     """Count the words of Philox: 17 of 64 bits per element at its peak."""
     (drawn,) = call.results
@@ -258,5 +273,7 @@ _ROWS: Mapping[str, Callable[[LocalCall], int]] = {
     "aten.where.self": _chosen,
     "partita.attention.default": _attention,
     "partita.attention_backward.default": _attention,
+    "partita.grouped_multiply.default": _grouped,
+    "partita.grouped_outer.default": _grouped,
     "partita.random.default": _random,
 }

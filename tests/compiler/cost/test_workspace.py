@@ -254,6 +254,19 @@ def test_a_layer_norm_puts_its_operands_in_order() -> None:
     assert want == 2 * ACROSS.numel() * 4
 
 
+def test_grouped_products_of_groups_that_are_alike() -> None:
+    member = torch.arange(256).view(-1, 1) % 4 == torch.arange(4)
+    weight, grad = torch.randn(4, 192, 128), torch.randn(256, 128)
+    for name, given in (
+        ("multiply", [X, weight, member]),
+        ("outer", [X, grad, member]),
+    ):
+        op = getattr(ops.partita, f"grouped_{name}").default
+        key = f"partita.grouped_{name}.default"
+        found, want = measured_and_predicted(key, partial(op, *given), given)
+        assert found == pytest.approx(want, rel=0.05)
+
+
 def test_a_gpu_casts_while_it_reads() -> None:
     types = [_type(x) for x in (X, NARROW)]
     seen = [(type_, True) for type_ in types]
