@@ -232,7 +232,7 @@ class _Recorder:
             operands = [self.tensors[ref] for ref in node.operands]
         for _, storage in operands:
             self._use(storage)
-        made = self.rank.made(node, [shard for shard, _ in operands])
+        made = self.rank.made(node, [shard for shard, _ in operands], len(unit) > 1)
         for position, shard, num_bytes, operand in made.results:
             ref = Ref(key, position)
             if operand is not None:

@@ -4,8 +4,9 @@ Torch 2.13 (torch/optim/adam.py, sgd.py): unless told otherwise ``Adam`` and ``A
 update one parameter after another on the CPU, where the denominator takes two tensors
 of its size (the root, and the root divided) while that of the parameter before it still
 exists; on a GPU all of a dtype at once (``foreach``), where the roots of all second
-moments exist together and are worked on in place. ``SGD`` without momentum adds in
-place in both. ``fused-adamw`` is ``AdamW(..., fused=True)``, which allocates nothing.
+moments exist together and are worked on in place. ``SGD`` works in place in both, with
+momentum too, which is ``momentum-sgd`` here. ``fused-adamw`` is ``AdamW(...,
+fused=True)``, which allocates nothing.
 
 ``mixed-adamw`` is what large models in 16 bits are trained with: AdamW on copies of
 them in f32, in one fused kernel. Its moments are f32, too, and so is the sum of the
@@ -23,12 +24,19 @@ from itertools import pairwise
 
 MIXED = "mixed-adamw"
 FUSED = "fused-adamw"
+MOMENTUM = "momentum-sgd"
 
-_MOMENTS = {"sgd": 0, "adam": 2, "adamw": 2, FUSED: 2, MIXED: 2}
-_PASSES = {"sgd": 3, "adam": 7, "adamw": 7, FUSED: 7, MIXED: 7}
+_MOMENTS = {"sgd": 0, MOMENTUM: 1, "adam": 2, "adamw": 2, FUSED: 2, MIXED: 2}
+_PASSES = {"sgd": 3, MOMENTUM: 5, "adam": 7, "adamw": 7, FUSED: 7, MIXED: 7}
 _LINES = (3, 2, 3, 2, 2, 2, 4)  # lerp_, mul_, addcmul_, sqrt, div, add_, addcdiv_
-_KERNELS = {"sgd": (3,), "adam": _LINES, "adamw": (2, *_LINES)}
+_KERNELS = {
+    "sgd": (3,),
+    MOMENTUM: (2, 3, 3),  # mul_, add_ to the momentum, add_ to the parameter
+    "adam": _LINES,
+    "adamw": (2, *_LINES),
+}
 _ONE_KERNEL = FUSED, MIXED
+_IN_PLACE = "sgd", MOMENTUM, FUSED, MIXED
 _F32 = 4
 
 OPTIMIZERS = tuple(sorted(_MOMENTS))
@@ -116,7 +124,7 @@ def update_bytes(optimizer: str, sizes: Sequence[int], device: str) -> int:
     >>> update_bytes("adamw", (8, 100), "cpu"), update_bytes("adamw", (8, 100), "cuda")
     (208, 108)
     """
-    if not moments_of(optimizer) or optimizer in _ONE_KERNEL:
+    if optimizer in _IN_PLACE:
         return 0
     if device != "cpu":
         return sum(sizes)

@@ -11,7 +11,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from partita.compiler.cost.layouts import Strides, in_order, is_in_order, lay_out
-from partita.compiler.cost.workspace import LocalCall, workspace_bytes
+from partita.compiler.cost.workspace import (
+    LocalCall,
+    is_pointwise,
+    workspace_bytes,
+)
 from partita.compiler.ir.layout import shard_shape
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
@@ -79,16 +83,19 @@ class Rank:
             found = self._shards[lies] = Shard(*lies)
         return found
 
-    def made(self, node: Node, given: Sequence[Shard]) -> Made:
-        """Return what the rank's part of a call makes of such operands."""
+    def made(self, node: Node, given: Sequence[Shard], is_fused: bool = False) -> Made:
+        """Return what the rank's part of a call makes of such operands.
+
+        ``is_fused`` where it is one of several calls of one kernel.
+        """
         placements = node.signature.results
-        key = node.op, node.constants, node.types, placements, *map(id, given)
+        key = node.op, node.constants, node.types, placements, is_fused, *map(id, given)
         found = self._made.get(key)
         if found is None:
-            found = self._made[key] = self._make(node, given)
+            found = self._made[key] = self._make(node, given, is_fused)
         return found
 
-    def _make(self, node: Node, given: Sequence[Shard]) -> Made:
+    def _make(self, node: Node, given: Sequence[Shard], is_fused: bool) -> Made:
         types = tuple(
             None if t is None or placement is None else self.type(t, placement)
             for t, placement in zip(node.types, node.signature.results, strict=True)
@@ -102,7 +109,10 @@ class Rank:
         )
         seen = [(x.type, x.is_in_order) for x in given]
         made = [type_ for type_ in types if type_ is not None]
-        workspace = workspace_bytes(LocalCall(node.op, seen, made, self.device))
+        workspace = 0
+        if not (is_fused and is_pointwise(node.op)):  # one kernel casts as it reads
+            call = LocalCall(node.op, seen, made, self.device)
+            workspace = workspace_bytes(call)
         return Made(results, self.rounded(workspace))
 
     def rounded(self, num_bytes: int) -> int:

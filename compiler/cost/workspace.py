@@ -2,19 +2,23 @@
 
 Found by running the ops of many models under torch's profiler (torch 2.13, CPU): almost
 all of them allocate their results and nothing else. Those that do not are rows here,
-and tests run the kernels against them. What does not grow with the tensors is left out,
-and what depends on values: the rows of each group of a grouped product.
+and tests run the kernels against them. On a CPU that is any op on single elements
+whose operands are of several dtypes: they are cast to one before (TensorIterator.cpp).
+What does not grow with the tensors is left out. Where it depends on values, the rows of
+each group of a grouped product, as many are counted for each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial, reduce
 from math import prod
 
 import torch
 
 from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.plan.printed_call import find_op
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +47,89 @@ class LocalCall:
 
 def has_workspace(op: str) -> bool:
     """Whether calls of an op may hold more than operands and results."""
-    return op in _ROWS
+    return op in _ROWS or is_pointwise(op)
+
+
+@lru_cache
+def is_pointwise(op: str) -> bool:
+    """Whether torch says that an op works on single elements.
+
+    >>> is_pointwise("aten.add.Tensor"), is_pointwise("aten.mm.default")
+    (True, False)
+    """
+    return torch.Tag.pointwise in getattr(find_op(op), "tags", ())
 
 
 def workspace_bytes(call: LocalCall) -> int:
     """Return the most that a kernel holds beyond operands and results."""
     row = _ROWS.get(call.op)
+    if row is None and is_pointwise(call.op):
+        row = _cast
     return 0 if row is None else max(row(call), 0)
+
+
+def _cast(call: LocalCall) -> int:
+    """Count operands of an op on single elements that are cast to one dtype.
+
+    That is the result's, or, where this is an answer, what the operands have in common.
+    Single numbers are left out; a GPU casts inside of its kernel.
+    """
+    types = [type_ for type_ in call.types if type_.shape]
+    if call.device != "cpu" or not types or len(call.results) != 1:
+        return 0
+    to = call.results[0].dtype
+    if to == torch.bool:
+        to = reduce(torch.promote_types, (type_.dtype for type_ in types))
+    return _cast_to(to, types)
+
+
+def _chosen(call: LocalCall) -> int:
+    """Count what is chosen from, cast to one dtype; the condition is read as it is."""
+    return _cast_to(call.results[0].dtype, call.types[1:]) * (call.device == "cpu")
+
+
+def _filled(call: LocalCall) -> int:
+    """Count nothing: the mask is read as it is."""
+    return 0
+
+
+def _cast_to(dtype: torch.dtype, types: Sequence[TensorType]) -> int:
+    """Return the bytes of tensors that are cast to a dtype that holds theirs."""
+    return sum(
+        type_.numel * dtype.itemsize
+        for type_ in types
+        if type_.dtype != dtype and torch.promote_types(type_.dtype, dtype) == dtype
+    )
+
+
+def _put_in_order(call: LocalCall, *, num: int) -> int:
+    """Count copies of the first operands, where they do not lie in order."""
+    if call.device != "cpu":
+        return 0
+    return sum(t.num_bytes for t, in_order in call.operands[:num] if not in_order)
+
+
+def _safe_softmax(call: LocalCall) -> int:
+    """Count what says of each score whether it is masked out."""
+    return call.types[0].numel
+
+
+def _dropout_backward(call: LocalCall) -> int:
+    """Count the mask as numbers, then the product that is not scaled yet."""
+    return call.result_bytes
+
+
+def _gelu_backward(call: LocalCall) -> int:
+    """Count what oneDNN makes where only the input lies in order: both once more."""
+    (grad, grad_in_order), (_, in_order) = call.operands[:2]
+    is_onednn = call.device == "cpu" and grad.dtype == torch.float32
+    return 2 * grad.num_bytes * (is_onednn and in_order and not grad_in_order)
+
+
+def _added_widely(call: LocalCall) -> int:
+    """Count the f32 in which 16 bits are added up, or read, at places of their own."""
+    (made,) = call.results
+    return made.numel * 4 if call.device == "cpu" and made.dtype in _HALF else 0
 
 
 _HALF = (torch.float16, torch.bfloat16)
@@ -84,6 +164,21 @@ def _attention(call: LocalCall) -> int:
     return scores + heads + mask + rows - call.result_bytes
 
 
+def _grouped(call: LocalCall) -> int:
+    """Count a group's rows, and what they are multiplied to (capture/grouped.py).
+
+    A rank that has some of the groups alone may have all of the rows in them.
+    """
+    first, second, member = call.types
+    (made,) = call.results
+    rows = -(-member.shape[0] // max(member.shape[1], 1))
+    if made.shape[0] == member.shape[0] and len(made.shape) == 2:
+        numel = rows * (first.shape[1] + made.shape[1])
+    else:
+        numel = rows * (first.shape[1] + second.shape[1]) + prod(made.shape[1:])
+    return numel * made.dtype.itemsize
+
+
 def _random(call: LocalCall) -> int:
     """Count the words of Philox: 17 of 64 bits per element at its peak."""
     (drawn,) = call.results
@@ -91,14 +186,25 @@ def _random(call: LocalCall) -> int:
 
 
 def _sum(call: LocalCall) -> int:
-    """Count the integers that booleans are made before they are added."""
-    (summed,) = call.types
-    return 8 * summed.numel if summed.dtype == torch.bool else 0
+    """Count numbers of the result's dtype, which others are made before they are added.
+
+    Booleans become integers.
+    """
+    (summed,), (made,) = call.types, call.results
+    is_cast = call.device == "cpu" or summed.dtype == torch.bool
+    return _cast_to(made.dtype, call.types) if is_cast else 0
+
+
+def _mean(call: LocalCall) -> int:
+    """Count what is added up, in f32 at least."""
+    to = torch.promote_types(call.results[0].dtype, torch.float32)
+    return _cast_to(to, call.types[:1]) if call.device == "cpu" else 0
 
 
 def _convolution(call: LocalCall) -> int:
     """Count what oneDNN has in blocks: image and weight, then the result.
 
+    A larger result, of a transposed convolution, comes out by channels and is copied.
     Filters of one pixel, on fewer than 16 images, are counted too: they run without
     oneDNN where a rank has a single thread, and a plan does not know how many it gets.
     Source: aten/src/ATen/native/Convolution.cpp of torch 2.13, ``use_mkldnn``.
@@ -106,14 +212,32 @@ def _convolution(call: LocalCall) -> int:
     if call.device != "cpu":
         return 0
     image, weight, *_ = call.types
-    return max(image.num_bytes + weight.num_bytes, call.result_bytes)
+    copies = 2 if _is_larger(call.results[0], image) else 1
+    return max(image.num_bytes + weight.num_bytes, copies * call.result_bytes)
 
 
 def _convolution_backward(call: LocalCall) -> int:
-    """Count the gradient, image and weight that oneDNN has in blocks."""
+    """Count what oneDNN has in blocks: for the image's gradient, then the weight's.
+
+    The first is made from the result's gradient and the weight, and is copied as the
+    result of a convolution is; the second from the result's gradient and the image.
+    """
     if call.device != "cpu":
         return 0
-    return sum(type_.num_bytes for type_ in call.types[:3])
+    grad, image, weight = call.types[:3]
+    made = {type_.shape for type_ in call.results}
+    most = grad.num_bytes + image.num_bytes if weight.shape in made else 0
+    if image.shape in made:
+        copies = 3 if _is_larger(image, grad) else 2
+        blocks = grad.num_bytes + weight.num_bytes + image.num_bytes
+        first = max(blocks, copies * image.num_bytes)
+        most = max(most, first - call.result_bytes)
+    return most
+
+
+def _is_larger(made: TensorType, given: TensorType) -> bool:
+    """Whether an image has twice the pixels of that which it is made from, or more."""
+    return prod(made.shape[2:]) >= 2 * prod(given.shape[2:])
 
 
 def _batch_norm_backward(call: LocalCall) -> int:
@@ -121,13 +245,35 @@ def _batch_norm_backward(call: LocalCall) -> int:
     return call.types[0].num_bytes if call.device == "cpu" else 0
 
 
+_first_in_order = partial(_put_in_order, num=1)
+_both_in_order = partial(_put_in_order, num=2)
+
 _ROWS: Mapping[str, Callable[[LocalCall], int]] = {
+    "aten._log_softmax.default": _first_in_order,
+    "aten._log_softmax_backward_data.default": _both_in_order,
+    "aten._safe_softmax.default": _safe_softmax,
+    "aten._softmax.default": _first_in_order,
+    "aten._softmax_backward_data.default": _both_in_order,
     "aten.convolution.default": _convolution,
     "aten.convolution_backward.default": _convolution_backward,
+    "aten.cumsum.default": _sum,
+    "aten.embedding_dense_backward.default": _first_in_order,
+    "aten.gather.default": _added_widely,
+    "aten.gelu_backward.default": _gelu_backward,
+    "aten.masked_fill.Scalar": _filled,
+    "aten.mean.default": _mean,
+    "aten.mean.dim": _mean,
     "aten.native_batch_norm_backward.default": _batch_norm_backward,
+    "aten.native_dropout_backward.default": _dropout_backward,
+    "aten.native_layer_norm.default": _first_in_order,
+    "aten.native_layer_norm_backward.default": _both_in_order,
+    "aten.scatter_add.default": _added_widely,
     "aten.sum.default": _sum,
     "aten.sum.dim_IntList": _sum,
+    "aten.where.self": _chosen,
     "partita.attention.default": _attention,
     "partita.attention_backward.default": _attention,
+    "partita.grouped_multiply.default": _grouped,
+    "partita.grouped_outer.default": _grouped,
     "partita.random.default": _random,
 }

@@ -11,6 +11,7 @@ from partita.compiler.plan.document import Document
 
 _OPTIMIZERS = {
     "sgd": "SGD",
+    "momentum-sgd": "SGD",
     "adam": "Adam",
     "adamw": "AdamW",
     "fused-adamw": "AdamW",

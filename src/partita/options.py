@@ -29,8 +29,9 @@ class Options:
         memory: the most that one rank may use, e.g. ``"24GiB"``, or bytes. The
             search finds placements and what to recompute that keep to it.
         optimizer: what ``predicted`` reckons with: ``"sgd"``, ``"adam"``, ``"adamw"``
-            as torch makes them, ``"fused-adamw"``, one kernel for all of an update, or
-            ``"mixed-adamw"``, which keeps copies of parameters in 16 bits in f32.
+            as torch makes them, ``"momentum-sgd"``, which keeps a sum of gradients,
+            ``"fused-adamw"``, one kernel for all of an update, or ``"mixed-adamw"``,
+            which keeps copies of parameters in 16 bits in f32.
         train: plan the backward too; otherwise the model is for inference.
         precision: ``"bfloat16"`` or ``"float16"``: the model runs as it would under
             ``torch.autocast`` with that dtype. Parameters, their gradients and the

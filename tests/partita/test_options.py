@@ -29,7 +29,7 @@ def test_defaults() -> None:
         (
             {"optimizer": "adamv"},
             "optimizer 'adamv' is not one of adam, adamw, fused-adamw, mixed-adamw, "
-            "sgd",
+            "momentum-sgd, sgd",
         ),
         ({"time_limit": 0}, "time_limit is 0; want seconds above 0"),
         ({"time_limit": "1m"}, "time_limit is '1m'; want seconds above 0"),

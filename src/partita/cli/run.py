@@ -28,6 +28,7 @@ from partita.compiler.plan.units import format_seconds
 
 OPTIMIZERS = {
     "sgd": torch.optim.SGD,
+    "momentum-sgd": partial(torch.optim.SGD, momentum=0.9),
     "adamw": torch.optim.AdamW,
     "fused-adamw": partial(torch.optim.AdamW, fused=True),
 }

@@ -16,6 +16,7 @@ from partita.runtime.measure_memory import measure_memory
 
 MAKERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": torch.optim.SGD,
+    "momentum-sgd": partial(torch.optim.SGD, momentum=0.9),
     "adam": torch.optim.Adam,
     "adamw": torch.optim.AdamW,
     "fused-adamw": partial(torch.optim.AdamW, fused=True),

@@ -42,3 +42,13 @@ def test_cuda_takes_whole_blocks() -> None:
     rank = Rank(Mesh(tp=2), (0,), "cuda")
     split = rank.shard(rank.type(WHOLE, SPLIT))
     assert rank.made(relu(SPLIT), [split]).results[0].num_bytes == 512
+
+
+def test_one_kernel_casts_what_it_reads() -> None:
+    rank = Rank(Mesh(tp=2), (0,), "cpu")
+    narrow = TensorType(WHOLE.shape, torch.bfloat16)
+    signature = Signature((SPLIT, SPLIT), (SPLIT,))
+    add = Node("aten.add.Tensor", (WHOLE,), signature)
+    given = [rank.shard(rank.type(type_, SPLIT)) for type_ in (WHOLE, narrow)]
+    assert rank.made(add, given).workspace_bytes == 4 * 6 * 4
+    assert rank.made(add, given, is_fused=True).workspace_bytes == 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -99,12 +101,20 @@ def test_sums_of_booleans() -> None:
 
 
 def _of_convolutions(
-    batch: int, size: int, inputs: int, outputs: int, kernel: int
+    batch: int,
+    size: int,
+    inputs: int,
+    outputs: int,
+    kernel: int,
+    stride: int = 1,
+    transposed: bool = False,
 ) -> Iterator[tuple[int, int]]:
     """Yield what is measured and predicted of a convolution, then of its backward."""
     image = torch.randn(batch, inputs, size, size)
-    weight = torch.randn(outputs, inputs, kernel, kernel)
-    rest = ([1, 1], [kernel // 2] * 2, [1, 1], False, [0, 0], 1)
+    ends = (inputs, outputs) if transposed else (outputs, inputs)
+    weight = torch.randn(*ends, kernel, kernel)
+    padding = [(kernel - 1) // 2] * 2
+    rest = ([stride] * 2, padding, [1, 1], transposed, [0, 0], 1)
 
     def forward() -> Tensor:
         return ops.aten.convolution.default(image, weight, None, *rest)
@@ -134,6 +144,13 @@ def test_convolutions(
         assert found == pytest.approx(want, rel=0.1)
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+def test_strided_convolutions(transposed: bool) -> None:
+    inputs, outputs = (64, 32) if transposed else (32, 64)
+    for found, want in _of_convolutions(32, 16, inputs, outputs, 4, 2, transposed):
+        assert found == pytest.approx(want, rel=0.05)
+
+
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     before = torch.get_num_threads()
@@ -159,6 +176,102 @@ def test_batch_norm_backward() -> None:
     op = "aten.native_batch_norm_backward.default"
     found, want = measured_and_predicted(op, call, [x, x, w])
     assert found == want
+
+
+X = torch.randn(256, 192)
+NARROW, MASK, WHOLE = X.bfloat16(), X > 0, torch.randint(0, 192, (256, 192))
+ACROSS = torch.randn(192, 256).t()  # does not lie in order
+ROW, MEAN = torch.randn(192), torch.randn(256, 1)
+ROWS = torch.randint(0, 64, (256,))
+STATISTICS = MEAN, MEAN, ROW, ROW
+
+CALLS: dict[str, tuple[str, Sequence[Tensor], tuple[Any, ...]]] = {
+    "a sum of two dtypes": ("aten.add.Tensor", (X, NARROW), ()),
+    "a wider row": ("aten.mul.Tensor", (NARROW, ROW), ()),
+    "a mask": ("aten.mul.Tensor", (X, MASK), ()),
+    "three dtypes": ("aten.addcmul.default", (X, NARROW, NARROW), ()),
+    "a comparison": ("aten.gt.Tensor", (X, NARROW), ()),
+    "a comparison of masks": ("aten.logical_and.default", (MASK, X), ()),
+    "integers": ("aten.sqrt.default", (WHOLE,), ()),
+    "a single number": ("aten.mul.Tensor", (NARROW, torch.tensor(2.0)), ()),
+    "a choice": ("aten.where.self", (MASK, X, NARROW), ()),
+    "a choice of one dtype": ("aten.where.self", (MASK, X, X), ()),
+    "what is filled": ("aten.masked_fill.Scalar", (X, MASK), (1.0,)),
+    "a wider sum": ("aten.sum.dim_IntList", (NARROW,), ([0], False)),
+    "a narrow mean": ("aten.mean.dim", (NARROW,), ([-1],)),
+    "dropout": ("aten.native_dropout_backward.default", (X, MASK), (1.5,)),
+    "softmax": ("aten._softmax.default", (ACROSS,), (-1, False)),
+    "log softmax, backward": (
+        "aten._log_softmax_backward_data.default",
+        (ACROSS, X),
+        (-1, torch.float32),
+    ),
+    "masked softmax": ("aten._safe_softmax.default", (X,), (-1,)),
+    "a table": (
+        "aten.embedding_dense_backward.default",
+        (ACROSS, ROWS),
+        (64, -1, False),
+    ),
+    "a gelu": ("aten.gelu_backward.default", (ACROSS, X), ()),
+    "a gelu in order": ("aten.gelu_backward.default", (X, X), ()),
+    "a narrow gelu": ("aten.gelu_backward.default", (NARROW, NARROW), ()),
+    "numbers at places": ("aten.gather.default", (NARROW, WHOLE), ()),
+}
+
+
+@pytest.mark.parametrize("what", CALLS)
+def test_what_is_cast_or_put_in_order(what: str) -> None:
+    name, tensors, rest = CALLS[what]
+    _, packet, overload = name.split(".")
+    op = getattr(getattr(ops.aten, packet), overload)
+    if packet == "gather":
+        call = partial(op, tensors[0], -1, tensors[1])
+    elif packet == "sum":
+        call = partial(op, *tensors, *rest, dtype=torch.float32)
+    else:
+        call = partial(op, *tensors, *rest)
+    found, want = measured_and_predicted(name, call, tensors)
+    # What a transposed copy takes has a fixed size, what belongs to rows a small one.
+    assert found == pytest.approx(want, abs=20_000)
+
+
+def test_a_layer_norm_puts_its_operands_in_order() -> None:
+    def forward() -> tuple[Tensor, ...]:
+        return ops.aten.native_layer_norm.default(ACROSS, [192], ROW, ROW, 1e-5)
+
+    def backward() -> tuple[Tensor, ...]:
+        return ops.aten.native_layer_norm_backward.default(
+            ACROSS, ACROSS, [192], *STATISTICS, [True, True, True]
+        )
+
+    name, given = "aten.native_layer_norm.default", [ACROSS, ROW, ROW]
+    found, want = measured_and_predicted(name, forward, given)
+    assert found == pytest.approx(want, abs=20_000)
+    assert want == ACROSS.numel() * 4
+    name, given = "aten.native_layer_norm_backward.default", [ACROSS, ACROSS]
+    found, want = measured_and_predicted(name, backward, [*given, *STATISTICS])
+    assert found == pytest.approx(want, abs=20_000)
+    assert want == 2 * ACROSS.numel() * 4
+
+
+def test_grouped_products_of_groups_that_are_alike() -> None:
+    member = torch.arange(256).view(-1, 1) % 4 == torch.arange(4)
+    weight, grad = torch.randn(4, 192, 128), torch.randn(256, 128)
+    for name, given in (
+        ("multiply", [X, weight, member]),
+        ("outer", [X, grad, member]),
+    ):
+        op = getattr(ops.partita, f"grouped_{name}").default
+        key = f"partita.grouped_{name}.default"
+        found, want = measured_and_predicted(key, partial(op, *given), given)
+        assert found == pytest.approx(want, rel=0.05)
+
+
+def test_a_gpu_casts_while_it_reads() -> None:
+    types = [_type(x) for x in (X, NARROW)]
+    seen = [(type_, True) for type_ in types]
+    call = LocalCall("aten.add.Tensor", seen, types[:1], "cuda")
+    assert workspace_bytes(call) == 0 < workspace_bytes(replace(call, device="cpu"))
 
 
 def test_other_ops_need_none() -> None:

@@ -90,7 +90,12 @@ def test_buffers_that_the_step_writes_leave_as_they_came() -> None:
 
 @pytest.mark.parametrize(
     ("optimizer", "passes", "kernels"),
-    [("sgd", 3, 1), ("adamw", 20, 8), ("fused-adamw", 7, 1)],
+    [
+        ("sgd", 3, 1),
+        ("momentum-sgd", 8, 3),
+        ("adamw", 20, 8),
+        ("fused-adamw", 7, 1),
+    ],
 )
 def test_the_update_touches_what_is_stored(
     optimizer: str, passes: int, kernels: int
