@@ -147,6 +147,9 @@ class JointSearch:
         scale = _OBJECTIVE / max(usual, 1e-30)
         highs = make_highs(clock.left_s, self.threads, _GAP)
         highs.setOptionValue("mip_abs_gap", _GAP * _OBJECTIVE)
+        # To begin anew costs as much as it gains, or more, with so many columns that
+        # are not integer.
+        highs.setOptionValue("mip_allow_restart", False)
         highs.passModel(self.program.to_highs(scale))
         if known is not None:
             self._start(highs, known)

@@ -49,6 +49,8 @@ _KEEPING_S = 10.0
 _SHARE = 0.5  # of the time that is left, for one search of placements
 _PRICES_SHARE = 0.5  # of the time that is left, for prices between two others
 _JOINT_SHARE = 0.25  # of the time that is left, for the integer program
+_LAST_SHARE = 0.5  # of the time that is left, for the same once more
+_NEAR = 0.8  # of what is known, from where a bound may be brought to it in time
 _MOST_ENTRIES = 300_000  # pairs of choices that an integer program is written for
 _MOST_APART = 20_000  # of them where each block is by itself
 _MOST_NODES_APART = 10_000  # of more, what is held is not written down in time
@@ -163,13 +165,14 @@ class LimitedSearch:
             return best
         bound_s = best.bound_s  # by prices; that of the program is of blocks alike
         if not best.is_optimal:
-            best = self._jointly(limit, best)
+            best = self._jointly(limit, best, _JOINT_SHARE)
             if best.bound_s == inf and not self.fold.has_classes:
                 return best  # nothing fits
         if not best.is_optimal:
             found = self._by_windows(limit, best)
-            if found is not best:
-                best = self._jointly(limit, found)
+            is_near = found.fits and found.bound_s >= _NEAR * found.seconds
+            if found is not best or is_near:
+                best = self._jointly(limit, found, _LAST_SHARE)
         return self._apart(limit, best, bound_s)
 
     def _by_prices(self, limit: int, best: Limited) -> Limited:
@@ -208,7 +211,7 @@ class LimitedSearch:
             low, high = (low, price) if found.fits else (price, high)
         return best
 
-    def _jointly(self, limit: int, best: Limited) -> Limited:
+    def _jointly(self, limit: int, best: Limited, share: float) -> Limited:
         """Search placements and what is made again together, by an integer program."""
         bound, allowed = best.bound_s, everything(self.fold)
         known: Joint | None = None
@@ -224,7 +227,7 @@ class LimitedSearch:
         search = JointSearch(
             self.posed, self.fold, self.optimizer, limit, allowed, THREADS
         )
-        clock = Clock.of(_JOINT_SHARE * self.clock.left_s)
+        clock = Clock.of(share * self.clock.left_s)
         found = search.run(self.moments, known, clock)
         bound = max(bound, found.bound_s)
         if found.found is None:

@@ -3,11 +3,12 @@
 An expression that stands for "yes" or "no" is 1 or 0 wherever the integer variables
 are integer. ``either`` and ``both`` make such expressions of others; what no program
 would rather have at 1 needs a floor alone, for the rest ``is_exact`` adds a ceiling.
+What is asked of the same expressions again is the same column.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -52,6 +53,11 @@ class Linear:
         """Whether it cannot be negative."""
         return self.constant == 0.0 and min(self.terms.values(), default=0.0) >= 0.0
 
+    @property
+    def key(self) -> Hashable:
+        """What equal expressions have in common."""
+        return self.constant, frozenset(self.terms.items())
+
 
 NO, YES = Linear(), Linear(1.0)
 
@@ -78,6 +84,7 @@ class LinearProgram:
         self._factors: list[float] = []
         self._least: list[float] = []
         self._most: list[float] = []
+        self._named: dict[Hashable, Linear] = {}
 
     @property
     def num_columns(self) -> int:
@@ -126,7 +133,10 @@ class LinearProgram:
             return NO
         if len(found) == 1 and found[0].is_plain:
             return found[0]
-        one = self.column()
+        key = is_exact, frozenset(part.key for part in found)
+        if key in self._named:
+            return self._named[key]
+        one = self._named[key] = self.column()
         for part in found:
             self.require(one - part, 0.0)
         if is_exact:
@@ -144,7 +154,10 @@ class LinearProgram:
         least = one + other - YES
         if not is_exact:
             return least
-        both = self.column()
+        key = "both", frozenset((one.key, other.key))
+        if key in self._named:
+            return self._named[key]
+        both = self._named[key] = self.column()
         self.require(both - least, 0.0)
         self.require(one - both, 0.0)
         self.require(other - both, 0.0)

@@ -10,6 +10,7 @@ every assignment, to the byte. With U for "the forward uses it at t or later", N
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from functools import cached_property
 
 from partita.compiler.cost.optimizer_memory import update_bytes
@@ -40,6 +41,7 @@ class MemoryRows:
         self.program = placed.program
         self.again = MadeAgain(self.timed).again
         self.needs = MemoryNeeds(self.timed, self.again)
+        self._sized: dict[Hashable, Linear] = {}
 
     def held_at(self, moment: int) -> Linear:
         """Return the bytes that are held during a call, or by the optimizer's step."""
@@ -95,11 +97,16 @@ class MemoryRows:
             return total(parts) * there.constant
         if len(set(sizes.values())) == 1:
             return there * min(sizes.values())
+        key = value, there.key
+        if key in self._sized:
+            return self._sized[key]
         alive = {placement: self.program.column() for placement in made}
         for placement, taken in made.items():
             self.program.require(taken - alive[placement], 0.0)
         self.program.require(total(alive.values()) - there, 0.0)
-        return total(alive[placement] * size for placement, size in sizes.items())
+        found = total(alive[placement] * size for placement, size in sizes.items())
+        self._sized[key] = found
+        return found
 
     @cached_property
     def _state(self) -> Linear:

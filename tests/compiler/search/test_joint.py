@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from math import inf
 from typing import NamedTuple
 
@@ -9,9 +10,10 @@ import pytest
 from tests.compiler.search.all_ways import Run, key_of, possible
 from tests.compiler.search.small_problems import small
 
+from partita.compiler.search import limited
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.holdings import find_holdings
-from partita.compiler.search.joint import JointSearch
+from partita.compiler.search.joint import Joint, JointOutcome, JointSearch
 from partita.compiler.search.keeping import keep
 from partita.compiler.search.limited import LimitedSearch
 from partita.compiler.search.parts import Clock
@@ -57,9 +59,9 @@ def check(seed: int) -> None:
         assert found.found.seconds == pytest.approx(best, rel=1e-9)
         assert best * (1 - 1e-6) <= found.bound_s <= best * (1 + 1e-9)
         free = solve(posed.problem, 60)
-        limited = LimitedSearch(posed, free, optimizer, Clock.of(60)).run(limit)
-        assert limited.is_optimal
-        assert limited.seconds == pytest.approx(best, rel=1e-6)
+        within = LimitedSearch(posed, free, optimizer, Clock.of(60)).run(limit)
+        assert within.is_optimal
+        assert within.seconds == pytest.approx(best, rel=1e-6)
 
 
 @pytest.mark.parametrize("seed", [*range(12), 87])
@@ -99,9 +101,30 @@ def test_where_nothing_fits_it_is_shown(monkeypatch: pytest.MonkeyPatch) -> None
     assert found.bound_s == inf
     monkeypatch.setattr(WindowSearch, "improved", None)  # not asked for then
     free = solve(posed.problem, 60)
-    limited = LimitedSearch(posed, free, optimizer, Clock.of(60)).run(least - 1)
-    assert not limited.fits
-    assert limited.bound_s == inf
+    within = LimitedSearch(posed, free, optimizer, Clock.of(60)).run(least - 1)
+    assert not within.fits
+    assert within.bound_s == inf
+
+
+def test_what_is_not_shown_at_first_is_searched_once_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The integer program has more of the time once it was near."""
+    bounds = iter((0.9,))
+
+    class Short(JointSearch):
+        def run(
+            self, moments: Collection[int], known: Joint | None, clock: Clock
+        ) -> JointOutcome:
+            part = next(bounds, None)
+            if part is None or known is None:
+                return super().run(moments, known, clock)
+            return JointOutcome(known, part * known.seconds)
+
+    posed, optimizer = small(87)
+    free = solve(posed.problem, 60)
+    monkeypatch.setattr(limited, "JointSearch", Short)
+    assert LimitedSearch(posed, free, optimizer, Clock.of(60)).run(280).is_optimal
 
 
 def test_without_time_the_known_stays() -> None:

@@ -75,6 +75,18 @@ def test_what_is_known_takes_no_column() -> None:
     assert program.num_columns == 2
 
 
+def test_what_is_asked_twice_takes_one_column() -> None:
+    program = LinearProgram()
+    one, other = program.choice(), program.choice()
+    either = program.either([one, other])
+    assert program.either([other, one, one]) == either
+    assert program.either([one, other], is_exact=True) != either
+    both = program.both(one, other, is_exact=True)
+    assert program.both(other, one, is_exact=True) == both
+    assert program.both(one, either, is_exact=True) != both
+    assert program.num_columns == 6
+
+
 def test_either_of_what_may_be_negative_is_not_negative() -> None:
     def either(program: LinearProgram, parts: list[Linear]) -> Linear:
         return program.either([parts[0] - parts[1]])

@@ -67,3 +67,16 @@ def test_a_row_comes_to_what_is_held_at_its_moment(seed: int) -> None:
             makers = {maker_of(memory) for memory in again}
             found = least_held(posed, optimizer, moment, choices, makers)
             assert found == pytest.approx(live[moment])
+
+
+@pytest.mark.parametrize("seed", range(0, 24, 4))
+def test_what_two_moments_have_in_common_is_written_once(seed: int) -> None:
+    posed, optimizer = small(seed)
+    fold = Fold.none(posed.problem)
+    placed = PlacementProgram(fold, everything(fold))
+    rows = MemoryRows(posed, placed, optimizer)
+    moment = rows.timed.num_forward
+    held = rows.held_at(moment)
+    count = placed.program.num_columns
+    assert rows.held_at(moment) == held
+    assert placed.program.num_columns == count
