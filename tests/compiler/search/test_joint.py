@@ -46,10 +46,12 @@ def limits(ways: list[Way]) -> list[int]:
     return below[:: max(1, len(below) // 2)]
 
 
-def check(seed: int) -> None:
+def check(seed: int) -> int:
+    """Compare under limits that bind; return how many there are."""
     posed, optimizer = small(seed)
     ways = all_ways(posed, optimizer)
-    for limit in limits(ways):
+    binding = limits(ways)
+    for limit in binding:
         best = min(way.seconds for way in ways if way.peak <= limit)
         fold = Fold.none(posed.problem)
         search = JointSearch(posed, fold, optimizer, limit, everything(fold))
@@ -62,18 +64,19 @@ def check(seed: int) -> None:
         within = LimitedSearch(posed, free, optimizer, Clock.of(60)).run(limit)
         assert within.is_optimal
         assert within.seconds == pytest.approx(best, rel=1e-6)
+    return len(binding)
 
 
-@pytest.mark.parametrize("seed", [*range(12), 87])
+@pytest.mark.parametrize("seed", [16, 26, 37, 45, 48, 50, 55, 63, 72, 87, 116, 149])
 def test_as_fast_as_the_fastest_of_all_that_fits(seed: int) -> None:
-    check(seed)
+    assert check(seed)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seeds", [range(n, n + 20) for n in range(12, 212, 20)])
+@pytest.mark.parametrize("seeds", [range(n, n + 20) for n in range(0, 720, 20)])
 def test_as_fast_as_the_fastest_on_many(seeds: range) -> None:
-    for seed in seeds:
-        check(seed)
+    """In all of them more than two hundred problems have limits that bind."""
+    assert sum(check(seed) for seed in seeds)
 
 
 @pytest.mark.parametrize("seed", range(0, 40, 4))
