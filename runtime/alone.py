@@ -11,7 +11,13 @@ from partita.compiler.ir.program import OutputKind
 from partita.compiler.schedules.schedule import Action
 from partita.runtime.compilation import Compilation
 from partita.runtime.compile_together import compile_together
-from partita.runtime.executor import Executable, Outputs, bind_program, only
+from partita.runtime.executor import (
+    Executable,
+    Outputs,
+    bind_program,
+    only,
+    without_outputs,
+)
 from partita.runtime.feeds import Feeds, FeedsOf
 from partita.runtime.leaving import WholeOutputs, made_whole
 from partita.runtime.microbatches import Microbatches
@@ -31,13 +37,16 @@ class Alone:
         self._bound = bind_program(
             share.local, share.groups, share.own, programs.compilation
         )
-        self._whole = self._bound
+        body = self._bound
+        if self.has_loss:
+            body = replace(body, local=without_outputs(body.local))
+        self._whole = body
         self._forward: Executable | None = None
         self._parts: Microbatches | None = None
         if share.local.in_time.count == 1:
-            self._whole = self._ready(self._bound)
+            self._whole = self._ready(body)
         else:
-            parts = Microbatches.of(self._bound, programs.completing, share.groups)
+            parts = Microbatches.of(body, programs.completing, share.groups)
             self._parts = replace(parts, body=self._ready(parts.body))
 
     def _ready(self, program: Executable) -> Executable:

@@ -10,9 +10,10 @@ import torch
 from torch import fx
 
 from partita.compiler.capture.torch_private import below_autograd
+from partita.compiler.ir.boxing import is_of_boxing
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.on_device import on_device
-from partita.compiler.ir.program import OutputKind, OutputRole
+from partita.compiler.ir.program import OutputKind, OutputRole, has_info, info
 from partita.runtime.collectives import is_collective
 from partita.runtime.compilation import Compilation
 from partita.runtime.feeds import FeedKey, Feeds, arguments, own_feeds
@@ -73,22 +74,53 @@ def bind_program(
     return Executable(replace(local, graph_module=module), brought)
 
 
+def without_outputs(local: LocalProgram) -> LocalProgram:
+    """Return ``local`` without the model's outputs that leave as they are made.
+
+    A step hands none of them over, and lets go of them with their last use. What is
+    boxed to leave stays there: the plan counts its message, and that it is held.
+    """
+    graph, results = _copied(local)
+    leaving = zip(local.outputs, results, strict=True)
+    kept = [
+        position
+        for position, (role, made) in enumerate(leaving)
+        if role.kind is not OutputKind.OUTPUT or _is_boxed(made)
+    ]
+    graph.output(tuple(results[i] for i in kept))
+    return _with_outputs(local, graph, kept)
+
+
+def _is_boxed(made: fx.Node | None) -> bool:
+    return made is not None and has_info(made) and is_of_boxing(info(made).key)
+
+
 def only(local: LocalProgram, kinds: tuple[OutputKind, ...]) -> LocalProgram:
     """Return ``local`` with the outputs of these kinds and what they need alone.
 
     The same collectives fall away on every rank, since a value that leaves is needed
     on all ranks or on none.
     """
-    graph = fx.Graph()
-    values: dict[fx.Node, fx.Node] = {}
-    results = cast(
-        tuple[fx.Node | None, ...], graph.graph_copy(local.graph_module.graph, values)
-    )
+    graph, results = _copied(local)
     kept = [i for i, role in enumerate(local.outputs) if role.kind in kinds]
     graph.output(tuple(results[i] for i in kept))
     for node in reversed(graph.nodes):
         if node.op not in ("placeholder", "output") and not node.users:
             graph.erase_node(node)
+    return _with_outputs(local, graph, kept)
+
+
+def _copied(local: LocalProgram) -> tuple[fx.Graph, tuple[fx.Node | None, ...]]:
+    """Return a copy of a program's graph that nothing leaves yet, and what may."""
+    graph, values = fx.Graph(), dict[fx.Node, fx.Node]()
+    left = graph.graph_copy(local.graph_module.graph, values)
+    return graph, cast(tuple[fx.Node | None, ...], left)
+
+
+def _with_outputs(
+    local: LocalProgram, graph: fx.Graph, kept: Sequence[int]
+) -> LocalProgram:
+    """Return a program of another graph, which some of its outputs leave."""
     return replace(
         local,
         graph_module=fx.GraphModule(local.graph_module, graph),

@@ -41,7 +41,7 @@ from partita.compiler.plan.emitted import (
     inside_groups,
 )
 from partita.compiler.plan.turns import Half, turns_of
-from partita.compiler.plan.uses import boxings_by_use, type_of
+from partita.compiler.plan.uses import boxings_by_use, handed_over, type_of
 
 END_OF_MICROBATCH = "end of the microbatch"
 GIVE_GRADIENTS = "give gradients"
@@ -266,7 +266,7 @@ class _Recorder:
     def _complete(self) -> None:
         """End the microbatch; bring what was added up to where it leaves."""
         self._moment(END_OF_MICROBATCH, Phase.UPDATE)
-        for output in self.document.outputs:
+        for output in handed_over(self.document):
             if output.value is not None and output.placement is not None:
                 if not output.kind.adds_up:
                     tensor = self._seen(str(output), output.value, output.placement)
@@ -338,7 +338,7 @@ class _Recorder:
         taken = {id(storage) for storage in (*kept, *inputs)}
         shared = self._shared(taken)
         self._moment(GIVE_GRADIENTS, Phase.UPDATE)
-        for output in self.document.outputs:
+        for output in handed_over(self.document):
             if output.value is None or output.placement is None:
                 continue
             if not (is_one or output.kind.adds_up):

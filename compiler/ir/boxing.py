@@ -19,3 +19,12 @@ def box(x: torch.Tensor, source: str, target: str) -> torch.Tensor:
 def is_box(node: fx.Node) -> bool:
     """Whether ``node`` is a boxing."""
     return node.target is box
+
+
+def is_of_boxing(key: str) -> bool:
+    """Whether a key is that of a boxing, or of a part of what one was lowered to.
+
+    >>> is_of_boxing("mm/0#0 -> (B,)"), is_of_boxing("mm/0")
+    (True, False)
+    """
+    return " -> " in key

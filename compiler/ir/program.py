@@ -92,6 +92,11 @@ class OutputKind(StrEnum):
         return self in (OutputKind.GRADIENT, OutputKind.SHARED_GRADIENT)
 
     @property
+    def is_of_training(self) -> bool:
+        """Whether only a backward makes it."""
+        return self.is_gradient or self is OutputKind.SENT_BACKWARD
+
+    @property
     def is_sent(self) -> bool:
         """Whether another stage takes it, for every microbatch."""
         return self in (OutputKind.SENT_FORWARD, OutputKind.SENT_BACKWARD)
@@ -194,6 +199,11 @@ class Program:
         """Return the nodes that leave the graph with their roles, in order."""
         (output,) = self.graph.find_nodes(op="output")
         return list(zip(output.args[0], self.outputs, strict=True))
+
+    @property
+    def returns_outputs(self) -> bool:
+        """Whether a step hands the model's outputs over: none does that trains."""
+        return not any(role.kind.is_of_training for role in self.outputs)
 
     @property
     def trained(self) -> frozenset[str]:

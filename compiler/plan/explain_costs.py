@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from partita.compiler.cost.lifetimes import held_bytes
+from partita.compiler.cost.held_bytes import held_bytes
 from partita.compiler.cost.optimizer_memory import state_bytes
 from partita.compiler.ir.signature import Signature
 from partita.compiler.plan.alternative import Alternative

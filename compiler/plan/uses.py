@@ -10,7 +10,7 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import InputKind, OutputKind, Phase
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
-from partita.compiler.plan.document import Boxing, Document, Node, Ref
+from partita.compiler.plan.document import Boxing, Document, Node, Output, Ref
 from partita.compiler.search.held import Held
 
 
@@ -43,6 +43,22 @@ def find_uses(document: Document) -> Iterator[Use]:
         if output.value is not None and output.placement is not None:
             phase = phase_of_output(output.kind)
             yield Use(str(output), 0, output.value, output.placement, phase)
+
+
+def handed_over(document: Document) -> Iterator[Output]:
+    """Yield the outputs that a step holds to its end: those that there are.
+
+    Training hands the model's own outputs to nobody: what of them leaves as it is made
+    is let go of with its last use.
+    """
+    boxings = boxings_by_use(document) if document.options.train else {}
+    for output in document.outputs:
+        if output.value is None or output.placement is None:
+            continue
+        asks = str(output), output.value, output.placement
+        is_of_model = output.kind is OutputKind.OUTPUT
+        if not (document.options.train and is_of_model and asks not in boxings):
+            yield output
 
 
 def held_of(document: Document, node: Node) -> Held | None:

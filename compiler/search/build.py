@@ -7,7 +7,7 @@ from math import inf
 
 import numpy as np
 
-from partita.compiler.cost.lifetimes import held_bytes
+from partita.compiler.cost.held_bytes import held_bytes
 from partita.compiler.errors import NoSolution
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.fold import Fold, Shared

@@ -13,7 +13,7 @@ from functools import cached_property
 from torch import fx
 
 from partita.compiler.cost.boxing import cheapest_steps
-from partita.compiler.cost.lifetimes import held_bytes
+from partita.compiler.cost.held_bytes import held_bytes
 from partita.compiler.ir.again import again_key, make_again, phase_of_output
 from partita.compiler.ir.program import (
     OutputRole,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from torch import fx
 
 from partita.compiler.capture.torch_private import may_share_memory
-from partita.compiler.cost.lifetimes import held_bytes
+from partita.compiler.cost.held_bytes import held_bytes
 from partita.compiler.cost.optimizer_memory import update_bytes
 from partita.compiler.ir.program import OutputKind, Phase, info
 from partita.compiler.ir.sbp import Placement
@@ -113,6 +113,7 @@ class _Finder:
         self.mesh = posed.problem.mesh
         self.optimizer = optimizer
         self.workspaces = Workspaces(posed)
+        self.let_go = posed.let_go
         self.chosen = [
             node.choices[choice]
             for node, choice in zip(self.nodes, choices, strict=True)
@@ -129,7 +130,7 @@ class _Finder:
         updated: list[int] = []
         for index, item in enumerate(self.posed.items):
             if not isinstance(item, fx.Node):
-                self._leave(index, time, item.kind is OutputKind.GRADIENT)
+                self._leave(index, time, item.kind)
             elif index in states.entering:
                 own = states.of(index, self.chosen[index])
                 state += own.num_bytes
@@ -177,9 +178,12 @@ class _Finder:
         if workspace:
             self._new([], workspace, time, float("inf"), [])
 
-    def _leave(self, index: int, time: int, in_backward: bool) -> None:
+    def _leave(self, index: int, time: int, kind: OutputKind) -> None:
         (value,) = self.nodes[index].operands
         (want,) = self.chosen[index].signature.operands
+        if index in self.let_go and want == self._made(value):
+            return
+        in_backward = kind is OutputKind.GRADIENT
         made_at = self.made_at.get(value, 0)  # boxed right there
         if self.nodes[index].times < self.posed.candidates.program.in_time.count:
             self.added.add(value)

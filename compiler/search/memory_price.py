@@ -27,7 +27,7 @@ from functools import cached_property
 
 import numpy as np
 
-from partita.compiler.cost.lifetimes import held_bytes
+from partita.compiler.cost.held_bytes import held_bytes
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.call_times import CallTimes, Tensor, Use
 from partita.compiler.search.pose import Posed
@@ -135,7 +135,7 @@ class MemoryPrice:
         found: dict[Tensor, list[Use]] = {}
         for index, node in enumerate(self.posed.problem.nodes):
             for position, value in enumerate(node.operands):
-                if node.times == count:
+                if node.times == count and index not in self.posed.let_go:
                     found.setdefault(value, []).append((index, position))
         return found
 

@@ -77,6 +77,18 @@ class Posed:
         """The problem's repeated blocks."""
         return Fold.of(self.problem)
 
+    @cached_property
+    def let_go(self) -> frozenset[int]:
+        """Positions of outputs that a step hands to nobody, unless they are boxed."""
+        if self.candidates.program.returns_outputs:
+            return frozenset()
+        ends = enumerate(self.items)
+        return frozenset(
+            at
+            for at, item in ends
+            if isinstance(item, OutputRole) and item.kind is OutputKind.OUTPUT
+        )
+
     def index(self, item: Item) -> int:
         """Return the position of a node or output."""
         return self.items.index(item)

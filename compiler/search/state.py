@@ -7,7 +7,7 @@ from functools import cached_property
 
 from torch import fx
 
-from partita.compiler.cost.lifetimes import held_bytes
+from partita.compiler.cost.held_bytes import held_bytes
 from partita.compiler.cost.optimizer_memory import state_bytes
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import Choice, made_placement

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from partita.compiler.cost.lifetimes import held_bytes
+from partita.compiler.cost.held_bytes import held_bytes
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.search.call_times import CallTimes, Tensor, Use
 from partita.compiler.search.linear import NO, Linear
@@ -32,7 +32,11 @@ class TimedUses(CallTimes):
     def uses(self, value: Tensor) -> list[tuple[Use, Pair]]:
         """Return the uses of a tensor, with how each takes it."""
         found = self.placed.uses.get(value, [])
-        return [(use, self.placed.pair(value, use)) for use in found]
+        pairs = [(use, self.placed.pair(value, use)) for use in found]
+        return [
+            (use, pair._replace(as_made=NO) if use[0] in self.posed.let_go else pair)
+            for use, pair in pairs
+        ]
 
     def wants(self, value: Tensor) -> list[Placement]:
         """Return the placements that a tensor may be boxed to."""

@@ -6,8 +6,15 @@ from torch import fx, nn
 
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.mesh import Mesh
-from partita.compiler.ir.program import OutputKind, OutputRole, op_name
-from partita.runtime.executor import bind_program, only
+from partita.compiler.ir.program import (
+    NodeInfo,
+    OutputKind,
+    OutputRole,
+    Phase,
+    op_name,
+    set_info,
+)
+from partita.runtime.executor import bind_program, only, without_outputs
 from partita.runtime.groups import Groups
 from partita.runtime.virtual import run_all
 
@@ -24,6 +31,19 @@ def test_without_gradients_the_backward_falls_away() -> None:
     assert (num_collectives(whole), num_collectives(forward)) == (5, 2)
     assert forward.inputs == whole.inputs
     assert num_collectives(only(whole, (OutputKind.OUTPUT,))) == 1
+
+
+def test_a_step_has_none_of_the_outputs_that_leave_as_they_are_made() -> None:
+    whole = local_mlp(Mesh(dp=2, tp=2), (0, 0))
+    step = without_outputs(whole)
+    assert step.outputs == whole.outputs[:-1]
+    assert step.output_types == whole.output_types[:-1]
+    assert num_collectives(step) == num_collectives(whole)
+    (output,) = whole.graph_module.graph.find_nodes(op="output")
+    y = output.args[0][-1]
+    for key, leaves in (("mul/0", False), ("mul/0#0 -> (B,)", True)):
+        set_info(y, NodeInfo(key, Phase.FORWARD, ()))
+        assert (without_outputs(whole).outputs == whole.outputs) is leaves
 
 
 def test_tensors_are_made_on_the_device_of_the_run() -> None:

@@ -26,10 +26,13 @@ from partita.compiler.ir.on_device import on_device
 from partita.compiler.ir.program import InputKind
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.uses import handed_over
 from partita.compiler.rules.table import default_rules
 from partita.lowering import Lowered, capture_for
 from partita.options import Options
+from partita.planner import Planner
 from partita.planning import plan as make_plan
+from partita.runtime.executor import without_outputs
 
 TP = Mesh(tp=2)
 KB = 1024
@@ -129,6 +132,42 @@ def test_stored_otherwise_than_optimized_is_a_second_copy() -> None:
     assert [h.num_bytes for h in of(step, Category.OPTIMIZER)] == [KB // 2] * 2
 
 
+class Telling(nn.Module):
+    """Hands over a product, beside the loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.ones(16, 16))
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        y = x @ self.w
+        return {"loss": torch.relu(y).sum(), "y": y}
+
+
+@pytest.mark.parametrize("train", [True, False])
+def test_training_lets_go_of_what_it_hands_to_nobody(train: bool) -> None:
+    options = Options(pins=WHOLE, hardware=machine(), train=train)
+    x = torch.ones(16, 16)
+    step = make_plan(Telling(), x, mesh=TP, options=options).memory()
+    (y,) = (held for held in step.held if held.key == "mm/0")
+    last = "relu/0" if train else GIVE_GRADIENTS
+    assert step.moments[y.last] == last
+
+
+def test_what_is_boxed_to_leave_is_held_in_training_too() -> None:
+    """Drawn plans have outputs leave otherwise than they are made."""
+    model, x = Telling(), torch.ones(16, 16)
+    planner = Planner.of(model, (x,), {}, TP, Options(hardware=machine()))
+    kinds: set[bool] = set()
+    for seed in range(60):
+        plan = planner.random(seed)
+        is_boxed = any("output:y" in boxing.consumers for boxing in plan.boxings)
+        held = [str(output) for output in handed_over(plan)]
+        assert ("output:y" in held) is is_boxed
+        kinds.add(is_boxed)
+    assert kinds == {True, False}
+
+
 def test_inference_keeps_no_gradients() -> None:
     step = chain(WHOLE, train=False).memory()
     assert of(step, Category.GRADIENTS) == of(step, Category.OPTIMIZER) == []
@@ -186,7 +225,7 @@ def test_a_plan_says_what_its_program_holds(name: str, strategy: str) -> None:
     lowered = Lowered.of(capture_for(model, plan), plan, default_rules)
     for rank in (0,), (1,):
         step = timeline_at(plan, rank)
-        local = lowered.at(rank)
+        local = without_outputs(lowered.at(rank))
         inputs: list[torch.Tensor | int] = []
         for role, type_, placed in zip(
             local.inputs, local.input_types, local.input_placements, strict=True

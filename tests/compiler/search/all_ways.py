@@ -15,7 +15,7 @@ from math import inf
 from torch import fx
 
 from partita.compiler.capture.torch_private import may_share_memory
-from partita.compiler.cost.lifetimes import held_bytes
+from partita.compiler.cost.held_bytes import held_bytes
 from partita.compiler.cost.optimizer_memory import moments_of, update_bytes
 from partita.compiler.ir.program import InputKind, OutputKind, Phase, info
 from partita.compiler.ir.sbp import Placement
@@ -47,6 +47,7 @@ class Run:
         self.events: list[tuple[int, bool, Memory, list[Memory]]] = []
         self.seconds_of: dict[Memory, float] = {}
         self.leaving: set[Memory] = set()
+        self.trains = bool(posed.candidates.program.trained)
         self._record()
 
     def _state(self, optimizer: str) -> tuple[int, int]:
@@ -104,6 +105,10 @@ class Run:
             if isinstance(item, fx.Node):
                 continue
             (value,) = self.problem.nodes[index].operands
+            want = self.chosen[index].signature.operands[0]
+            is_as_made = made_placement(self.chosen[value[0]], value[1]) == want
+            if item.kind is OutputKind.OUTPUT and self.trains and is_as_made:
+                continue  # a step hands it to nobody
             time = called_at.get(value[0], 0)
             memory = self._see(index, 0, time, item.kind is OutputKind.GRADIENT)
             self.leaving.add(memory)

@@ -94,11 +94,17 @@ class RandomModel(nn.Module):
         """Return an input that fits."""
         return torch.randn(self.num_rows, self.first.shape[1])
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
+        return self._loss(self._values(x))
+
+    def _values(self, x: Tensor) -> list[Tensor]:
         rng = random.Random(self.seed)
         values: list[Tensor] = [x, self.first, self.second]
         for _ in range(rng.randint(2, self.num_ops)):
             values.append(self._step(rng, values))
+        return values
+
+    def _loss(self, values: list[Tensor]) -> Tensor:
         used = values[-1]
         return used.sum() if used.requires_grad else (used * self.first.sum()).sum()
 
@@ -124,6 +130,15 @@ class RandomModel(nn.Module):
                 return torch.cat([a, rng.choice(alike)], rng.randrange(a.ndim))
             case _:
                 return rng.choice([torch.relu, torch.exp, torch.neg])(a)
+
+
+class TellingModel(RandomModel):
+    """A random model that hands over what its ops made, beside the loss."""
+
+    def forward(self, x: Tensor) -> dict[str, Any]:
+        values = self._values(x)
+        made = {str(at): value for at, value in enumerate(values[3:])}
+        return {"loss": self._loss(values), **made}
 
 
 class BruteForce:

@@ -15,9 +15,9 @@ _MESHES = (Mesh(tp=2), Mesh(dp=2, tp=2))
 _MOST = 700  # assignments of one problem, each with all that it can make again
 
 
-def small(seed: int) -> tuple[Posed, str]:
+def small(seed: int, make: type[RandomModel] = RandomModel) -> tuple[Posed, str]:
     """Return a problem of a random model of up to 8 ops, and an optimizer."""
-    model = RandomModel(seed, 8)
+    model = make(seed, 8)
     slow = machine(flops_per_s=1e7, bytes_per_s=1e6)
     posed = planner(
         model,

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pytest
 from tests.compiler.search.all_ways import Run, key_of, possible
+from tests.compiler.search.hand_made import RandomModel, TellingModel
 from tests.compiler.search.small_problems import small
 
 from partita.compiler.search import limited
@@ -46,9 +47,9 @@ def limits(ways: list[Way]) -> list[int]:
     return below[:: max(1, len(below) // 2)]
 
 
-def check(seed: int) -> int:
+def check(seed: int, make: type[RandomModel] = RandomModel) -> int:
     """Compare under limits that bind; return how many there are."""
-    posed, optimizer = small(seed)
+    posed, optimizer = small(seed, make)
     ways = all_ways(posed, optimizer)
     binding = limits(ways)
     for limit in binding:
@@ -72,6 +73,11 @@ def test_as_fast_as_the_fastest_of_all_that_fits(seed: int) -> None:
     assert check(seed)
 
 
+@pytest.mark.parametrize("seed", [18, 19, 37, 45, 48, 68, 87, 123])
+def test_outputs_of_the_model_are_let_go_of(seed: int) -> None:
+    assert check(seed, TellingModel)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", [range(n, n + 20) for n in range(0, 720, 20)])
 def test_as_fast_as_the_fastest_on_many(seeds: range) -> None:
@@ -79,9 +85,12 @@ def test_as_fast_as_the_fastest_on_many(seeds: range) -> None:
     assert sum(check(seed) for seed in seeds)
 
 
+@pytest.mark.parametrize("make", [RandomModel, TellingModel])
 @pytest.mark.parametrize("seed", range(0, 40, 4))
-def test_what_is_held_is_counted_as_by_a_run(seed: int) -> None:
-    posed, optimizer = small(seed)
+def test_what_is_held_is_counted_as_by_a_run(
+    seed: int, make: type[RandomModel]
+) -> None:
+    posed, optimizer = small(seed, make)
     every = possible(posed.problem)
     for choices in every[:: max(1, len(every) // 10)]:
         run, held = (

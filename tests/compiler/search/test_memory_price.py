@@ -12,7 +12,7 @@ from tests.compiler.search.hand_made import RandomModel, planner
 from tests.compiler.search.test_limited import Layers, posed_layers
 from torch import Tensor, nn
 
-from partita.compiler.cost.lifetimes import held_bytes
+from partita.compiler.cost.held_bytes import held_bytes
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.search.build import build_model
