@@ -73,30 +73,6 @@ class Found:
     most_alternatives: int = MOST_ALTERNATIVES
 
 
-def decide(
-    captured: Captured,
-    posed: Posed,
-    found: Found,
-    *,
-    version: str,
-    class_name: str,
-    options: PlanOptions,
-) -> Plan:
-    """Return the plan that carries out ``found``.
-
-    Args:
-        captured: the program and the spec of its inputs.
-        posed: the problem that was solved.
-        found: a choice per node of the problem.
-        version: of Partita.
-        class_name: of the model.
-        options: what the plan was asked for.
-    """
-    decider = _Decider(captured, posed, found, options)
-    plan = decider.decide(version, class_name)
-    return replace(plan, predicted=_counted(plan))
-
-
 def draft(
     captured: Captured,
     posed: Posed,
@@ -106,13 +82,31 @@ def draft(
     class_name: str,
     options: PlanOptions,
 ) -> Plan:
-    """Return a plan that is only to be compared; see ``decide``.
+    """Return the plan that carries out ``found``, but for what it holds.
 
-    It states what its step takes with one thing after another, not what that holds,
-    and no alternatives.
+    It states what its step takes with one thing after another; see ``counted``.
+
+    Args:
+        captured: the program and the spec of its inputs.
+        posed: the problem that was solved.
+        found: a choice per node of the problem.
+        version: of Partita.
+        class_name: of the model.
+        options: what the plan was asked for.
     """
-    found = replace(found, most_alternatives=0)
     return _Decider(captured, posed, found, options).decide(version, class_name)
+
+
+def counted(draft: Plan) -> Plan:
+    """Return the plan of a draft: with what its step holds, messages beside computing.
+
+    Bytes are of the rank that holds most.
+    """
+    memory, apart = timeline(draft), draft.predicted
+    parts = memory.by_category(memory.peak)
+    sizes = {str(category): size for category, size in parts.items()}
+    held = replace(apart, bytes=memory.peak_bytes, bytes_by_part=sizes)
+    return replace(draft, predicted=with_hidden(held, draft))
 
 
 def with_alternatives(
@@ -376,12 +370,3 @@ class _Decider:
                 type_of(value), placement, self.mesh, self.hardware, count
             )
         return total
-
-
-def _counted(draft: Plan) -> Predicted:
-    """Return what the step of a draft takes and holds, messages beside computing."""
-    memory, apart = timeline(draft), draft.predicted
-    parts = memory.by_category(memory.peak)
-    sizes = {str(category): size for category, size in parts.items()}
-    held = replace(apart, bytes=memory.peak_bytes, bytes_by_part=sizes)
-    return with_hidden(held, draft)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import inf
@@ -27,7 +27,7 @@ from partita.compiler.search.chosen import read_choices
 from partita.compiler.search.decide import (
     MOST_ALTERNATIVES,
     Found,
-    decide,
+    counted,
     draft,
     with_alternatives,
 )
@@ -53,7 +53,6 @@ ALIKE = "equal blocks alike"
 WITHIN = "within the memory limit"
 """Says in a plan that it is the fastest found among those that the limit allows."""
 
-_Make = Callable[..., Plan]
 _MOST_FITTINGS = 6
 _ROUGHLY = 1.25  # what the search counts may be more than the plan does
 
@@ -62,9 +61,9 @@ _ROUGHLY = 1.25  # what the search counts may be more than the plan does
 class Planner:
     """One captured model on one mesh; makes plans of it, searched or drawn.
 
-    ``plan`` uses it once; tests and tools that want several plans of one model on one
-    mesh keep it, since capturing and posing take longer than deciding. ``known`` is
-    what was priced, by mesh: those made of it by ``replace`` share that.
+    Who wants several plans of one model on one mesh keeps it: capturing and posing take
+    longer than deciding. ``known`` is what was priced, by mesh: those that ``replace``
+    makes of it share that.
     """
 
     captured: Captured
@@ -168,15 +167,15 @@ class Planner:
 
     def decide(self, found: Found, posed: Posed | None = None) -> Plan:
         """Return the plan of one assignment; ``posed`` is the problem it is of."""
-        return self._made(decide, found, posed)
+        return self._finished(counted(self._draft(found, posed)))
 
     def draft(self, found: Found, posed: Posed | None = None) -> Plan:
-        """Return a plan that is only to be compared, see ``compiler/search/decide``."""
-        return self._made(draft, found, posed)
+        """Return a plan that is only to be compared: no alternatives, no memory."""
+        return self._finished(self._draft(replace(found, most_alternatives=0), posed))
 
-    def _made(self, make: _Make, found: Found, posed: Posed | None) -> Plan:
+    def _draft(self, found: Found, posed: Posed | None) -> Plan:
         options = self.options
-        plan = make(
+        return draft(
             self.captured,
             posed or self.posed,
             found,
@@ -191,11 +190,13 @@ class Planner:
                 precision=options.precision,
             ),
         )
-        if options.fuse:
-            program = ExpandOps(plan, options.rules).run(self.captured.program)
+
+    def _finished(self, plan: Plan) -> Plan:
+        if self.options.fuse:
+            program = ExpandOps(plan, self.options.rules).run(self.captured.program)
             program = Recompute(plan).run(program)
-            plan = add_fusion(plan, program, options.rules)
-        return replace(plan, loss_function=options.loss)
+            plan = add_fusion(plan, program, self.options.rules)
+        return replace(plan, loss_function=self.options.loss)
 
     def with_alternatives(self, draft: Plan, choices: Sequence[int]) -> Plan:
         """Return a draft on all axes at once with what its nodes could have been."""
