@@ -1,8 +1,9 @@
 """Start ranks on this machine, watch them, and end all of them when one fails.
 
-Each rank is a process of its own with the environment that torchrun gives. They meet
-in a store that this process holds, so no port is guessed. Under torchrun (RANK is
-set) the ranks are there already, and the target just runs.
+Each rank is a process of its own with the environment that torchrun gives, forked by a
+server that has loaded Partita (fork_server.py). They meet in a store that this process
+holds, so no port is guessed. Under torchrun (RANK is set) the ranks are there already,
+and the target just runs.
 
 A rank ends by itself when this process goes away, however that happens: it reads
 from a pipe whose other end only this process holds.
@@ -13,24 +14,21 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from partita.compiler.errors import RankFailed
 from partita.runtime import doing
 from partita.runtime.rank import Report
+from partita.runtime.rank_starter import RankStarter, import_path, rank_starter
 from partita.runtime.stores import meeting_store
 from partita.runtime.target import Target, as_importable, find_target
 
 _POLL_S = 0.02
 _GRACE_S = 0.3  # after the first failure seen, for one that came before it
-
-Rank = subprocess.Popen[bytes]
 
 
 def launch(
@@ -54,17 +52,19 @@ def launch(
         payload = pickle.dumps((as_importable(target), tuple(args)))
         (folder / "payload").write_bytes(payload)
         store = meeting_store()
+        starter = rank_starter()
         pipe, held = os.pipe()
-        ranks: list[Rank] = []
+        ranks: list[int] = []
         try:
             for rank in range(num_ranks):
                 environment = _environment(rank, num_ranks, store.port, folder)
-                ranks.append(_start(folder, pipe, environment))
-            _watch(ranks, folder, timeout_s)
+                ranks.append(starter.start(name, pipe, environment))
+            _watch(starter, ranks, folder, timeout_s)
         finally:
-            _end(ranks)
             os.close(pipe)
-            os.close(held)
+            os.close(held)  # so they end even where the server is gone
+            if starter.is_running:
+                starter.end(ranks)
         return [_report(folder, rank).result for rank in range(num_ranks)]
 
 
@@ -85,66 +85,58 @@ def _environment(rank: int, num_ranks: int, port: int, folder: Path) -> dict[str
         "MASTER_PORT": str(port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store is the launcher's
         doing.VARIABLE: str(_doing(folder, rank)),
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "PYTHONPATH": import_path(),
     }
 
 
-def _start(folder: Path, pipe: int, environment: dict[str, str]) -> Rank:
-    # Imported by its name, not run with -m, so that a pickled report finds its class.
-    code = "import sys; from partita.runtime.rank import main; main(*sys.argv[1:])"
-    command = [sys.executable, "-c", code, str(folder), str(pipe)]
-    # A process group of its own: it is ended with all that it has started.
-    return subprocess.Popen(command, env=environment, pass_fds=(pipe,), process_group=0)
+def _watch(
+    starter: RankStarter, ranks: Sequence[int], folder: Path, timeout_s: float | None
+) -> None:
+    """Return when all ranks have ended well; raise when one has not.
 
-
-def _watch(ranks: Sequence[Rank], folder: Path, timeout_s: float | None) -> None:
-    """Return when all ranks have ended well; raise when one has not."""
+    ``ranks`` are their processes.
+    """
     started_s = time.monotonic()
-    running = set(range(len(ranks)))
-    while running:
-        ended = {rank for rank in running if _exit_code(ranks[rank]) is not None}
-        if any(not _is_well(ranks[rank], folder, rank) for rank in ended):
+    while True:
+        codes = _codes(starter, ranks)
+        running = [rank for rank, code in enumerate(codes) if code is None]
+        ended = ((rank, code) for rank, code in enumerate(codes) if code is not None)
+        if not all(_is_well(code, folder, rank) for rank, code in ended):
             time.sleep(_GRACE_S)
-            _raise_first_failure(ranks, folder)
-        running -= ended
+            _raise_first_failure(_codes(starter, ranks), folder)
+        if not running:
+            return
         if timeout_s is not None and time.monotonic() - started_s > timeout_s:
-            names = ", ".join(map(str, sorted(running)))
+            names = ", ".join(map(str, running))
             raise RankFailed(
                 f"rank {names} still ran after {timeout_s} s; all were ended"
             )
-        if running:
-            time.sleep(_POLL_S)
+        time.sleep(_POLL_S)
 
 
-def _exit_code(process: Rank) -> int | None:
-    """Return how a rank ended (minus the signal), ``None`` while it runs.
-
-    The process is left unreaped, so that its number stays its own.
-    """
-    found = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    if found is None:
-        return None
-    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+def _codes(starter: RankStarter, ranks: Sequence[int]) -> list[int | None]:
+    """Return how ranks ended, by rank; ``None`` while one runs."""
+    ended = starter.ended()
+    return [ended.get(process) for process in ranks]
 
 
-def _is_well(process: Rank, folder: Path, rank: int) -> bool:
-    return _exit_code(process) == 0 and Report.path(folder, rank).exists()
+def _is_well(code: int, folder: Path, rank: int) -> bool:
+    return code == 0 and Report.path(folder, rank).exists()
 
 
 def _report(folder: Path, rank: int) -> Report:
     return pickle.loads(Report.path(folder, rank).read_bytes())
 
 
-def _raise_first_failure(ranks: Sequence[Rank], folder: Path) -> None:
-    """Raise the failure that came first.
+def _raise_first_failure(codes: Sequence[int | None], folder: Path) -> None:
+    """Raise the failure that came first; ``codes`` say how ranks ended, by rank.
 
     A rank that was killed comes before all others: it has no time to show, but what
     others report then is that they have lost it.
     """
     failures: list[tuple[float, int]] = []
-    for rank, process in enumerate(ranks):
-        code = _exit_code(process)
-        if code is None or _is_well(process, folder, rank):
+    for rank, code in enumerate(codes):
+        if code is None or _is_well(code, folder, rank):
             continue
         if not Report.path(folder, rank).exists():
             told = doing.last_told(_doing(folder, rank))
@@ -155,7 +147,7 @@ def _raise_first_failure(ranks: Sequence[Rank], folder: Path) -> None:
     _, rank = min(failures)
     report = _report(folder, rank)
     if not report.traceback:
-        code = _exit_code(ranks[rank]) or 0
+        code = codes[rank] or 0
         raise RankFailed(f"rank {rank} {_end_of(code)} after its target was done")
     raise RankFailed(f"rank {rank} failed:\n{report.traceback}") from _cause(report)
 
@@ -175,11 +167,3 @@ def _cause(report: Report) -> BaseException | None:
         return pickle.loads(report.error)
     except Exception:
         return None
-
-
-def _end(ranks: Iterable[Rank]) -> None:
-    """End every rank and what it has started."""
-    for process in ranks:
-        os.killpg(process.pid, signal.SIGKILL)
-    for process in ranks:
-        process.wait()

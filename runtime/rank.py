@@ -37,14 +37,14 @@ class Report:
         return folder / f"rank{rank}"
 
 
-def main(folder_name: str, pipe: str) -> None:
+def main(folder_name: str, pipe: int) -> None:
     """Run the target that lies in the folder, and leave the report there.
 
     ``pipe`` ends when the launching process does, and this one with it. A failed rank
     leaves at once, with exit code 1.
     """
-    atexit.register(_leave)  # the first to be registered is the last to run
-    watch = threading.Thread(target=_end_with_launcher, args=(int(pipe),), daemon=True)
+    atexit.register(_leave)  # nothing runs that was registered before
+    watch = threading.Thread(target=_end_with_launcher, args=(pipe,), daemon=True)
     watch.start()
     folder = Path(folder_name)
     path = Report.path(folder, int(os.environ["RANK"]))

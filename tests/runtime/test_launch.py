@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from tests.runtime.running import wait_until_ended
 
 from partita.compiler.errors import BadOptions, RankFailed
 from partita.compiler.ir.mesh import Mesh
@@ -80,21 +81,11 @@ def launch_sleepers(folder: str) -> None:
     launch(f"{__file__}:sleep", 2, (folder,))
 
 
-def is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
-
-
-def wait_until_ended(folder: Path, num: int) -> None:
+def wait_for_all(folder: Path, num: int) -> None:
+    """Wait until all that have left their numbers there have ended."""
     pids = [int(path.read_text()) for path in folder.glob("pid*")]
     assert len(pids) == num
-    deadline = time.monotonic() + 5
-    while any(map(is_running, pids)):
-        assert time.monotonic() < deadline, "processes are left running"
-        time.sleep(0.02)
+    wait_until_ended(pids)
 
 
 def test_results_come_back_by_rank() -> None:
@@ -117,7 +108,7 @@ def test_a_failing_rank_ends_all_and_is_named(
 ) -> None:
     with pytest.raises(RankFailed, match=message):
         launch(f"{__file__}:fail_while_others_wait", 2, (how, str(tmp_path)))
-    wait_until_ended(tmp_path, 4)
+    wait_for_all(tmp_path, 4)
 
 
 def test_the_error_of_a_rank_is_the_cause() -> None:
@@ -159,7 +150,7 @@ def test_ranks_end_when_their_launcher_is_killed(tmp_path: Path) -> None:
         assert launcher.poll() is None
     launcher.kill()
     launcher.wait()
-    wait_until_ended(tmp_path, 2)
+    wait_for_all(tmp_path, 2)
 
 
 def test_under_torchrun_the_target_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
