@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from partita.compiler.capture.attention import attention, attention_backward
+from partita.compiler.capture.random_numbers import random
 
 aten = torch.ops.aten
 
@@ -75,6 +76,10 @@ def sampled_ops(rows: int, columns: int, device: torch.device) -> Iterator[Sampl
     yield _sampled(aten.embedding_dense_backward.default, y, ids, rows, -1, False)
     yield _sampled(aten.scatter.value, x, -1, ids[:, None] % columns, 1.0)
     yield _sampled(aten.gather.default, x, -1, ids[:, None] % columns)
+    seed = torch.zeros((), dtype=torch.int64, device=device)
+    indices = [torch.arange(size, device=device) for size in (rows, columns)]
+    drawn = seed, indices, [rows, columns], 1, "uniform"
+    yield SampledOp("partita.random.default", random, drawn)
     yield from _attentions(rows, columns, device)
 
 

@@ -111,7 +111,7 @@ class Rank:
         made = [type_ for type_ in types if type_ is not None]
         workspace = 0
         if not (is_fused and is_pointwise(node.op)):  # one kernel casts as it reads
-            call = LocalCall(node.op, seen, made, self.device)
+            call = LocalCall(node.op, seen, made, self.device, node.constants)
             workspace = workspace_bytes(call)
         return Made(results, self.rounded(workspace))
 

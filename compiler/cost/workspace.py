@@ -17,6 +17,7 @@ from math import prod
 
 import torch
 
+from partita.compiler.capture.random_numbers import held_bytes
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.printed_call import find_op
 
@@ -26,13 +27,14 @@ class LocalCall:
     """One rank's call of an op.
 
     ``operands`` are pairs: the type, and whether it is contiguous; ``device`` is
-    ``cpu`` or ``cuda``.
+    ``cpu`` or ``cuda``; ``constants`` are printed as in a plan.
     """
 
     op: str
     operands: Sequence[tuple[TensorType, bool]]
     results: Sequence[TensorType]
     device: str
+    constants: Sequence[str] = ()
 
     @property
     def types(self) -> list[TensorType]:
@@ -180,9 +182,10 @@ def _grouped(call: LocalCall) -> int:
 
 
 def _random(call: LocalCall) -> int:
-    """Count the words of Philox: 17 of 64 bits per element at its peak."""
+    """Count the words of Philox, of as many numbers as are drawn at once."""
     (drawn,) = call.results
-    return 17 * 8 * drawn.numel - drawn.num_bytes
+    *_, kind = call.constants
+    return held_bytes(drawn.shape, kind.partition("=")[2], call.device)
 
 
 def _sum(call: LocalCall) -> int:

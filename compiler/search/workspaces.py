@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import fx
 
+from partita.compiler.capture.fingerprint import print_constants
 from partita.compiler.cost.workspace import LocalCall, has_workspace, workspace_bytes
 from partita.compiler.ir.layout import largest_shard_shape
 from partita.compiler.ir.program import op_name
@@ -47,7 +48,10 @@ class Workspaces:
             if type_ is not None and placement is not None
         ]
         device = self._posed.candidates.hardware.device.kind
-        return workspace_bytes(LocalCall(op_name(item), operands, results, device))
+        call = LocalCall(
+            op_name(item), operands, results, device, print_constants(item)
+        )
+        return workspace_bytes(call)
 
     def _local(self, type_: TensorType, placement: Placement) -> TensorType:
         mesh = self._posed.problem.mesh

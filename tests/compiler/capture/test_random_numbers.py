@@ -1,11 +1,15 @@
 """Numbers by seed, draw and element: known answers, and the same under any layout."""
 
+from itertools import product
+
 import pytest
 import torch
 
 from partita.compiler.capture.random_numbers import (
+    AT_ONCE,
     draw,
     philox,
+    pieces,
     random,
     seed_value,
     stream_of,
@@ -50,6 +54,50 @@ def test_a_shard_draws_its_own_elements(kind: str) -> None:
     rows, columns = torch.tensor([1, 4]), torch.tensor([0, 3, 5])
     part = random(SEED, [rows, columns], [5, 6], stream_of("a"), kind)
     assert torch.equal(part, whole[rows][:, columns])
+
+
+def one_by_one(shape: tuple[int, ...], kind: str) -> torch.Tensor:
+    """Return a draw whose elements are each drawn by itself."""
+    found = torch.empty(shape, dtype=torch.int64 if kind == "bits" else torch.float32)
+    for at in product(*map(range, shape)):
+        alone = [torch.tensor([index]) for index in at]
+        found[at] = random(SEED, alone, list(shape), stream_of("a"), kind)
+    return found
+
+
+@pytest.mark.parametrize("shape", [(3, 8), (2, 3, 12), (5, 7), (1, 4)])
+@pytest.mark.parametrize("kind", ["uniform", "normal", "bits"])
+def test_what_is_drawn_at_once_does_not_matter(
+    kind: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = one_by_one(shape, kind)
+    for most in (1, 4, 10, 1000):
+        monkeypatch.setitem(AT_ONCE, "cpu", 4 * most)
+        assert torch.equal(draw(SEED, shape, stream_of("a"), kind), wanted)
+
+
+@pytest.mark.parametrize("columns", [(4, 5, 6, 7), (0, 1, 2, 3, 8, 9, 10, 11)])
+@pytest.mark.parametrize("start", [0, 1])
+def test_neighbours_that_share_words_are_drawn_as_they_are_alone(
+    start: int, columns: tuple[int, ...]
+) -> None:
+    index = torch.tensor(columns) + start
+    whole = one_by_one((2, 16), "bits")
+    part = random(SEED, [torch.arange(2), index], [2, 16], stream_of("a"), "bits")
+    assert torch.equal(part, whole[:, index])
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (7, 3), (2, 3, 40), (0, 4)])
+def test_pieces_are_the_whole(shape: tuple[int, ...]) -> None:
+    for most in (1, 8, 24, 1000):
+        seen = torch.zeros(shape, dtype=torch.int64)
+        sizes: list[int] = []
+        for piece in pieces(shape, most):
+            seen[piece] += 1
+            sizes.append(seen[piece].numel())
+        assert (seen == 1).all()
+        assert max(sizes, default=0) == (sizes[0] if sizes else 0)
+        assert max(sizes, default=0) <= most + 4
 
 
 def test_draws_steps_and_seeds_differ() -> None:
