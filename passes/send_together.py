@@ -140,6 +140,9 @@ class _Sender:
             stop = start + num
             (wait,) = _waits(call)
             own = self._call(info(wait), aten.slice.Tensor, done, dim, start, stop)
+            if target is _GATHER:  # a view would hold the whole of the buffer
+                own = self._call(info(wait), aten.clone.default, own)
+                own.kwargs = {"memory_format": torch.contiguous_format}
             result = self.graph.call_function(
                 aten.reshape.default, (own, list(_type(wait).shape))
             )

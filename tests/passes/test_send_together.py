@@ -113,6 +113,19 @@ def test_uneven_pieces_are_gathered_together(at: int) -> None:
     assert before.count(name) - after.count(name) == len(keys) - 1
 
 
+def test_what_was_gathered_holds_no_buffer() -> None:
+    """A part of one row a rank would be a view of it, in any shape of its own."""
+    _, plan = planned("zero3", 3)
+    keys = gathers(plan)
+    assert len(keys) > 1
+    local = send_together(rank("zero3", 3), (keys,))
+    (gather,) = calls(local, "all_gather_into_tensor.default")
+    (wait,) = gather.users
+    (by_rank,) = wait.users
+    users = [user for part in by_rank.users for user in part.users]
+    assert [str(user.target) for user in users] == ["aten.clone.default"] * len(keys)
+
+
 @pytest.mark.parametrize(("kind", "ranks"), [("zero1", 2), ("zero2", 3), ("zero3", 3)])
 def test_values_stay(kind: str, ranks: int) -> None:
     built, plan = planned(kind, ranks)
