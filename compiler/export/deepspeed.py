@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from partita.compiler.cost.optimizer_memory import MOMENTUM
 from partita.compiler.export.exporter import Exporter
 from partita.compiler.export.strategy import Strategy, Use
 from partita.compiler.plan.document import Document
 
 _OPTIMIZERS = {
     "sgd": "SGD",
-    "momentum-sgd": "SGD",
+    MOMENTUM: "SGD",
     "adam": "Adam",
     "adamw": "AdamW",
     "fused-adamw": "AdamW",
@@ -34,6 +35,8 @@ def write_deepspeed(document: Document) -> str:
         "optimizer": {"type": _OPTIMIZERS[document.options.optimizer]},
         "zero_optimization": {"stage": strategy.zero},
     }
+    if document.options.optimizer == MOMENTUM:
+        notes.append("SGD has a momentum, of which a plan says no value: its params")
     if strategy.degree(Use.TENSOR) > 1:
         config["tensor_parallel"] = {"autotp_size": strategy.degree(Use.TENSOR)}
     if strategy.degree(Use.CONTEXT) > 1:

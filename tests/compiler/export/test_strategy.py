@@ -107,6 +107,17 @@ def test_a_pipeline_has_its_schedule_and_microbatches(staged: Plan) -> None:
     assert any("PipelineModule" in note for note in config["partita"]["not_expressed"])
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum-sgd"])
+def test_a_momentum_that_the_configuration_lacks_is_told(
+    optimizer: str, small: Plan
+) -> None:
+    options = replace(small.options, optimizer=optimizer)
+    config = json.loads(write_deepspeed(replace(small, options=options)))
+    assert config["optimizer"] == {"type": "SGD"}
+    notes = config["partita"]["not_expressed"]
+    assert any("momentum" in note for note in notes) is (optimizer != "sgd")
+
+
 @pytest.mark.parametrize("name", ["small", "hostile", "staged"])
 def test_options_are_those_that_frameworks_have(
     name: str, request: pytest.FixtureRequest
