@@ -1,11 +1,11 @@
-"""Gathers and scatters on gloo: its own beside exchanges, on local ranks.
+"""Gathers, scatters and sums on gloo: its own beside exchanges, on local ranks.
 
     python benchmarks/exchanges.py --ranks 2 --sizes 1MiB,16MiB --rounds 40
 
-A rank's parts of ``--sizes`` bytes in all are brought together, and summed up apart, by
-turns in one run, by the very calls that programs make. Printed are medians of the
-slowest rank's seconds and of the ratios in the same round. Memory stays with the ranks
-(runtime/heap.py), as it does while they train.
+A rank's parts of ``--sizes`` bytes in all are brought together, summed up apart, and on
+all ranks, by turns in one run, by the very calls that programs make. Printed are
+medians of the slowest rank's seconds and of the ratios in the same round. Memory stays
+with the ranks (runtime/heap.py), as it does while they train.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ Way = Callable[[], torch.Tensor]
 def ways(numel: int, size: int, group: str) -> dict[str, Way]:
     """Return what is timed, each of ``numel`` elements in all."""
     part, whole = torch.randn(numel // size), torch.randn(numel)
-    sizes = [numel // size] * size
 
     def exchanged(x: torch.Tensor) -> torch.Tensor:
+        sizes = [len(x) // size] * size
         return c10d.wait_tensor(c10d.all_to_all_single(x, sizes, sizes, group))
 
     return {
@@ -47,6 +47,9 @@ def ways(numel: int, size: int, group: str) -> dict[str, Way]:
         ),
         "reduce_scatter exchanged": lambda: exchanged(whole).view(size, -1).sum(0),
         "all_reduce": lambda: c10d.wait_tensor(c10d.all_reduce(whole, "sum", group)),
+        "all_reduce exchanged": lambda: (
+            exchanged(whole.repeat(size)).view(size, -1).sum(0)
+        ),
     }
 
 

@@ -9,7 +9,8 @@ for, so that it is computed while the sum is on its way.
 
 Requires  a LocalProgram, waits for sums where the sums are needed (sink_waits)
 Ensures   collectives begin in the order in which they did
-Keeps     every value; of a sum its buffer is held in place of what went into it
+Keeps     every value; of a sum its buffer is held in place of what went into it, of an
+          exchange that for each rank, and what comes from each
 Source    M. Shoeybi et al., "Megatron-LM", arXiv:1909.08053: its linear layers reduce
           the gradient of their input beside that of their matrix
 """

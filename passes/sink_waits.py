@@ -6,11 +6,13 @@ After    %1 = all_reduce(%g);  %3 = mm(...);  %2 = wait(%1);  return %2
 The wait for a sum moves to the first call that needs it, and so do views of it: parts
 of a sum that several tensors share, a gradient in its parameter's shape. Other
 collectives hold what they are given until somebody waited for them, so that a later
-wait keeps more at once: theirs stay where the plan has them (part_messages.py).
+wait keeps more at once: theirs stay where the plan has them (part_messages.py). Sums
+that are exchanges (exchange_instead.py) hold it as well, but are small where they pay:
+theirs are moved, and what they hold until then is counted (compiler/cost/memory.py).
 
 Requires  a LocalProgram
 Ensures   collectives begin in the order in which they did
-Keeps     every value, and what is held at once
+Keeps     every value, and what the machine's own sums hold at once
 Source    S. Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel
           Training", VLDB 2020, section 3.2.3: sums behind the backward
 """

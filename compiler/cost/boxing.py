@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
 
-from partita.compiler.cost.collectives import axis_seconds
+from partita.compiler.cost.collectives import axis_seconds, sent_bytes
 from partita.compiler.cost.compute import memory_s
 from partita.compiler.cost.moves import Kind, moves_of
 from partita.compiler.cost.step import (
@@ -79,6 +79,20 @@ def step_seconds(type: TensorType, step: Step, mesh: Mesh, hardware: Hardware) -
     """Return the seconds of one step: its collective, and the copies around it."""
     wire, copies = step_wire_bytes(type, step, mesh), local_copies(type, step, mesh)
     return _seconds_of(Kind(step, wire, copies), mesh, hardware)
+
+
+def step_sent_bytes(
+    type: TensorType, step: Step, mesh: Mesh, hardware: Hardware
+) -> int:
+    """Return what the rank that sends most puts on the wire in a step."""
+    wire = step_wire_bytes(type, step, mesh)
+    return _sent_bytes(step, wire, mesh, hardware)
+
+
+def _sent_bytes(step: Step, wire: int, mesh: Mesh, hardware: Hardware) -> int:
+    if step.collective is None:
+        return 0
+    return sent_bytes(step.collective, wire, mesh, step.axis, hardware)
 
 
 def _seconds_of(kind: Kind, mesh: Mesh, hardware: Hardware) -> float:
@@ -147,7 +161,8 @@ class Edges:
         moves = self.moves
         for kind in moves.kinds[len(self._prices) :]:
             seconds = _seconds_of(kind, moves.mesh, self._hardware)
-            self._prices.append((seconds, kind.wire, 1))
+            sent = _sent_bytes(kind.step, kind.wire, moves.mesh, self._hardware)
+            self._prices.append((seconds, sent, 1))
         return self._prices
 
     def get(self, before: Placement, axis: int, sharding: Sharding) -> _Edge | None:

@@ -10,7 +10,8 @@ Inside a collective, gloo allocates too (torch 2.13, ProcessGroupGloo.cpp; measu
 the profiler on 2 and 3 ranks): an all-gather builds its result a second time, a
 reduce-scatter sums into a copy of its input. NCCL works in the given tensors. What is
 carried out as an exchange (passes/exchange_instead.py) allocates what is repeated for
-each of the others, or what was exchanged, and then its sum while the input is free.
+each of the others, or what was exchanged, and then its sum while the input is free;
+what an all-reduce does so, which allocates both, says bucket_memory.py.
 """
 
 from __future__ import annotations

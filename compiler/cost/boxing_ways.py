@@ -5,8 +5,9 @@ from __future__ import annotations
 from partita.compiler.cost import collectives
 from partita.compiler.cost.boxing_memory import links
 from partita.compiler.cost.bucket_memory import Chained
+from partita.compiler.cost.collectives import CollectiveKind, carried_out
 from partita.compiler.cost.rank import Rank, Shard
-from partita.compiler.cost.step import Step, step_wire_bytes
+from partita.compiler.cost.step import Step, StepKind, step_wire_bytes
 from partita.compiler.cost.unlike_ranks import steps_of
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.tensor_type import TensorType
@@ -61,6 +62,13 @@ class Ways:
             if allocated or local != shard.type:
                 shard = rank.shard(local)
         return tuple(chain), shard
+
+    def is_exchanged(self, kind: StepKind, payload_bytes: int, axis: str) -> bool:
+        """Whether ranks exchange what several tensors put into a collective."""
+        mesh, asked = self.rank.mesh, CollectiveKind(kind.value)
+        at = mesh.axis(axis)
+        carried = carried_out(asked, payload_bytes, mesh, at, self._hardware)
+        return carried[0] is not asked
 
     def _is_exchanged(self, type_: TensorType, step: Step) -> bool:
         if step.collective is None:

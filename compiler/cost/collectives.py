@@ -12,12 +12,14 @@ A group that spans nodes may run one ring over all of its ranks, as fast as its 
 link, or, to add up, the hierarchy of a tree over nodes and a chain or a switch within
 each: fewer bytes on the network, since what leaves a node is added up already.
 
-Between processes on CPUs a gather or a scatter may also be an exchange: each rank
-hands to each other one what that is to have, and adds up by itself. That is as many
-bytes and one pass over them more; but gloo runs a reduce-scatter as an all-reduce of
-the whole, and builds what an all-gather brings twice (torch 2.13,
-ProcessGroupGloo.cpp). ``passes/exchange_instead.py`` carries it out where the figures
-say that it is faster.
+Between processes on CPUs a gather, a scatter or an all-reduce may also be an exchange:
+each rank hands to each other one what that is to have, and adds up by itself. Of a
+gather and a scatter that is as many bytes and one pass over them more; but gloo runs a
+reduce-scatter as an all-reduce of the whole, and builds what an all-gather brings twice
+(torch 2.13, ProcessGroupGloo.cpp). Of an all-reduce, each rank sends all it has to each
+other one: more bytes where there are more than two, but one message where a ring has
+two rounds of them, so that a small sum is sooner there. ``passes/exchange_instead.py``
+carries it out where the figures say that it is faster.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ __all__ = [
     "is_exchanged",
     "may_be_exchanged",
     "seconds",
+    "sent_bytes",
     "wire_bytes",
 ]
 
@@ -73,7 +76,7 @@ def axis_seconds(
     found = seconds(kind, num_bytes, size, legs)
     if not may_be_exchanged(kind, hardware.device):
         return found
-    return min(found, exchange_seconds(num_bytes, size, legs, hardware.device))
+    return min(found, exchange_seconds(kind, num_bytes, size, legs, hardware.device))
 
 
 def may_be_exchanged(kind: CollectiveKind, device: Device) -> bool:
@@ -103,31 +106,64 @@ def carried_out(
     wire = wire_bytes(kind, payload_bytes, size)
     if not is_exchanged(kind, wire, mesh, axis, hardware):
         return kind, payload_bytes
-    is_gather = kind is CollectiveKind.ALL_GATHER
-    return CollectiveKind.ALL_TO_ALL, payload_bytes * (size if is_gather else 1)
+    is_repeated = kind in _REPEATED
+    return CollectiveKind.ALL_TO_ALL, payload_bytes * (size if is_repeated else 1)
+
+
+def sent_bytes(
+    kind: CollectiveKind, num_bytes: int, mesh: Mesh, axis: int, hardware: Hardware
+) -> int:
+    """Return the bytes that a rank puts on the wire as a collective is carried out.
+
+    ``num_bytes`` as in ``axis_seconds``; they differ of an all-reduce as an exchange.
+    """
+    is_sum = kind is CollectiveKind.ALL_REDUCE
+    if not (is_sum and is_exchanged(kind, num_bytes, mesh, axis, hardware)):
+        return num_bytes
+    others = mesh.sizes[axis] - 1
+    return others * (num_bytes * (others + 1) // (2 * others))
 
 
 def exchange_seconds(
+    kind: CollectiveKind,
     num_bytes: Real,
     size: Real,
     legs: tuple[Leg, ...],
     device: Device,
     on: Arithmetic = NUMBERS,
 ) -> Real:
-    """Return how long a gather or a scatter takes as an exchange; see ``seconds``.
+    """Return how long a collective takes as an exchange; see ``seconds``.
 
     What a rank gathers is its shard copied for each, before; what it has of a sum is
-    all that was exchanged added up, after: one pass over the whole and over a part.
-    Scatter and gather together are an all-reduce, and no faster than the machine's own.
+    all that was exchanged added up, after: one pass over the whole and over a part. An
+    all-reduce has both. Scatter and gather together are an all-reduce, and no faster
+    than the machine's own or its exchange.
     """
+    if kind is CollectiveKind.ALL_REDUCE:
+        return _sum_exchanged_s(num_bytes, size, legs, device, on)
     exchanged_s = seconds(CollectiveKind.ALL_TO_ALL, num_bytes, size, legs, on)
     touched = num_bytes * (size + 1) / (size - 1)
     exchanged_s = exchanged_s + device.launch_s + memory_s(touched, device, on)
-    both_s = seconds(CollectiveKind.ALL_REDUCE, 2 * num_bytes, size, legs, on)
+    both_s = on.least(
+        seconds(CollectiveKind.ALL_REDUCE, 2 * num_bytes, size, legs, on),
+        _sum_exchanged_s(2 * num_bytes, size, legs, device, on),
+    )
     return on.greatest(exchanged_s, both_s / 2)
 
 
-_EXCHANGED = (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
+def _sum_exchanged_s(
+    num_bytes: Real, size: Real, legs: tuple[Leg, ...], device: Device, on: Arithmetic
+) -> Real:
+    sent = num_bytes * size / 2
+    exchanged_s = seconds(CollectiveKind.ALL_TO_ALL, sent, size, legs, on)
+    touched = sent * (size + 1) / (size - 1)
+    return exchanged_s + 2 * (device.launch_s + memory_s(touched, device, on))
+
+
+_REPEATED = (CollectiveKind.ALL_GATHER, CollectiveKind.ALL_REDUCE)
+"""What is put in for each rank of the group when they are exchanged."""
+
+_EXCHANGED = (*_REPEATED, CollectiveKind.REDUCE_SCATTER)
 
 
 def seconds(

@@ -139,10 +139,10 @@ def collective_formula(
     >>> gloo, mesh = load_hardware("cpu-gloo"), Mesh(tp=2)
     >>> bytes_ = size_symbol("bytes")
     >>> formula = collective_formula(
-    ...     CollectiveKind.ALL_REDUCE, bytes_, mesh, 0, gloo
+    ...     CollectiveKind.ALL_TO_ALL, bytes_, mesh, 0, gloo
     ... )
     >>> print(formula)
-    bytes/loopback_bytes_per_s + loopback_alpha_s*(2*tp - 2) + loopback_base_s
+    bytes/loopback_bytes_per_s + loopback_alpha_s*(tp - 1) + loopback_base_s
     """
     size = size_symbol(mesh.names[axis])
     sent = sympy.sympify(num_bytes)
@@ -163,13 +163,13 @@ def collective_formula(
     if may_exchange:
         device, rates = device_symbols(hardware.device, torch.float32)
         values |= rates
-        exchanged = exchange_seconds(sent, size, tuple(legs), device, SYMBOLS)
+        exchanged = exchange_seconds(kind, sent, size, tuple(legs), device, SYMBOLS)
         expr = SYMBOLS.least(expr, exchanged)
     return Formula(sympy.sympify(expr), values)
 
 
 _EXCHANGES = (CollectiveKind.ALL_TO_ALL, CollectiveKind.ALL_REDUCE)
-"""Whose figures say what a gather or a scatter takes as an exchange."""
+"""Whose figures say what a collective takes as an exchange."""
 
 
 def _cost_symbols(

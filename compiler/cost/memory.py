@@ -18,8 +18,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from partita.compiler.cost.boxing_ways import Ways
 from partita.compiler.cost.bucket_memory import Moment, moments_of
@@ -28,7 +26,8 @@ from partita.compiler.cost.optimizer_memory import (
     sum_bytes,
     update_bytes,
 )
-from partita.compiler.cost.rank import Rank, Shard
+from partita.compiler.cost.rank import Rank
+from partita.compiler.cost.storage import Carried, Storage, Tensor
 from partita.compiler.cost.timeline import Category, Held, Timeline
 from partita.compiler.cost.unlike_ranks import unlike_ranks
 from partita.compiler.ir.program import InputKind, OutputKind, Phase
@@ -76,43 +75,6 @@ def timeline_at(document: Document, coordinates: tuple[int, ...]) -> Timeline:
     return _Recorder(document, coordinates).run()
 
 
-@dataclass(slots=True)
-class _Storage:
-    """Memory that tensors lie in; ``last`` grows with their uses.
-
-    ``is_saved`` once the backward uses what the forward made.
-    """
-
-    key: str
-    num_bytes: int
-    first: int
-    last: int
-    category: Category
-    is_saved: bool = False
-
-
-class _Tensor(NamedTuple):
-    """One rank's tensor: how it lies in which storage."""
-
-    shard: Shard
-    storage: _Storage
-
-
-@dataclass(slots=True)
-class _Carried:
-    """Boxings that are carried out: what is left of that, and where they lie by now.
-
-    ``held`` is what the last moment made, of what, and its workspace.
-    """
-
-    key: str
-    phase: Phase
-    moments: deque[Moment]
-    shards: list[Shard]
-    storages: list[_Storage]
-    held: list[_Storage] = field(default_factory=list[_Storage])
-
-
 class _Recorder:
     def __init__(self, document: Document, coordinates: tuple[int, ...]) -> None:
         self.document = document
@@ -124,13 +86,13 @@ class _Recorder:
         self.now = -1
         self.moments: list[str] = []
         self.is_forward: list[bool] = []
-        self.storages: list[_Storage] = []
-        self.tensors: dict[Ref | str, _Tensor] = {}
+        self.storages: list[Storage] = []
+        self.tensors: dict[Ref | str, Tensor] = {}
         self.ways = Ways(document, self.rank)
-        self.under_way: dict[str, _Carried] = {}
+        self.under_way: dict[str, Carried] = {}
         self.messages: dict[str, int] = {}  # bytes of what comes of them, by boxing
         self.updated: list[int] = []  # bytes of what the optimizer works on
-        self.added: dict[Ref | str, _Tensor] = {}  # what microbatches add up to
+        self.added: dict[Ref | str, Tensor] = {}  # what microbatches add up to
 
     def run(self) -> Timeline:
         self._enter()
@@ -158,27 +120,37 @@ class _Recorder:
         self.moments.append(name)
         self.is_forward.append(phase is Phase.FORWARD)
 
-    def _hold(self, key: str, num_bytes: int, category: Category) -> _Storage:
+    def _hold(self, key: str, num_bytes: int, category: Category) -> Storage:
         """Return new memory, as much as the device's allocator takes for it."""
         return self._keep(key, self.rank.rounded(num_bytes), category)
 
-    def _keep(self, key: str, rounded_bytes: int, category: Category) -> _Storage:
-        storage = _Storage(key, rounded_bytes, self.now, self.now, category)
+    def _keep(self, key: str, rounded_bytes: int, category: Category) -> Storage:
+        storage = Storage(key, rounded_bytes, self.now, self.now, category)
         self.storages.append(storage)
         return storage
 
-    def _seen(self, consumer: str, ref: Ref, wanted: Placement) -> _Tensor:
+    def _seen(self, consumer: str, ref: Ref, wanted: Placement) -> Tensor:
         """Return a tensor as its consumer sees it."""
         boxing = self.boxings.get((consumer, ref, wanted))
         return self.tensors[ref if boxing is None else boxing.key]
 
-    def _use(self, storage: _Storage) -> None:
-        """Hold memory until now, since what runs now uses it."""
+    def _use(self, storage: Storage, *, waits: bool = True) -> None:
+        """Hold memory until now, since what runs now uses it.
+
+        A view does not wait for what is in it (passes/sink_waits.py).
+        """
+        if waits:
+            storage.land(self.now)
         now = storage.last = self.now
         if self.is_forward[storage.first] and not self.is_forward[now]:
             storage.is_saved = True
 
-    def _held(self, storage: _Storage) -> Held:
+    def _end_messages(self) -> None:
+        """Let go of what is held for messages: a program waits for all of them."""
+        for tensor in self.tensors.values():
+            tensor.storage.land(self.now)
+
+    def _held(self, storage: Storage) -> Held:
         category = storage.category
         if storage.is_saved and category in (Category.TEMPORARIES, Category.BOXING):
             category = Category.SAVED
@@ -200,7 +172,7 @@ class _Recorder:
             local = self.rank.type(type_, placement)
             category = _ENTERING.get(node.role.kind, Category.BUFFERS)
             storage = self._hold(node.role.name, local.num_bytes, category)
-            self.tensors[ref] = _Tensor(self.rank.shard(local), storage)
+            self.tensors[ref] = Tensor(self.rank.shard(local), storage)
             if node.role.kind is InputKind.PARAMETER:
                 self._hold_update(node.role.name, placement)
 
@@ -230,9 +202,10 @@ class _Recorder:
             operands = [self._seen(key, ref, placement) for ref, placement in wanted]
         else:
             operands = [self.tensors[ref] for ref in node.operands]
-        for _, storage in operands:
-            self._use(storage)
         made = self.rank.made(node, [shard for shard, _ in operands], len(unit) > 1)
+        is_view = all(operand is not None for *_, operand in made.results)
+        for _, storage in operands:
+            self._use(storage, waits=len(unit) > 1 or not is_view)
         for position, shard, num_bytes, operand in made.results:
             ref = Ref(key, position)
             if operand is not None:
@@ -240,7 +213,7 @@ class _Recorder:
             else:
                 own = 0 if ref in self.inside else num_bytes
                 storage = self._keep(str(ref), own, Category.TEMPORARIES)
-            self.tensors[ref] = _Tensor(shard, storage)
+            self.tensors[ref] = Tensor(shard, storage)
         if made.workspace_bytes:
             self._keep(key, made.workspace_bytes, Category.WORKSPACE)
 
@@ -261,11 +234,12 @@ class _Recorder:
                 local = self.rank.type(type_of(self.document, output.value), placement)
                 category = _ADDED[output.kind]
                 storage = self._hold(str(output), local.num_bytes, category)
-                self.added[made] = _Tensor(self.rank.shard(local), storage)
+                self.added[made] = Tensor(self.rank.shard(local), storage)
 
     def _complete(self) -> None:
         """End the microbatch; bring what was added up to where it leaves."""
         self._moment(END_OF_MICROBATCH, Phase.UPDATE)
+        self._end_messages()
         for output in handed_over(self.document):
             if output.value is not None and output.placement is not None:
                 if not output.kind.adds_up:
@@ -281,6 +255,7 @@ class _Recorder:
             self._boxings(unit)
             for boxing in unit:
                 self._use(self.tensors[boxing.ref].storage)
+                self.tensors[boxing.key].storage.land(self.now)
 
     def _boxings(self, boxings: Sequence[Boxing], half: Half = Half.BOTH) -> None:
         """Carry out a boxing, or those of a bucket together, or half of that."""
@@ -299,20 +274,21 @@ class _Recorder:
             for boxing, shard, storage in zip(
                 boxings, carried.shards, carried.storages, strict=True
             ):
-                self.tensors[boxing.key] = _Tensor(shard, storage)
+                self.tensors[boxing.key] = Tensor(shard, storage)
 
-    def _begun(self, boxings: Sequence[Boxing]) -> _Carried:
+    def _begun(self, boxings: Sequence[Boxing]) -> Carried:
         key, document = boxings[0].key, self.document
         first = document.nodes.get(boxings[0].consumers[0])
         phase = (first or document.nodes[boxings[0].producer]).phase
         given = [self.tensors[boxing.ref] for boxing in boxings]
         pairs = zip(boxings, given, strict=True)
         ways = [self.ways.of(boxing, tensor.shard) for boxing, tensor in pairs]
-        moments = deque(moments_of([chain for chain, _ in ways]))
+        chains = [chain for chain, _ in ways]
+        moments = deque(moments_of(chains, self.ways.is_exchanged))
         shards, storages = [s for _, s in ways], [t.storage for t in given]
-        return _Carried(key, phase, moments, shards, storages)
+        return Carried(key, phase, moments, shards, storages)
 
-    def _allocate(self, carried: _Carried, moment: Moment) -> None:
+    def _allocate(self, carried: Carried, moment: Moment) -> None:
         """Hold what a moment of a boxing makes, and what it makes that of."""
         key, storages = carried.key, carried.storages
         self._moment(f"{key}: {moment.name}", carried.phase)
@@ -321,13 +297,17 @@ class _Recorder:
             self._use(storage)
         num_bytes = self.rank.rounded(moment.num_bytes)
         made = self._keep(key, num_bytes, Category.BOXING)
-        self.messages[key] = self.messages.get(key, 0) + num_bytes * moment.is_message
         for member in moment.members:
             storages[member] = made
-        carried.held.append(made)
         if moment.workspace_bytes:
             workspace = self._hold(key, moment.workspace_bytes, Category.WORKSPACE)
             carried.held.append(workspace)
+        if moment.until_used:
+            made.until_used = tuple({id(each): each for each in carried.held}.values())
+        if moment.is_message:
+            sent = (num_bytes, *(each.num_bytes for each in made.until_used))
+            self.messages[key] = self.messages.get(key, 0) + sum(sent)
+        carried.held.append(made)
 
     def _leave(self) -> None:
         """Hand over what leaves the program; let the optimizer step."""
@@ -338,6 +318,7 @@ class _Recorder:
         taken = {id(storage) for storage in (*kept, *inputs)}
         shared = self._shared(taken)
         self._moment(GIVE_GRADIENTS, Phase.UPDATE)
+        self._end_messages()
         for output in handed_over(self.document):
             if output.value is None or output.placement is None:
                 continue
@@ -363,8 +344,8 @@ class _Recorder:
             storage.last = self.now
 
     def _own(
-        self, name: str, tensor: _Tensor, taken: set[int], shared: dict[int, set[int]]
-    ) -> _Storage:
+        self, name: str, tensor: Tensor, taken: set[int], shared: dict[int, set[int]]
+    ) -> Storage:
         """Return the memory of a gradient: a copy where it has none of its own.
 
         What may not be written to is copied: see runtime/gradients.py. ``shared`` has,

@@ -13,26 +13,32 @@ from math import prod
 
 import sympy
 
-from partita.compiler.cost.collectives import CollectiveKind
+from partita.compiler.cost.boxing import step_sent_bytes
+from partita.compiler.cost.collectives import CollectiveKind, is_exchanged
 from partita.compiler.cost.step import (
     Step,
     has_cut_chunks,
     is_uneven_exchange,
     step_wire_bytes,
 )
+from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement, Split
 from partita.compiler.ir.tensor_type import TensorType
 
 
 def boxing_bytes_expr(
-    type: TensorType, steps: tuple[Step, ...], mesh: Mesh
+    type: TensorType,
+    steps: tuple[Step, ...],
+    mesh: Mesh,
+    hardware: Hardware | None = None,
 ) -> sympy.Expr:
     """Return the bytes that a rank sends in ``steps``.
 
     Only the number of dims and the names of the axes matter, except to a step with
     segments that cut an earlier axis's chunks and to an exchange of uneven shards: what
-    those send is a number.
+    those send is a number. Sums are sent as ``hardware`` carries them out, all as its
+    own all-reduces unless it is given.
 
     >>> from partita.compiler.cost.step import find_step
     >>> t, mesh = TensorType.parse("f32[8, 4]"), Mesh(tp=2)
@@ -43,14 +49,23 @@ def boxing_bytes_expr(
     """
     total: sympy.Expr = sympy.Integer(0)
     for step in steps:
+        own = step_wire_bytes(type, step, mesh)
+        sent = step_sent_bytes(type, step, mesh, hardware) if hardware else own
         if _is_number(type, step, mesh):
-            words = sympy.Rational(
-                step_wire_bytes(type, step, mesh), type.dtype.itemsize
-            )
+            words = sympy.Rational(sent, type.dtype.itemsize)
             total += sympy.ceiling(_symbol("itemsize") * words)
         else:
-            total += _step_expr(type.ndim, step, mesh.names)
+            is_own = hardware is None or not _is_exchanged(step, own, mesh, hardware)
+            total += _step_expr(type.ndim, step, mesh.names, is_own)
     return total
+
+
+def _is_exchanged(step: Step, wire: int, mesh: Mesh, hardware: Hardware) -> bool:
+    """Whether the step is a sum that ranks exchange all they have for."""
+    kind = step.collective
+    if kind is not CollectiveKind.ALL_REDUCE:
+        return False
+    return is_exchanged(kind, wire, mesh, step.axis, hardware)
 
 
 def _is_number(type: TensorType, step: Step, mesh: Mesh) -> bool:
@@ -83,7 +98,9 @@ def _symbol(name: str) -> sympy.Symbol:
 
 
 @lru_cache(maxsize=1 << 14)
-def _step_expr(ndim: int, step: Step, names: tuple[str, ...]) -> sympy.Expr:
+def _step_expr(
+    ndim: int, step: Step, names: tuple[str, ...], is_own: bool
+) -> sympy.Expr:
     """Return the wire bytes of a step that puts in what ``payload_bytes_at`` counts."""
     size = _symbol(names[step.axis])
     before = [_extent(dim, step.before, names) for dim in range(ndim)]
@@ -93,16 +110,23 @@ def _step_expr(ndim: int, step: Step, names: tuple[str, ...]) -> sympy.Expr:
             numel = size * prod(after)
         case _:
             numel = prod(before, start=sympy.Integer(1))
-    return _wire_expr(step, numel, names)
+    return _wire_expr(step, numel, names, is_own)
 
 
-def _wire_expr(step: Step, numel: sympy.Expr, names: tuple[str, ...]) -> sympy.Expr:
-    """Return ``collectives.wire_bytes``, with symbols."""
+def _wire_expr(
+    step: Step, numel: sympy.Expr, names: tuple[str, ...], is_own: bool
+) -> sympy.Expr:
+    """Return ``collectives.wire_bytes``, with symbols.
+
+    Those of a sum that is not the machine's own are what each sends to each other.
+    """
     payload, size = _symbol("itemsize") * numel, _symbol(names[step.axis])
     match step.collective:
         case None:
             return sympy.Integer(0)
         case CollectiveKind.ALL_GATHER:
+            return (size - 1) * payload
+        case CollectiveKind.ALL_REDUCE if not is_own:
             return (size - 1) * payload
         case CollectiveKind.ALL_REDUCE:
             return sympy.ceiling(2 * (size - 1) * payload / size)

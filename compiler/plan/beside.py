@@ -1,9 +1,10 @@
 """Which messages of a plan only leave it, so that nothing needs to wait for them.
 
-The wait for a sum, a gradient's above all, stands at the end (passes/sink_waits.py).
-What stands between is computed while the message passes, as far as the machine can do
-both (``Hardware.overlap``). Other messages keep what they are given in memory until
-they are waited for: how late that is, the plan says (``Document.late``).
+The wait for a sum, a gradient's above all, stands at the end (passes/sink_waits.py),
+also where ranks exchange what they add up. What stands between is computed while the
+message passes, as far as the machine can do both (``Hardware.overlap``). Other messages
+keep what they are given in memory until they are waited for: how late that is, the plan
+says (``Document.late``).
 """
 
 from __future__ import annotations

@@ -6,9 +6,10 @@ messages, and larger ones. They call the same collectives along the same axes, i
 order, on elements of one dtype.
 
 Laying an all-reduce's parts side by side takes the place of the copy that a functional
-all-reduce makes of its input, and its results are views: it costs nothing more. What a
-gather brings has to be parted again, what is scattered put together first: those copies
-are counted.
+all-reduce makes of its input, or of those that an exchange makes for each rank, and its
+results are views: it costs nothing more. What a gather brings has to be parted again,
+what is scattered put together first: those copies are counted. How a message is carried
+out is decided by what all parts have together.
 
 Source: S. Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel
 Training", VLDB 2020, section 3.2.2.
@@ -26,6 +27,7 @@ from partita.compiler.cost.collectives import (
     CollectiveKind,
     axis_seconds,
     carried_out,
+    sent_bytes,
     wire_bytes,
 )
 from partita.compiler.cost.compute import memory_s
@@ -91,10 +93,12 @@ class Sent:
             for at in ranks
         )
 
-    @property
-    def bytes(self) -> int:
-        """What a rank puts on the wire in a step of the plan."""
-        return self.times * self._wire_bytes
+    def bytes(self, hardware: Hardware) -> int:
+        """Return what a rank puts on the wire in a step of the plan."""
+        step, wire = self.parts[0][1], self._wire_bytes
+        assert step.collective is not None
+        once = sent_bytes(step.collective, wire, self.mesh, step.axis, hardware)
+        return self.times * once
 
     @property
     def buffer_bytes(self) -> int:
@@ -114,6 +118,13 @@ class Sent:
         moved = buffer_copied(step.kind, self.payload, self._size)
         own_s = num * device.launch_s + memory_s(2 * moved, device)
         return self.message_s(hardware) + self.times * (copies_s + own_s)
+
+    def carried_out(self, hardware: Hardware) -> CollectiveKind:
+        """Return as what it is carried out."""
+        step = self.parts[0][1]
+        assert step.collective is not None
+        stated = step.collective, self.payload, self.mesh, step.axis
+        return carried_out(*stated, hardware)[0]
 
     def message_s(self, hardware: Hardware) -> float:
         """Return how long its message passes in a step."""

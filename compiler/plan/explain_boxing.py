@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from partita.compiler.cost.collectives import CollectiveKind, carried_out
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.alternative import Alternative
 from partita.compiler.plan.beside import sums_beside
-from partita.compiler.plan.buckets import bucket_seconds
-from partita.compiler.plan.document import Boxing, Document, Ref
+from partita.compiler.plan.buckets import bucket_seconds, bucket_sent
+from partita.compiler.plan.document import Boxing, Document, LoweringStep, Ref
 from partita.compiler.plan.explain_costs import short, signed
 from partita.compiler.plan.explain_formula import print_formula, step_formula
 from partita.compiler.plan.table import format_table
@@ -34,6 +35,7 @@ def explain_boxing(document: Document, boxing: Boxing) -> Iterator[str]:
         sent_s, alone_s = map(format_seconds, bucket_seconds(document)[bucket])
         others = f"{len(bucket) - 1} other{'s' * (len(bucket) > 2)}"
         yield f"  bucket     with {others}: {sent_s} together, {alone_s} one by one"
+        yield from _carried_together(document, bucket)
     overlap = load_hardware(document.hardware).overlap
     if overlap and document.microbatches == 1 and boxing.key in sums_beside(document):
         yield (
@@ -57,7 +59,7 @@ def explain_boxing(document: Document, boxing: Boxing) -> Iterator[str]:
         yield "  without    no alternative that the plan keeps does without it"
     rows = [
         (
-            str(step),
+            f"{step}{_carried_out(document, step, is_alone=not bucket)}",
             str(step.after),
             format_bytes(step.payload),
             format_bytes(step.bytes),
@@ -72,6 +74,26 @@ def explain_boxing(document: Document, boxing: Boxing) -> Iterator[str]:
         if formula is not None:
             yield ""
             yield from print_formula(formula)
+
+
+def _carried_together(document: Document, bucket: Sequence[str]) -> Iterator[str]:
+    """Yield as what else the messages of a bucket are carried out."""
+    members = [boxing for boxing in document.boxings if boxing.key in bucket]
+    hardware = load_hardware(document.hardware)
+    for sent in bucket_sent(document, members):
+        carried = sent.carried_out(hardware)
+        if str(carried) != sent.kind:
+            yield f"  sent       {sent.kind} {sent.axis} as {carried}"
+
+
+def _carried_out(document: Document, step: LoweringStep, *, is_alone: bool) -> str:
+    """Return as what else a step's collective is carried out, if it is sent alone."""
+    if not (is_alone and step.payload):
+        return ""
+    kind, mesh = CollectiveKind(step.kind), document.mesh
+    hardware, axis = load_hardware(document.hardware), mesh.axis(step.axis)
+    carried, _ = carried_out(kind, step.payload, mesh, axis, hardware)
+    return "" if carried is kind else f" as {carried}"
 
 
 def _line_of(document: Document, key: str) -> str:

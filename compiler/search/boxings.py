@@ -6,8 +6,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from partita.compiler.cost.boxing import cheapest_steps, step_seconds
-from partita.compiler.cost.step import Step, payload_bytes, step_wire_bytes
+from partita.compiler.cost.boxing import (
+    cheapest_steps,
+    step_seconds,
+    step_sent_bytes,
+)
+from partita.compiler.cost.step import Step, payload_bytes
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.again import again_key
 from partita.compiler.ir.mesh import Mesh
@@ -192,6 +196,6 @@ def _lowered_step(
         axis=mesh.names[step.axis],
         after=step.after,
         payload=payload_bytes(type_, step, mesh),
-        bytes=times * step_wire_bytes(type_, step, mesh),
+        bytes=times * step_sent_bytes(type_, step, mesh, hardware),
         seconds=times * step_seconds(type_, step, mesh, hardware),
     )

@@ -61,9 +61,10 @@ def _items(
     if is_bucket:
         name = f"{first.key} and {len(boxings) - 1} more"
         for sent in bucket_sent(document, boxings):
-            seconds, num_bytes = sent.seconds(hardware) / times, sent.bytes / times
+            seconds, num_bytes = sent.seconds(hardware), sent.bytes(hardware)
             what = f"{sent.kind} {sent.axis}: {name}"
-            yield Item(first.key, what, phase, seconds, sent.axis, num_bytes)
+            figures = seconds / times, sent.axis, num_bytes / times
+            yield Item(first.key, what, phase, *figures)
 
 
 def _phase(document: Document, boxing: Boxing) -> Phase:

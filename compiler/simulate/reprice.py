@@ -13,10 +13,10 @@ from typing import Generic, TypeVar
 
 import torch
 
-from partita.compiler.cost.boxing import step_seconds
+from partita.compiler.cost.boxing import step_seconds, step_sent_bytes
 from partita.compiler.cost.compute import Product, op_seconds
 from partita.compiler.cost.products import local_sizes, product_of
-from partita.compiler.cost.step import find_step, payload_bytes, step_wire_bytes
+from partita.compiler.cost.step import find_step, payload_bytes
 from partita.compiler.cost.transfer import hop_seconds
 from partita.compiler.errors import BadRule
 from partita.compiler.hardware.profile import Hardware, load_hardware
@@ -189,7 +189,7 @@ class _Pricing:
                 replace(
                     stated,
                     payload=payload_bytes(type_, step, mesh),
-                    bytes=times * step_wire_bytes(type_, step, mesh),
+                    bytes=times * step_sent_bytes(type_, step, mesh, self.hardware),
                     seconds=seconds,
                 )
             )

@@ -17,9 +17,19 @@ from partita.compiler.cost.step import Step
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.mesh import Mesh
-from partita.compiler.ir.program import InputKind, InputRole, OutputKind, OutputRole
+from partita.compiler.ir.program import (
+    InputKind,
+    InputRole,
+    NodeInfo,
+    OutputKind,
+    OutputRole,
+    Phase,
+    set_info,
+)
 from partita.compiler.ir.sbp import Broadcast, Placement
 from partita.compiler.ir.tensor_type import TensorType
+from partita.passes.exchange_instead import exchange_instead
+from partita.passes.localize import part_key
 from partita.passes.lower_boxings import emit_steps
 from partita.runtime.collectives import is_collective
 from partita.runtime.feeds import FeedKey, Feeds
@@ -31,13 +41,17 @@ X: FeedKey = (InputKind.INPUT, "x")
 
 @dataclass(frozen=True)
 class BoxingCase:
-    """A pair of placements of one tensor, and the steps that are planned for it."""
+    """A pair of placements of one tensor, and the steps that are planned for it.
+
+    ``hardware`` is what they are planned for.
+    """
 
     type: TensorType
     source: Placement
     target: Placement
     mesh: Mesh
     planned: Steps
+    hardware: Hardware
 
     @classmethod
     def of(
@@ -47,7 +61,8 @@ class BoxingCase:
         mesh: Mesh,
         hardware: Hardware,
     ) -> BoxingCase:
-        return cls(type, *pair, mesh, cheapest_steps(type, *pair, mesh, hardware))
+        steps = cheapest_steps(type, *pair, mesh, hardware)
+        return cls(type, *pair, mesh, steps, hardware)
 
     def __str__(self) -> str:
         return f"{self.type} {self.source} -> {self.target} on {self.mesh}"
@@ -70,13 +85,24 @@ class BoxingCase:
 
     def program(self, coords: Coords) -> LocalProgram:
         """Return what the rank at ``coords`` runs."""
+        return exchange_instead(self.lowered(coords), self.hardware)
+
+    def lowered(self, coords: Coords) -> LocalProgram:
+        """Return the same before any of its collectives is made an exchange."""
         graph = fx.Graph()
         x = graph.placeholder("x")
         nodes = tuple(graph.placeholder(f"at_{name}") for name in self.mesh.names)
         steps = self.planned.steps
-        y, _ = emit_steps(graph, x, self.type, steps, self.mesh, coords, nodes, stage=0)
+        y, types = emit_steps(
+            graph, x, self.type, steps, self.mesh, coords, nodes, stage=0
+        )
         graph.output((y,))
         graph.eliminate_dead_code()
+        for node in graph.nodes:
+            if node.op == "call_function":
+                key = part_key("x -> y", node.name)
+                known = (types[node],) if node in types else ()
+                set_info(node, NodeInfo(key, Phase.FORWARD, known))
         none = (None,) * len(nodes)
         axes = [InputRole(InputKind.COORDINATE, name) for name in self.mesh.names]
         return LocalProgram(

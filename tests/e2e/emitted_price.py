@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import fx
@@ -83,7 +83,11 @@ class _Pricer(fx.Interpreter):
         (group,) = (a for a in n.args if isinstance(a, str) and "/" in a)
         axis = self.local.mesh.axis(group.rpartition("/")[2])
         kind, size = _stands_for(n) or _KINDS[name], self.local.mesh.sizes[axis]
-        wire = wire_bytes(_KINDS[name], given.numel() * given.itemsize, size)
+        payload = given.numel() * given.itemsize
+        if kind is CollectiveKind.ALL_REDUCE and kind is not _KINDS[name]:
+            wire = wire_bytes(kind, payload // size, size)
+        else:
+            wire = wire_bytes(_KINDS[name], payload, size)
         self.found.collectives_s += axis_seconds(
             kind, wire, self.local.mesh, axis, self.hardware
         )
@@ -110,17 +114,22 @@ class _Pricer(fx.Interpreter):
 
 def _stands_for(call: fx.Node) -> CollectiveKind | None:
     """Return what a call carries out as an exchange: a gather of what is repeated for
-    each, a scatter of which each part is added up.
+    each, a scatter of which each part is added up, or both, a sum.
     """
     if "all_to_all" not in str(call.target):
         return None
     (given,), (wait,) = call.all_input_nodes, call.users
-    if given.target is torch.ops.aten.repeat.default:
-        return CollectiveKind.ALL_GATHER
+    is_repeated = given.target is torch.ops.aten.repeat.default
+    if given.target is torch.ops.aten.cat.default:  # of a bucket
+        parts = cast(list[fx.Node], given.args[0])
+        is_repeated = len({*parts}) < len(parts)
     reductions = {"aten.sum.dim_IntList", "aten.amax.default", "aten.amin.default"}
     own = [user for apart in wait.users for user in apart.users if _is_part(user)]
     adds = any(str(user.target) in reductions for user in own)
-    return CollectiveKind.REDUCE_SCATTER if adds else None
+    if adds:
+        is_sum = is_repeated
+        return CollectiveKind.ALL_REDUCE if is_sum else CollectiveKind.REDUCE_SCATTER
+    return CollectiveKind.ALL_GATHER if is_repeated else None
 
 
 def _is_part(node: fx.Node) -> bool:

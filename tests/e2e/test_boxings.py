@@ -19,6 +19,7 @@ from tests.compiler.cost.boxing_pairs import (
 )
 from tests.e2e.boxing_programs import BoxingCase, X, run_in_one_process
 
+from partita.compiler.cost.collectives import carried_out
 from partita.compiler.cost.step import payload_bytes_at
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.mesh import Mesh
@@ -107,7 +108,11 @@ def expected(case: BoxingCase, rank: int) -> Iterator[Counted]:
             groups = mesh.groups(mesh.names[step.axis])
             (group,) = (ranks for ranks in groups if rank in ranks)
             payload = payload_bytes_at(case.type, step, mesh, coords)
-            yield str(step.collective), group, payload
+            assert step.collective is not None
+            kind, put_in = carried_out(
+                step.collective, payload, mesh, step.axis, case.hardware
+            )
+            yield str(kind), group, put_in
 
 
 @pytest.mark.dist

@@ -10,8 +10,10 @@ import torch
 from tests.models.storage_pins import storage_pins
 from tests.models.turned import MACHINE
 from tests.models.zoo import ZOO, Built, data_parallel_pins, tensor_parallel_pins
+from tests.passes.test_exchange_instead import slow_at
 
 import partita as pt
+from partita.compiler.cost.collectives import CollectiveKind
 from partita.compiler.cost.timeline import Category
 from partita.runtime.launch import launch
 from partita.runtime.measure_memory import measure_step
@@ -71,11 +73,13 @@ def test_what_passes_beside_computing_is_counted(
     assert 0.99 * least < measured < 1.01 * plan.predicted.bytes
 
 
-def check(monkeypatch: pytest.MonkeyPatch, name: str, strategy: str) -> None:
+def check(
+    monkeypatch: pytest.MonkeyPatch, name: str, strategy: str, **more: Any
+) -> None:
     monkeypatch.setenv("KINETO_LOG_LEVEL", "99")  # the ranks' profilers are silent
     built = ZOO[name]()
     model, args, kwargs = built
-    options = options_of(name, strategy, built)
+    options = replace(options_of(name, strategy, built), **more)
     plan = pt.plan(model, *args, mesh=MESH, options=options, **kwargs)
     what = f"{__file__}:peak_of_step", MESH.size, (name, plan.to_dict())
     measured = max(launch(*what, timeout_s=100.0))
@@ -84,6 +88,17 @@ def check(monkeypatch: pytest.MonkeyPatch, name: str, strategy: str) -> None:
 
 def test_the_peak_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
     check(monkeypatch, "gpt2", "tensor parallel")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "bucket"),
+    [("data parallel", 0), ("data parallel", "25MiB"), ("tensor parallel", 0)],
+)
+def test_sums_by_exchanges_are_counted_until_they_are_used(
+    monkeypatch: pytest.MonkeyPatch, strategy: str, bucket: int | str
+) -> None:
+    hardware = slow_at((CollectiveKind.ALL_REDUCE,))
+    check(monkeypatch, "gpt2", strategy, hardware=hardware, bucket=bucket)
 
 
 @pytest.mark.slow

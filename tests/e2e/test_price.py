@@ -117,6 +117,23 @@ def test_gathers_and_scatters_that_are_exchanges() -> None:
     assert "all_to_all" in {total.kind for total in plan.collectives}
 
 
+@pytest.mark.parametrize("mesh", [TP, Mesh(tp=3)])
+def test_sums_that_are_exchanges(mesh: Mesh) -> None:
+    planner = planner_of(ZOO["mlp"](), mesh, load_hardware("cpu-gloo"))
+    pins = {"up.weight": "S(0) use=S(0)", "down.weight": "S(1) use=S(1)"}
+    pins |= {"x": "B", "target": "B"}
+    planner = replace(planner, options=replace(planner.options, pins=pins))
+    found = solve(planner.posed.problem, 60.0)
+    plan = check(planner, Found(found.choices, RESULT), found.seconds)
+    sums = [s for b in plan.boxings for s in b.lowering if s.kind == "all_reduce"]
+    assert sums
+    (total,) = plan.collectives
+    assert total.kind == "all_to_all"
+    assert total.bytes == mesh.size * sum(step.payload for step in sums)
+    for step in sums:
+        assert step.bytes == (mesh.size - 1) * step.payload
+
+
 def test_sums_that_an_op_needs_inside_and_returns_are_counted_once() -> None:
     model = Normed()
     built = model, (torch.randn(4, 3, 8, 8),), {}

@@ -10,10 +10,11 @@ from torch import nn
 
 import partita as pt
 from partita.carried_buckets import with_buckets_like
+from partita.compiler.plan.buckets import collective_totals
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.reapplied import Reapplied
 from partita.like import plan_like
-from partita.recount import recount
+from partita.recount import recount, with_figures
 
 X = torch.randn(64, 16)
 
@@ -105,8 +106,9 @@ def test_what_is_left_of_a_bucket_that_lost_a_member_is_chosen_anew() -> None:
 
 
 def test_within_a_limit_that_has_no_room_none_are_kept() -> None:
-    apart = replace(old_plan(), buckets=())
-    less = replace(apart.options, memory_bytes=apart.predicted.bytes - 1)
+    apart = with_figures(replace(old_plan(), buckets=()))
+    apart = replace(apart, collectives=collective_totals(apart))
+    less = replace(apart.options, memory_bytes=apart.predicted.bytes // 2)
     limited = replace(apart, options=less)
     assert with_buckets_like(limited, by_hand(), 2**20) == limited
 

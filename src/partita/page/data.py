@@ -113,7 +113,7 @@ def _sent(document: Document) -> list[list[Any]]:
                 add(step.axis, step.kind, times, step.bytes, step.seconds)
         for sent in sending(part):
             seconds = sent.seconds(hardware)
-            add(sent.axis, sent.kind, sent.times, sent.bytes, seconds)
+            add(sent.axis, sent.kind, sent.times, sent.bytes(hardware), seconds)
     return [[*names, *figures] for names, figures in found.items()]
 
 

@@ -10,8 +10,10 @@ import torch
 from tests.compiler.cost.live_storages import live_bytes
 from tests.compiler.search.hand_made import machine
 from tests.models import zoo
+from tests.passes.test_exchange_instead import slow_at
 from torch import Tensor, nn
 
+from partita.compiler.cost.collectives import CollectiveKind
 from partita.compiler.cost.memory import (
     CLIP_GRADIENTS,
     GIVE_GRADIENTS,
@@ -256,3 +258,26 @@ def test_a_plan_says_what_its_program_holds(name: str, strategy: str) -> None:
         mean = sum(n for _, n in held) / len(held)
         total = sum(inside.bytes_at[moment] for moment in moments)
         assert total / len(moments) == pytest.approx(mean, rel=0.15)
+
+
+def test_what_ranks_exchange_for_a_sum_is_held_until_the_sum_is_used() -> None:
+    model, args, kwargs = built = zoo.ZOO["mlp"]()
+    hardware = slow_at(tuple(set(CollectiveKind) - {CollectiveKind.ALL_TO_ALL}))
+    pins = zoo.data_parallel_pins(built, 1)
+    options = Options(pins=pins, hardware=hardware, bucket=0)
+    plan = make_plan(model, *args, mesh=Mesh(tp=3), options=options, **kwargs)
+    (key,) = (b.key for b in plan.boxings if b.producer == "down/addmm/0~grad/mm/1")
+    step = plan.memory()
+    repeated, summed, others = (item for item in step.held if item.key == key)
+    # What is put in for three ranks, the sum, and what came besides of the other two.
+    assert [item.num_bytes for item in (repeated, summed, others)] == [
+        24 * KB,
+        8 * KB,
+        16 * KB,
+    ]
+    behind_all = step.moments.index(GIVE_GRADIENTS)
+    assert repeated.last == others.last == behind_all - 1
+    meanwhile = step.moments[others.first + 1 : behind_all]
+    assert "up/addmm/0~grad/mm/0" in meanwhile
+    assert summed.last == len(step.moments) - 1
+    assert step.messages[key] == 48 * KB

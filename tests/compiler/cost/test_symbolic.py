@@ -68,5 +68,5 @@ def test_bytes_are_the_expression_evaluated(
     target = data.draw(strategies.placements(type.shape, mesh.ndim))
     hardware = load_hardware(data.draw(st.sampled_from(profile_names())))
     found = cheapest_steps(type, source, target, mesh, hardware)
-    expr = boxing_bytes_expr(type, found.steps, mesh)
+    expr = boxing_bytes_expr(type, found.steps, mesh, hardware)
     assert evaluate(expr, type, mesh) == found.bytes

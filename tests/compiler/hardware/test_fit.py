@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from partita.compiler.cost.collectives import (
     CollectiveKind,
     axis_seconds,
+    is_exchanged,
     seconds,
+    wire_bytes,
 )
-from partita.compiler.cost.compute import Product, op_seconds, product_s
+from partita.compiler.cost.compute import Product, memory_s, op_seconds, product_s
 from partita.compiler.errors import BadMesh
 from partita.compiler.hardware.device import Device, MatmulCurve, Tile
 from partita.compiler.hardware.fit import fit_hardware
@@ -40,6 +42,7 @@ from partita.compiler.ir.mesh import Mesh
 
 SIZES = tuple(4.0**power for power in range(2, 14))
 LAUNCH_S = 3e-6
+REDUCE, EXCHANGE = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL
 
 
 @given(
@@ -173,6 +176,42 @@ def test_profile_predicts_what_was_measured(hardware: Hardware) -> None:
         found = seconds(kind, 1 << 20, 4, legs)  # its own, whatever exchanges take
         assert found == pytest.approx(start_s + (1 << 20) / rate, rel=1e-3)
     assert max(hardware.errors.values()) < 0.01
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("seed", range(5))
+def test_sums_are_exchanged_up_to_the_size_at_which_it_pays(
+    size: int, seed: int
+) -> None:
+    """A machine whose measurements are a sixth off is right where it matters."""
+    noise, mesh = random.Random(seed), Mesh(tp=size)
+    truth = {REDUCE: (2.3e-3, 4e9), EXCHANGE: (7e-4, 4e8)}
+    samples = [
+        CollectiveSample(
+            "tp", kind, int(wire), (start_s + wire / rate) * noise.uniform(0.85, 1.15)
+        )
+        for kind, (start_s, rate) in {**COSTS, **truth}.items()
+        for wire in SIZES
+    ]
+    known = replace(measured(), collectives=tuple(samples))
+    found = fit_hardware(known, mesh, "mine")
+    ratios: list[float] = []
+    for payload in (4 << power for power in range(0, 26, 2)):
+        wire = wire_bytes(REDUCE, payload, size)
+        sent = (size - 1) * payload
+        passes_s = memory_s(2 * (size + 1) * payload, found.device) + 2 * LAUNCH_S
+        own_s, exchanged_s = (
+            start_s + num_bytes / rate
+            for (start_s, rate), num_bytes in zip(
+                truth.values(), (wire, sent), strict=True
+            )
+        )
+        ratios.append((exchanged_s + passes_s) / own_s)
+        if not 0.75 < ratios[-1] < 1.3:
+            pays = is_exchanged(REDUCE, wire, mesh, 0, found)
+            assert pays is (ratios[-1] < 1), f"{payload} bytes: {ratios[-1]:.2f}"
+    assert min(ratios) < 0.5
+    assert max(ratios) > 2
 
 
 def test_profile_is_a_document_that_says_how_it_was_made(hardware: Hardware) -> None:

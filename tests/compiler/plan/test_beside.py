@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from tests.models import zoo
 from tests.models.captured import captured
 from torch import fx
 
 import partita as pt
-from partita.compiler.ir.program import info
+from partita.compiler.ir.program import has_info, info
 from partita.compiler.plan.beside import sums_beside
 from partita.compiler.plan.plan import Plan
 from partita.lowering import Lowered
@@ -37,12 +38,18 @@ def waits_behind_all(program: Lowered) -> set[str]:
     for node in reversed(nodes):
         if node.op != "call_function":
             continue
-        if is_wait(node):
+        if is_wait(node) or _adds_up(node):
             if is_behind:
                 found.add(info(node).key)
         elif not is_collective(node):
             is_behind &= _is_view(node)
     return found
+
+
+def _adds_up(node: fx.Node) -> bool:
+    """Whether a call adds up what ranks exchanged, once that was waited for."""
+    is_of_boxing = has_info(node) and " -> " in info(node).key
+    return is_of_boxing and node.target is torch.ops.aten.sum.dim_IntList
 
 
 def _is_view(node: fx.Node) -> bool:

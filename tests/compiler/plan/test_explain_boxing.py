@@ -6,10 +6,14 @@ from dataclasses import replace
 
 import pytest
 from small_plan import signature, small_plan
+from tests.models.zoo import ZOO, data_parallel_pins
 
+from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.alternative import Alternative
 from partita.compiler.plan.explain_boxing import removals
 from partita.compiler.plan.plan import Plan
+from partita.options import Options
+from partita.planning import plan as make_plan
 
 OF_DOWN = """\
 down/mm/0 -> (S(0), B): boxing of f32[8, 4]
@@ -63,3 +67,21 @@ def test_consumers_may_all_take_it_as_it_is_made() -> None:
     assert text == "mean/0 and 1 more take it as (S(0), P(sum))"
     # Each change by itself would have left the boxing, of 4 us, to the other.
     assert seconds == pytest.approx(3e-6)
+
+
+@pytest.mark.parametrize("bucket", [0, "25MiB"])
+def test_a_sum_that_is_an_exchange_is_told_as_one(bucket: int | str) -> None:
+    model, args, kwargs = built = ZOO["mlp"]()
+    options = Options(pins=data_parallel_pins(built, 1), bucket=bucket)
+    found = make_plan(model, *args, mesh=Mesh(dp=2), options=options, **kwargs)
+    together = {key for keys in found.buckets for key in keys}
+    assert bool(together) == bool(bucket)
+    key = next(b.key for b in found.boxings if b.key in together or not bucket)
+    text = found.explain(key)
+    told = (
+        "  sent       all_reduce dp as all_to_all"
+        if bucket
+        else "all_reduce dp as all_to_all"
+    )
+    assert any(line.startswith(told) for line in text.splitlines())
+    assert "loopback_all_to_all_alpha_s" in text
