@@ -24,8 +24,8 @@ from partita.compiler.capture.capture import capture
 from partita.compiler.search.arrange import Arranger, Best
 from partita.compiler.search.arrangement import SINGLE
 from partita.compiler.search.parts import Clock
+from partita.cutter import Cutter
 from partita.lowering import in_microbatches
-from partita.pipeline_search import Cutter
 from partita.pipeline_space import PipelineSpace
 from partita.planner import Planner
 from partita.runtime.launch import launch

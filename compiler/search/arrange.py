@@ -85,7 +85,8 @@ class Stages:
         num_calls: of its forward.
         floors: by mesh.
         cost: what a stage takes between two boundaries, on a mesh, with so many bytes
-            for so many microbatches; ``None`` where it has no plan.
+            for so many microbatches; ``None`` where it has no plan, or none is known
+            that keeps a rank busy for less than the seconds given last.
         ends: what it takes and gives.
         hardware: that joins stages.
         limit: the bytes of a rank.
@@ -98,7 +99,7 @@ class Stages:
 
     num_calls: int
     floors: Mapping[Mesh, Floors]
-    cost: Callable[[int, int, Mesh, int | None, int], StageCost | None]
+    cost: Callable[[int, int, Mesh, int | None, int, float], StageCost | None]
     ends: Callable[[int, int], StageEnds]
     hardware: Hardware
     limit: int | None
@@ -142,8 +143,13 @@ class Arranger:
         if self.stages.num_calls >= self.form.schedule.num_stages:
             self._descend(_Chosen())
 
-    def offer(self, ends: tuple[int, ...], meshes: tuple[Mesh, ...]) -> float:
+    def offer(
+        self, ends: tuple[int, ...], meshes: tuple[Mesh, ...], below_s: float = inf
+    ) -> float:
         """Offer one arrangement; return its seconds, infinity where it has no plan.
+
+        Nor where it takes no less than ``below_s``, as far as one stage tells; with 0
+        nothing is searched within a limit, and what fits as it is has a plan.
 
         Raises:
             OutOfTime: when that is not known in time, and another one is known.
@@ -152,7 +158,7 @@ class Arranger:
         for end, mesh in zip(ends, meshes, strict=True):
             if self.stages.clock.left_s <= 0 and self.best.seconds < inf:
                 raise OutOfTime
-            chosen = self._with(chosen, end, mesh)
+            chosen = self._with(chosen, end, mesh, below_s)
             if chosen is None:
                 self.best.refused[str(self.form)] = None
                 return inf
@@ -226,7 +232,7 @@ class Arranger:
                     continue
                 if self.stages.clock.left_s <= 0:
                     raise OutOfTime
-                more = self._with(chosen, end, mesh)
+                more = self._with(chosen, end, mesh, self.best.seconds)
                 if more is None:
                     continue
                 parts = Parts.of(more.stages[-1].cost)
@@ -270,15 +276,21 @@ class Arranger:
             bounds.append(m * float(self.behind[0, end]) / left)
         return max(bounds) >= self.best.seconds * (1 - _ROUNDING)
 
-    def _with(self, chosen: _Chosen, end: int, mesh: Mesh) -> _Chosen | None:
-        """Return what is chosen with one more stage, if that has a plan."""
+    def _with(
+        self, chosen: _Chosen, end: int, mesh: Mesh, below_s: float
+    ) -> _Chosen | None:
+        """Return what is chosen with one more stage, if that has a plan.
+
+        A row is busy with its stages one after another, in less than ``below_s``.
+        """
         number = len(chosen.ends)
         begin = chosen.ends[-1] if chosen.ends else 0
         if self.homes and not self._trains((*chosen.ends, end)):
             return None
         ends = self.stages.ends(begin, end)
         allowed = self._allowed(chosen)
-        cost = self.stages.cost(begin, end, mesh, allowed, self.live[number])
+        below_s -= sum(stage.cost.busy_s(self.count) for _, stage in self._row(chosen))
+        cost = self.stages.cost(begin, end, mesh, allowed, self.live[number], below_s)
         if cost is None:
             return None
         stage = PlacedStage(cost, ends, mesh, self.ranks[number])
@@ -331,14 +343,14 @@ class Arranger:
         """Return what the other stages of its row leave the next one."""
         if self.stages.limit is None:
             return None
+        row = self._row(chosen)
+        return self.stages.limit - sum(s.cost.bytes(self.live[n]) for n, s in row)
+
+    def _row(self, chosen: _Chosen) -> list[tuple[int, PlacedStage]]:
+        """Return the other stages on the ranks of the next one, with their numbers."""
         rows = self.form.schedule.rank_of
         row = rows[len(chosen.stages)]
-        held = sum(
-            stage.cost.bytes(self.live[number])
-            for number, stage in enumerate(chosen.stages)
-            if rows[number] == row
-        )
-        return self.stages.limit - held
+        return [(n, s) for n, s in enumerate(chosen.stages) if rows[n] == row]
 
     def _offer(self, chosen: _Chosen) -> float:
         seconds = step_seconds(self.form.schedule, chosen.stages, chosen.hops)

@@ -102,6 +102,7 @@ def _mesh(
     for mesh in (first, *(other for other in own if other != first)):
         if stages.clock.left_s <= 0:
             raise OutOfTime
-        if stages.cost(begin, end, mesh, stages.limit, live) is not None:
+        below_s = arranger.best.seconds
+        if stages.cost(begin, end, mesh, stages.limit, live, below_s) is not None:
             return mesh
     return None

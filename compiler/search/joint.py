@@ -73,6 +73,7 @@ class JointSearch:
         allowed: which choices each class may take.
         threads: for HiGHS.
         over_s: the price of holding twice the limit; a part of it for a part of that.
+        below_s: what takes more is not searched for.
     """
 
     posed: Posed
@@ -82,6 +83,7 @@ class JointSearch:
     allowed: Sequence[Bools]
     threads: int = 1
     over_s: float = inf
+    below_s: float = inf
 
     def __post_init__(self) -> None:
         self.placed = PlacementProgram(self.fold, self.allowed)
@@ -102,6 +104,8 @@ class JointSearch:
             clock: when to end.
         """
         best, bound = known, -inf
+        if self.below_s < (self._cost(known) if known else inf):
+            self.program.require(self.program.cost * (1.0 / self.below_s), most=1.0)
         there: set[int] = set()
         likely = _peaks(known.keeping.live, 0)[:_MOST_LIKELY] if known else []
         for moment in sorted({*moments, *likely}):

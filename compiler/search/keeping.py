@@ -45,6 +45,8 @@ _GAP = 1e-4
 _MOST_ROUNDS = 60
 _MOST_ALONE = 400  # makers; of more, those of equal blocks are counted together
 _MOST_REFUSED = 10  # choices ruled out one by one; then a row's limit is lowered
+_MOST_HALVINGS = 6
+_CLOSE = 0.98  # of what is known to be reached, what else is not tried for
 _VERY_MUCH = 1e3  # times all seconds, for exceeding the limit by all that is held
 
 
@@ -87,6 +89,24 @@ class _Choice(NamedTuple):
 def choose_keeping(held: Holdings, limit: int, clock: Clock) -> Keeping:
     """Return the cheapest way found in time to hold no more than ``limit`` bytes."""
     return _Chooser(held, limit, clock).choose()
+
+
+def least_keeping(held: Holdings, known: Keeping, limit: int, clock: Clock) -> Keeping:
+    """Return what holds less than is known, where nothing was found for a limit.
+
+    Far below what can be reached a chooser does not know where to begin. So limits
+    between are tried, by halving.
+    """
+    best, low = known, float(limit)
+    for _ in range(_MOST_HALVINGS):
+        middle = (low + best.peak_bytes) / 2
+        if clock.left_s <= 0 or middle > _CLOSE * best.peak_bytes:
+            break
+        found = choose_keeping(held, int(middle), clock)
+        if found.peak_bytes > middle:
+            low = middle
+        best = min(best, found, key=lambda keeping: keeping.peak_bytes)
+    return best
 
 
 def keep(held: Holdings, again: Collection[str]) -> Keeping:

@@ -16,40 +16,52 @@ found is made better window by window (windows.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf, sqrt
 
 import numpy as np
 
+from partita.compiler.search.build import build_model
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.holdings import Holdings, find_holdings
 from partita.compiler.search.joint import Joint, JointSearch
-from partita.compiler.search.keeping import Keeping, choose_keeping
+from partita.compiler.search.keeping import (
+    Keeping,
+    choose_keeping,
+    least_keeping,
+)
 from partita.compiler.search.memory_price import MemoryPrice
-from partita.compiler.search.model import Bools
 from partita.compiler.search.narrowed import Narrowed
-from partita.compiler.search.parts import OPTIMAL_GAP, Clock
+from partita.compiler.search.parts import Clock
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import cost_of
 from partita.compiler.search.solver import HIGHS, THREADS, Solution, solve
 from partita.compiler.search.state import States
 from partita.compiler.search.windows import WindowSearch
-from partita.compiler.search.worthwhile import everything, worthwhile
+from partita.compiler.search.within_limit import STEP, Limited, nearer_the_top
+from partita.compiler.search.worthwhile import (
+    everything,
+    num_pairs,
+    with_known,
+    worthwhile,
+)
 
 _FIRST = 0.1  # of the seconds and bytes that the plan without a limit takes
-_STEP = 8.0
 _MOST_RAISES = 5
 _PRICES_IF_KEPT = (0.8, 6.4, 51.2, 409.6)  # tried where all others hold too much
 _MOST_NARROWING = 1.0  # at higher prices hardly a choice is left out
 _MOST_MIDDLES = 3  # prices between one that is too low and one that is not
 _MOST_TOPS = 2  # prices near that of the best bound, where no price is needed to fit
 _KEEPING_S = 10.0
+_LEAST_S = 2.0  # to know what an assignment holds at the least, where that is asked
+_FIRST_SHARE = 0.1  # of the time that is left, at the most
+_LEAST_SHARE = 0.3  # of the time that is left, for that of all that were met
 _SHARE = 0.5  # of the time that is left, for one search of placements
 _PRICES_SHARE = 0.5  # of the time that is left, for prices between two others
 _JOINT_SHARE = 0.25  # of the time that is left, for the integer program
 _LAST_SHARE = 0.5  # of the time that is left, for the same once more
+_MUCH = 2.0  # times what is free; of bounds above it, it is asked whether all is less
 _NEAR = 0.8  # of what is known, from where a bound may be brought to it in time
 _MOST_ENTRIES = 300_000  # pairs of choices that an integer program is written for
 _MOST_APART = 20_000  # of them where each block is by itself
@@ -57,44 +69,6 @@ _MOST_NODES_APART = 10_000  # of more, what is held is not written down in time
 _WINDOWS_SHARE = 0.5  # of the time that is left, for windows from one start
 _NEARLY = 1.25  # of the limit, what windows may begin with
 _MOST_NODES = 1000  # of a problem that is improved by windows
-
-
-@dataclass(frozen=True)
-class Limited:
-    """A choice per node, what is made again, and the seconds of both.
-
-    ``fits`` by the search's own count of memory, ``keeping.peak_bytes``; where nothing
-    does, it is what holds the least. By that count, nothing that fits takes less than
-    ``bound_s``, as far as equal blocks are alike. The best bound of prices of memory is
-    that of ``price``, in seconds per byte: so much of it a byte more of the limit takes
-    away.
-    """
-
-    choices: tuple[int, ...]
-    keeping: Keeping
-    seconds: float
-    fits: bool
-    bound_s: float
-    solver: str = "bounds alone"
-    price: float = 0.0
-
-    @property
-    def is_optimal(self) -> bool:
-        """Whether nothing that fits is noticeably faster."""
-        return self.fits and self.bound_s >= self.seconds * (1 - OPTIMAL_GAP)
-
-    def solution(self, bound_s: float) -> Solution:
-        """Return this as a solution of all that a limit allows, given its bound."""
-        bound_s = min(bound_s, self.seconds)
-        is_optimal = bound_s >= self.seconds * (1 - OPTIMAL_GAP)
-        return Solution(
-            choices=self.choices,
-            seconds=self.seconds,
-            status="optimal" if is_optimal else "not shown to be optimal",
-            gap=(self.seconds - bound_s) / self.seconds if self.seconds > 0 else 0.0,
-            bound_s=bound_s,
-            solver=self.solver,
-        )
 
 
 @dataclass
@@ -109,6 +83,7 @@ class LimitedSearch:
         optimizer: what holds moments of every parameter.
         clock: when to end.
         known_s: what takes no less is not searched.
+        is_rough: whether prices of memory are all that is tried.
         moments: the calls at which memory has been short so far.
     """
 
@@ -117,6 +92,7 @@ class LimitedSearch:
     optimizer: str
     clock: Clock
     known_s: float = inf
+    is_rough: bool = False
     moments: list[int] = field(default_factory=list[int])
     _solved: dict[object, Solution] = field(default_factory=dict[object, Solution])
     _found: dict[tuple[int, ...], None] = field(
@@ -129,6 +105,7 @@ class LimitedSearch:
         default_factory=dict[tuple[tuple[int, ...], int], Keeping]
     )
     _narrowed: Narrowed | None = None
+    _is_large: bool = False  # too much for an integer program
 
     @cached_property
     def fold(self) -> Fold:
@@ -147,31 +124,90 @@ class LimitedSearch:
     def run(self, limit: int) -> Limited:
         """Return the fastest assignment found that holds at most ``limit`` bytes."""
         best = self._keep(self.free.choices, limit, self.free.bound_s)
-        if best.is_optimal:
+        if best.is_optimal or self._is_too_slow(best):
             return best
+        is_asked = not self.is_rough and self.known_s == inf
+        if is_asked and not (best.fits or self.moments):
+            self.moments.append(best.keeping.moment)
+            time_s = min(_LEAST_S, _FIRST_SHARE * self.clock.left_s)
+            least = self._with_least(best, limit, time_s)
+            if least.keeping.moment not in self.moments:
+                self.moments.append(least.keeping.moment)
+            best = best.better(least)
+            if limit < self.state_bytes:
+                return self._least(limit, best)
         for choices in self._found:  # under another limit; with more made again
-            best = _better(best, self._keep(choices, limit, -inf))
+            best = best.better(self._keep(choices, limit, -inf))
+        whole = self.clock
+        if is_asked and not best.fits:
+            self.clock = Clock.of((1 - _LEAST_SHARE) * whole.left_s)
         found = self._search(limit, best)
+        self.clock = whole
+        if is_asked and not found.fits:
+            found = self._least(limit, found)
         self._found[found.choices] = None
         return found
+
+    def _least(self, limit: int, best: Limited) -> Limited:
+        """Return what holds the least of all that was met, with much made again.
+
+        At high prices of memory placements hold about as little as any.
+        """
+        clock = Clock.of(_SHARE * self.clock.left_s)
+        for price in _PRICES_IF_KEPT[::-1]:
+            best = best.better(self._at(price, limit, best, clock))
+            if best.fits or clock.left_s <= 0:
+                break
+            best = best.better(self._at_if_kept(price, limit, best))
+        met = [c for c, allowed in self._kept if allowed == limit]
+        met.sort(key=lambda c: self._kept[c, limit].peak_bytes)
+        for choices in met:
+            if best.fits or self.clock.left_s <= 0:
+                break
+            found = self._keep(choices, limit, -inf)
+            share_s = _SHARE * self.clock.left_s
+            best = best.better(self._with_least(found, limit, share_s))
+        return best
+
+    def _with_least(self, found: Limited, limit: int, time_s: float) -> Limited:
+        """Return an assignment with what to make again so that it holds the least."""
+        held, clock = self._held_by(found.choices), Clock.of(time_s)
+        keeping = least_keeping(held, found.keeping, limit, clock)
+        seconds = found.seconds - found.keeping.seconds + keeping.seconds
+        fits = keeping.peak_bytes <= limit
+        return replace(found, keeping=keeping, seconds=seconds, fits=fits)
+
+    def _is_too_slow(self, best: Limited) -> bool:
+        """Whether nothing that fits takes less than ``known_s``, or nothing fits."""
+        least_s = best.bound_s
+        is_dear = least_s > self.free.seconds * _MUCH and least_s > self._most_s
+        return is_dear or least_s >= self.known_s
+
+    @cached_property
+    def _most_s(self) -> float:
+        """No assignment takes more, with all of it made again."""
+        return 2 * build_model(self.fold).most_cost()
 
     def _search(self, limit: int, best: Limited) -> Limited:
         if not self.moments:
             self.moments.append(best.keeping.moment)
         best = self._by_prices(limit, best)
+        if self._is_too_slow(best):
+            return best
         # The integer program knows nothing of sums over microbatches.
         is_whole = self.posed.candidates.program.in_time.count == 1
-        if not is_whole or limit < self.state_bytes:
+        if self.is_rough or not is_whole or limit < self.state_bytes:
             return best
         bound_s = best.bound_s  # by prices; that of the program is of blocks alike
         if not best.is_optimal:
             best = self._jointly(limit, best, _JOINT_SHARE)
-            if best.bound_s == inf and not self.fold.has_classes:
-                return best  # nothing fits
+            is_hopeless = best.bound_s == inf or self._is_too_slow(best)
+            if is_hopeless and not self.fold.has_classes:
+                return best  # nothing fits that is fast enough
         if not best.is_optimal:
             found = self._by_windows(limit, best)
             is_near = found.fits and found.bound_s >= _NEAR * found.seconds
-            if found is not best or is_near:
+            if found is not best or (is_near and not self._is_large):
                 best = self._jointly(limit, found, _LAST_SHARE)
         return self._apart(limit, best, bound_s)
 
@@ -185,17 +221,19 @@ class LimitedSearch:
             count = len(self.moments)
             found = self._at(price, limit, best, self.clock)
             bounds[price] = found.bound_s
-            best = _better(best, found)
+            best = best.better(found)
             if found.fits:
                 high = price
                 break
             if len(self.moments) == count:  # else once more, with the moment priced
-                low, price = price, price * _STEP
-            if self.clock.left_s <= 0:
+                low, price = price, price * STEP
+            if self.clock.left_s <= 0 or self._is_too_slow(best):
                 break
+        if self._is_too_slow(best):
+            return best
         for price_if_kept in () if high else _PRICES_IF_KEPT:
             found = self._at_if_kept(price_if_kept, limit, best)
-            best = _better(best, found)
+            best = best.better(found)
             if best.fits or self.clock.left_s <= 0:
                 break
         clock = Clock.of(_PRICES_SHARE * self.clock.left_s)
@@ -203,11 +241,11 @@ class LimitedSearch:
         for _ in range(most if high else 0):
             if clock.left_s <= 0 or best.is_optimal:
                 break
-            middle = sqrt(max(low, high / _STEP**2) * high)
-            price = _nearer_the_top(bounds) if is_free else middle
+            middle = sqrt(max(low, high / STEP**2) * high)
+            price = nearer_the_top(bounds) if is_free else middle
             found = self._at(price, limit, best, clock)
             bounds[price] = found.bound_s
-            best = _better(best, found)
+            best = best.better(found)
             low, high = (low, price) if found.fits else (price, high)
         return best
 
@@ -217,19 +255,30 @@ class LimitedSearch:
         known: Joint | None = None
         if best.fits:
             known = Joint(best.choices, best.keeping, best.seconds)
+        below_s = min(self.known_s, best.seconds if best.fits else inf)
+        if below_s < inf:
             fold = self._priced(self._whole, best.price)
             paid_s = best.price * limit
-            worth, least = worthwhile(fold, best.seconds, paid_s, self.clock)
+            worth, least = worthwhile(fold, below_s, paid_s, self.clock)
             bound = max(bound, least)
-            allowed = _with(worth, self.fold, best.choices)
-        if self.clock.left_s <= 0 or _num_entries(self.fold, allowed) > _MOST_ENTRIES:
+            allowed = with_known(worth, self.fold, best.choices)
+        if bound >= below_s:
+            return replace(best, bound_s=min(bound, below_s))
+        self._is_large = num_pairs(self.fold, allowed) > _MOST_ENTRIES
+        if self.clock.left_s <= 0 or self._is_large:
             return replace(best, bound_s=bound)
         search = JointSearch(
-            self.posed, self.fold, self.optimizer, limit, allowed, THREADS
+            self.posed,
+            self.fold,
+            self.optimizer,
+            limit,
+            allowed,
+            THREADS,
+            below_s=self.known_s,
         )
         clock = Clock.of(share * self.clock.left_s)
         found = search.run(self.moments, known, clock)
-        bound = max(bound, found.bound_s)
+        bound = max(bound, min(found.bound_s, self.known_s))
         if found.found is None:
             return replace(best, bound_s=bound, solver=HIGHS)
         bound = min(bound, found.found.seconds)
@@ -246,7 +295,7 @@ class LimitedSearch:
         for choices in dict.fromkeys((best.choices, *(seen for seen, _ in self._kept))):
             for own, choice in zip(allowed, choices, strict=True):
                 own[choice] = True
-        if self.clock.left_s <= 0 or _num_entries(apart, allowed) > _MOST_APART:
+        if self.clock.left_s <= 0 or num_pairs(apart, allowed) > _MOST_APART:
             return best
         search = JointSearch(self.posed, apart, self.optimizer, limit, allowed, THREADS)
         known = Joint(best.choices, best.keeping, best.seconds)
@@ -348,53 +397,3 @@ class LimitedSearch:
         seconds = cost_of(self.posed.problem, choices) + keeping.seconds
         fits = keeping.peak_bytes <= limit
         return Limited(choices, keeping, seconds, fits, bound_s, price=price)
-
-
-def _nearer_the_top(bounds: Mapping[float, float]) -> float:
-    """Return a price next to that of the highest bound: bounds are concave in it.
-
-    >>> _nearer_the_top({0.0: 2.0, 0.64: 1.0})
-    0.08
-    """
-    prices = sorted(bounds)
-    top = prices.index(max(prices, key=lambda price: bounds[price]))
-    if top == len(prices) - 1:
-        return prices[top] * _STEP**0.5
-    above = prices[top + 1]
-    if not prices[top]:
-        return above / _STEP
-    below = max(prices[top - 1], prices[top] / _STEP**2)
-    if above / prices[top] >= prices[top] / below:
-        return sqrt(prices[top] * above)
-    return sqrt(below * prices[top])
-
-
-def _better(one: Limited, other: Limited) -> Limited:
-    """Return the faster of what fits, else what holds less, with the better bound."""
-    if one.fits and other.fits:
-        best = one if one.seconds <= other.seconds else other
-    elif one.fits or other.fits:
-        best = one if one.fits else other
-    else:
-        best = min(one, other, key=lambda found: found.keeping.peak_bytes)
-    bound = max(one, other, key=lambda found: found.bound_s)
-    return replace(best, bound_s=bound.bound_s, price=bound.price)
-
-
-def _with(
-    worth: Sequence[Bools], fold: Fold, choices: Sequence[int]
-) -> tuple[Bools, ...]:
-    """Return the choices that are worthwhile, and those that are known."""
-    for own, members in zip(worth, fold.members, strict=True):
-        own[choices[members[0]]] = True
-    return tuple(worth)
-
-
-def _num_entries(fold: Fold, allowed: Sequence[Bools]) -> int:
-    """Return how many pairs of choices neighbours have, at most: all, not one each."""
-    sizes = [int(allowed[number].sum()) for number in fold.class_of]
-    return sum(
-        sizes[index] * sizes[source]
-        for index, node in enumerate(fold.problem.nodes)
-        for source, _ in node.operands
-    )

@@ -91,6 +91,11 @@ class LinearProgram:
         """How many columns there are."""
         return len(self.costs)
 
+    @property
+    def cost(self) -> Linear:
+        """What is to be as little as possible."""
+        return Linear(0.0, {at: cost for at, cost in enumerate(self.costs) if cost})
+
     def column(self, cost: float = 0.0, above: float = 1.0) -> Linear:
         """Add a column."""
         self.costs.append(cost)

@@ -29,7 +29,7 @@ def improve(arranger: Arranger, place: Place) -> None:
         for near in _neighbours(arranger, place):
             if arranger.stages.clock.left_s <= 0:
                 raise OutOfTime
-            took = arranger.offer(*near)
+            took = arranger.offer(*near, below_s=seconds)
             if took < seconds:
                 place, seconds, improved = near, took, True
                 break

@@ -88,6 +88,13 @@ class StageCost:
         """Return what a rank holds at most, of so many microbatches."""
         return self.held.bytes(live)
 
+    def busy_s(self, count: int) -> float:
+        """Return how long a step of so many microbatches keeps a rank busy."""
+        before_s = self.before_s + count * self.seconds[Work.FORWARD]
+        closing = self.closing[Work.BACKWARD]
+        backward_s = (count - 1) * self.seconds[Work.BACKWARD] + closing.seconds
+        return before_s + backward_s + closing.after_s
+
 
 @dataclass(frozen=True)
 class StageHeld:

@@ -8,6 +8,8 @@ seconds can go. Nothing else is reduced: what is dominated by price may be neede
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from partita.compiler.search.build import build_model
@@ -59,4 +61,23 @@ def everything(fold: Fold) -> tuple[Bools, ...]:
     return tuple(
         np.ones(len(nodes[members[0]].choices), dtype=np.bool_)
         for members in fold.members
+    )
+
+
+def with_known(
+    worth: Sequence[Bools], fold: Fold, choices: Sequence[int]
+) -> tuple[Bools, ...]:
+    """Return the choices that are worthwhile, and those that are known."""
+    for own, members in zip(worth, fold.members, strict=True):
+        own[choices[members[0]]] = True
+    return tuple(worth)
+
+
+def num_pairs(fold: Fold, allowed: Sequence[Bools]) -> int:
+    """Return how many pairs of choices neighbours have, at most: all, not one each."""
+    sizes = [int(allowed[number].sum()) for number in fold.class_of]
+    return sum(
+        sizes[index] * sizes[source]
+        for index, node in enumerate(fold.problem.nodes)
+        for source, _ in node.operands
     )

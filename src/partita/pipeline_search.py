@@ -12,43 +12,29 @@ arrangement found of those is improved.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from math import inf
 
 from partita.compiler.errors import NoSolution
-from partita.compiler.hardware.profile import load_hardware
-from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.search_result import SearchResult, Tried
-from partita.compiler.search.arrange import Arranger, Best, OutOfTime, Stages
-from partita.compiler.search.arrangement import Form
-from partita.compiler.search.candidates import Candidates
+from partita.compiler.search.arrange import Arranger, Best, OutOfTime
 from partita.compiler.search.fitting import fitting
-from partita.compiler.search.floors import Floors
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.rearrange import improve
-from partita.compiler.search.stage_cost import StageCost
-from partita.outlines import Outlines, are_too_many
+from partita.cutter import Cutter
+from partita.outlines import are_too_many
 from partita.pipeline_space import PipelineSpace
-from partita.planner import Planner, Search
-from partita.stage_plans import Room, StagePlans
-from partita.staged import SINGLE, arranged
-from partita.ways_out import batch_of
-from partita.whole_prices import WholePrices
+from partita.planner import Planner
+from partita.staged import arranged
 
 ALL = "optimal, of stages planned by themselves"
 """Says in a plan that all cuts, meshes of stages and schedules were compared."""
 
-_LEAST_S = 0.1
 _LOOKING = 0.8
 """Of the time limit; the stages of the best arrangement are put together at last."""
-_CUTTING = 0.75
-"""Of the time left, for the first cuts of one number of microbatches."""
-_MOST_SIZES = 8
-"""Of rows; the time for prices of one stage is in so many parts."""
 _MOST_CUTS = 1e12
 """Of a form with more cuts and meshes of stages not all are looked at."""
 _MOST_IMPROVED = 8
@@ -56,6 +42,8 @@ _MOVING = 0.75
 """Of the time left under a memory limit, for boundaries that fit and better ones."""
 _FITTING = 0.5
 """Of that, for boundaries that fit at all."""
+_ROUGHLY = 0.5
+"""Of that time, for what is found of stages that are searched roughly."""
 _PART = 0.05
 """Of the time limit: what looking at all cuts may take where the rest took less."""
 
@@ -131,6 +119,8 @@ class PipelineSearch:
         share = min(clock.left_s, wanted_s)
         is_tight = cutters[0].planner.limit is not None
         moving_s = _MOVING * clock.left_s if is_tight else share / 2
+        if is_tight:
+            _improve(cutters, self.best, Clock.of(_ROUGHLY * moving_s), is_rough=True)
         _improve(cutters, self.best, Clock.of(moving_s))
         share = min(clock.left_s, share)
         if self.best.arrangement is None and self.best.seconds == inf:
@@ -161,7 +151,9 @@ class PipelineSearch:
         return *found, *(Tried(name, None) for name in names)
 
 
-def _improve(cutters: Sequence[Cutter], best: Best, clock: Clock) -> None:
+def _improve(
+    cutters: Sequence[Cutter], best: Best, clock: Clock, is_rough: bool = False
+) -> None:
     """Move the boundaries of the best arrangements of some forms, the fastest first.
 
     Forms that have none yet begin where calls are shared out evenly; or near to that,
@@ -170,7 +162,7 @@ def _improve(cutters: Sequence[Cutter], best: Best, clock: Clock) -> None:
     arrangers = [
         arranger
         for cutter in cutters
-        for arranger in cutter.arrangers(best, clock)
+        for arranger in cutter.arrangers(best, clock, is_rough)
         if cutter.hoped(arranger.form) < best.seconds
     ]
     for arranger in arrangers:
@@ -184,9 +176,9 @@ def _improve(cutters: Sequence[Cutter], best: Best, clock: Clock) -> None:
                 if best.arrangement is None:
                     improve(arranger, place)
                 else:
-                    arranger.offer(*place)
+                    arranger.offer(*place, below_s=best.seconds)
     if cutters[0].planner.limit is not None:
-        _fit(cutters, best, Clock.of(_FITTING * clock.left_s))
+        _fit(cutters, best, Clock.of(_FITTING * clock.left_s), is_rough)
     known = [(best.of_form.get(str(a.form)), a) for a in arrangers]
     found = sorted(
         ((*known, a) for known, a in known if known is not None),
@@ -211,14 +203,14 @@ def _improve_best(cutters: Sequence[Cutter], best: Best, clock: Clock) -> None:
         improve(arranger, (known.ends, known.meshes))
 
 
-def _fit(cutters: Sequence[Cutter], best: Best, clock: Clock) -> None:
+def _fit(cutters: Sequence[Cutter], best: Best, clock: Clock, is_rough: bool) -> None:
     """Offer an arrangement that fits of each form that has none.
 
     Every number of microbatches has its share of the time for that.
     """
     for number, cutter in enumerate(cutters):
         share = Clock.of(clock.left_s / (len(cutters) - number))
-        arrangers = cutter.arrangers(best, share)
+        arrangers = cutter.arrangers(best, share, is_rough)
         for arranger in sorted(arrangers, key=lambda arranger: arranger.least):
             is_known = str(arranger.form) in best.of_form
             place = None if is_known else arranger.balanced()
@@ -248,152 +240,3 @@ def _try_all(cutters: Sequence[Cutter], best: Best, clock: Clock) -> bool:
     except OutOfTime:
         return False
     return is_all
-
-
-class _ByMesh(dict[Mesh, Floors]):
-    """Floors that are found when they are asked for."""
-
-    def __init__(self, find: Callable[[Mesh], Floors]) -> None:
-        super().__init__()
-        self._find = find
-
-    def __missing__(self, mesh: Mesh) -> Floors:
-        self[mesh] = found = self._find(mesh)
-        return found
-
-
-@dataclass
-class Cutter:
-    """The pipelines of one number of microbatches."""
-
-    planner: Planner
-    space: PipelineSpace
-    clock: Clock
-    refusals: list[NoSolution] = field(default_factory=list[NoSolution])
-
-    @property
-    def count(self) -> int:
-        """The number of microbatches."""
-        return self.planner.captured.program.in_time.count
-
-    @cached_property
-    def plans(self) -> StagePlans:
-        """Plans of its stages."""
-        return StagePlans.of(self.planner, self.clock)
-
-    @cached_property
-    def forms(self) -> list[Form]:
-        """What is decided before the cut."""
-        return self.space.forms(self.count)
-
-    def try_cuts(self, best: Best) -> None:
-        """Offer the cut of each form that prices of one stage are least for.
-
-        Rows of several sizes are left out, and forms that take no less than the best
-        known even if all ranks share all calls evenly. A part of the time is for that.
-        """
-        clock = Clock.of(_CUTTING * self.clock.left_s)
-        forms = sorted(filter(_is_even, self.forms), key=self.hoped)
-        prices: dict[int, WholePrices] = {}
-        for form in forms:
-            if self.hoped(form) >= best.seconds:
-                break
-            if clock.left_s <= 0 and best.seconds < inf:
-                break
-            size = form.sizes[0]
-            if size not in prices:
-                mesh = self.space.meshes[size][0]
-                share = Clock.of(max(clock.left_s, _LEAST_S) / _MOST_SIZES)
-                planner = replace(self.planner, mesh=mesh)
-                free = replace(planner.options, memory=None)
-                alone = Search(replace(planner, options=free), share).run()
-                prices[size] = WholePrices(alone, self.plans.line)
-            with suppress(OutOfTime):
-                self._try_cut(form, prices[size], best, clock)
-
-    def outline(self, best: Best) -> None:
-        """Offer the best of the forms that are outlined."""
-        batch = batch_of(self.planner.captured.inputs.leaves)
-        stages = self.stages(Clock.of(_CUTTING * self.clock.left_s))
-        alone_s = self._alone_s
-        Outlines(self.plans, self.space, self.count, stages, alone_s, batch).offer(best)
-
-    def hoped(self, form: Form) -> float:
-        """Return what a form may be hoped to take: no bound, but seldom more."""
-        schedule, rows = form.schedule, len(form.sizes)
-        own = self._alone_s / sum(form.sizes)
-        filling = (rows - 1) * rows / schedule.num_stages
-        if schedule.cut:  # what nobody waits for is a third, and fills the rest
-            filling /= 3
-        return own * (schedule.num_microbatches + filling)
-
-    @cached_property
-    def _alone_s(self) -> float:
-        """What the calls of one microbatch take at least on one rank."""
-        return float(self._floor(SINGLE).before[:, -1].sum())
-
-    def _try_cut(
-        self, form: Form, prices: WholePrices, best: Best, clock: Clock
-    ) -> None:
-        schedule, limit = form.schedule, self.planner.limit
-        per_row = schedule.num_stages // len(form.sizes)
-        try:
-            cut = prices.cut(schedule.most_live, limit, per_row)
-        except NoSolution as refusal:
-            self.refusals.append(refusal)
-            return
-        stages = [*cut.stage_of_forward.values()]
-        ends = [at for at in range(1, len(stages)) if stages[at - 1] < stages[at]]
-        meshes = tuple(own[0] for own in form.meshes)
-        arranger = Arranger(form, self.stages(clock), best)
-        arranger.offer(arranger.trained((*ends, len(stages))), meshes)
-
-    def arrangers(self, best: Best, clock: Clock) -> list[Arranger]:
-        """Return what looks for the best arrangement of each form."""
-        stages = self.stages(clock)
-        return [Arranger(form, stages, best) for form in self.forms]
-
-    @cached_property
-    def _floors(self) -> _ByMesh:
-        return _ByMesh(self._floor)
-
-    def _floor(self, mesh: Mesh) -> Floors:
-        options, line = self.planner.options, self.plans.line
-        if options.fuse:  # a group may take less than its calls
-            return Floors.none(line)
-        program = self.planner.captured.program.with_mesh(mesh)
-        hardware, known = load_hardware(options.hardware), self.planner.known
-        candidates = Candidates(
-            program, options.rules, mesh, hardware, known=known.get(mesh)
-        )
-        known[mesh] = candidates.known
-        return Floors.of(line, candidates)
-
-    def stages(self, clock: Clock) -> Stages:
-        """Return what may be asked of the stages until a time."""
-        return Stages(
-            len(self.plans.line.forward),
-            self._floors,
-            self._cost,
-            lambda begin, end: self.plans.program(begin, end).ends,
-            load_hardware(self.planner.options.hardware),
-            self.planner.limit,
-            self.plans.homes,
-            self.plans.held,
-            clock,
-        )
-
-    def _cost(
-        self, begin: int, end: int, mesh: Mesh, allowed: int | None, live: int
-    ) -> StageCost | None:
-        room = None if allowed is None else Room(allowed, live)
-        found = self.plans.cost(begin, end, mesh, room)
-        if found is None:
-            self.refusals += self.plans.refusals
-            self.plans.refusals.clear()
-        return found
-
-
-def _is_even(form: Form) -> bool:
-    """Whether all rows have one size."""
-    return len(set(form.sizes)) == 1

@@ -42,6 +42,7 @@ from partita.compiler.search.pose import Posed, pose
 from partita.compiler.search.solver import Solution, solve
 from partita.decided import Decided
 from partita.lowering import in_microbatches
+from partita.not_faster import NotFaster
 from partita.options import Options
 from partita.passes.expand_ops import ExpandOps
 from partita.passes.recompute import Recompute
@@ -203,26 +204,20 @@ class Planner:
         return with_alternatives(draft, self.posed, choices, MOST_ALTERNATIVES)
 
 
-class NotFaster(Exception):
-    """No plan is faster than a known one; ``seconds`` are the fastest's, if known."""
-
-    def __init__(self, seconds: float | None) -> None:
-        super().__init__(seconds)
-        self.seconds = seconds
-
-
 @dataclass
 class Search:
     """One search of a planner, under its memory limit if there is one.
 
     Of other choices than those taken a plan tells ``most_alternatives``. Where one of
-    ``known_s`` is known, what is no faster under the limit is not made a plan of.
+    ``known_s`` is known, what is no faster under the limit is not made a plan of. If
+    it ``is_rough``, it finds less under a limit, soon.
     """
 
     planner: Planner
     clock: Clock
     most_alternatives: int = MOST_ALTERNATIVES
     known_s: float = inf
+    is_rough: bool = False
     steps: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
     found: tuple[Posed, Found] | None = None
     ways: list[str] = field(default_factory=list[str])
@@ -385,7 +380,7 @@ class Search:
         if self.limited is None:
             optimizer = self.planner.options.optimizer
             self.limited = LimitedSearch(
-                posed, free, optimizer, self.clock, self.known_s
+                posed, free, optimizer, self.clock, self.known_s, self.is_rough
             )
         found = self.limited.run(allowed)
         self.again, self.fits = found.keeping.again, found.fits

@@ -31,11 +31,12 @@ from partita.compiler.search.arrange import Best
 from partita.compiler.search.parts import Clock
 from partita.light_messages import fastest_in_buckets
 from partita.lowering import in_microbatches
+from partita.not_faster import NotFaster
 from partita.options import Options
 from partita.outlines import are_too_many, counts_in_order
 from partita.pipeline_search import PipelineSearch
 from partita.pipeline_space import PipelineSpace, meshes_of
-from partita.planner import NotFaster, Planner, Search
+from partita.planner import Planner, Search
 from partita.rules_for import rules_for
 from partita.staged import PIPELINE, SINGLE, stage_mesh
 from partita.ways_out import Refused

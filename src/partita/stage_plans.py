@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 
 from partita.compiler.capture.capture import Captured
 from partita.compiler.errors import NoSolution
@@ -17,6 +18,7 @@ from partita.compiler.search.again import patterns_of
 from partita.compiler.search.cut_line import Line
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.pinned import pins_of
+from partita.compiler.search.pins import parse_pin
 from partita.compiler.search.stage_asked import asked_of
 from partita.compiler.search.stage_cost import StageCost, peak_bytes
 from partita.compiler.search.stage_ends import StageProgram
@@ -24,7 +26,9 @@ from partita.compiler.search.stage_of import stage_of
 from partita.compiler.search.stretches import Stretches
 from partita.decided import Decided
 from partita.lowering import in_stages, stage_alone
+from partita.not_faster import NotFaster
 from partita.planner import Planner, Search
+from partita.stage_known import ANY, ROUGH, Known, Unknown, Wanted, answers
 
 _MOST_FITTINGS = 4
 _LEAST_S = 0.1
@@ -39,7 +43,11 @@ class Room:
 
 
 def search_stage(
-    planner: Planner, program: Program, room: Room | None, clock: Clock
+    planner: Planner,
+    program: Program,
+    room: Room | None,
+    clock: Clock,
+    wanted: Wanted = ANY,
 ) -> tuple[Plan, Decided]:
     """Return the fastest plan found of a stage's program, and what it decides.
 
@@ -50,9 +58,11 @@ def search_stage(
         program: of the stage.
         room: what it must fit; anything does unless said.
         clock: half of the time left is for it.
+        wanted: in less than which seconds, one thing after another.
 
     Raises:
         NoSolution: when no plan was found that fits.
+        NotFaster: when none was found that takes less than is wanted.
     """
     planner = _of_stage(planner, program)
     allowed = None if room is None else room.limit_bytes
@@ -60,7 +70,8 @@ def search_stage(
     for _ in range(_MOST_FITTINGS):
         share = Clock.of(max(clock.left_s, _LEAST_S) / 2)
         options = replace(planner.options, memory=allowed)
-        search = Search(replace(planner, options=options), share, most_alternatives=0)
+        fitted = replace(planner, options=options)
+        search = Search(fitted, share, 0, *wanted)
         try:
             plan = search.run()
         except NoSolution:
@@ -97,14 +108,6 @@ def _of_stage(planner: Planner, program: Program) -> Planner:
 
 
 @dataclass(frozen=True)
-class Known:
-    """What is known of a stage: what it takes, and what was decided for that."""
-
-    cost: StageCost
-    decided: Decided
-
-
-@dataclass(frozen=True)
 class Planned:
     """The plan of a stage, with the figures of it."""
 
@@ -138,8 +141,8 @@ class StagePlans:
     _costs: dict[tuple[int, int, Mesh, Room | None], StageCost | None] = field(
         default_factory=dict[tuple[int, int, Mesh, "Room | None"], "StageCost | None"]
     )
-    _known: dict[object, Known | None] = field(
-        default_factory=dict[object, "Known | None"]
+    _known: dict[tuple[object, bool], Known | Unknown] = field(
+        default_factory=dict[tuple[object, bool], "Known | Unknown"]
     )
 
     @classmethod
@@ -183,53 +186,94 @@ class StagePlans:
         return self._programs[begin, end]
 
     def cost(
-        self, begin: int, end: int, mesh: Mesh, room: Room | None
+        self,
+        begin: int,
+        end: int,
+        mesh: Mesh,
+        room: Room | None,
+        wanted: Wanted = ANY,
     ) -> StageCost | None:
         """Return what a stage takes; ``None`` where no plan of it was found that fits.
 
         What fits is the same plan with room and without. What does not fit with fewer
-        microbatches is not tried with more.
+        microbatches is not tried with more. Nor is anything searched within a limit
+        where the fastest plan without one keeps a rank busy too long.
         """
         place = begin, end, mesh, room
         if place not in self._costs:
-            known = self._fitting(self.program(begin, end), mesh, room)
-            self._costs[place] = None if known is None else known.cost
+            known = self._fitting(self.program(begin, end), mesh, room, wanted)
+            cost = known.cost if isinstance(known, Known) else None
+            if wanted != ANY:
+                return cost
+            self._costs[place] = cost
         return self._costs[place]
 
     def _fitting(
-        self, stage: StageProgram, mesh: Mesh, room: Room | None
-    ) -> Known | None:
-        free = self._searched(stage, mesh, None)
-        if (
-            room is None
-            or free is None
-            or free.cost.bytes(room.live) <= room.limit_bytes
-        ):
+        self, stage: StageProgram, mesh: Mesh, room: Room | None, wanted: Wanted
+    ) -> Known | Unknown:
+        free = self._searched(stage, mesh, None, ANY)
+        if not isinstance(free, Known) or room is None:
+            return free
+        if free.cost.bytes(room.live) <= room.limit_bytes:
             return free
         if room.limit_bytes <= 0:
-            return None
+            return Unknown()
+        if not self._is_time:
+            wanted = wanted._replace(below_s=inf)
+        elif free.cost.busy_s(self.captured.program.in_time.count) >= wanted.below_s:
+            return Unknown(wanted.below_s)
         for live in range(1, room.live):
-            fewer = self._key(stage, mesh, replace(room, live=live))
-            if fewer in self._known and self._known[fewer] is None:
-                return None
-        return self._searched(stage, mesh, room)
+            fewer = self._found(
+                self._key(stage, mesh, replace(room, live=live)), wanted
+            )
+            if isinstance(fewer, Unknown):
+                return fewer
+        return self._searched(stage, mesh, room, wanted, free.hidden_s)
+
+    @cached_property
+    def _is_time(self) -> bool:
+        """Whether what is searched for is the time that a rank is busy.
+
+        A fused group may take less than its calls, and what a pin costs is no time.
+        """
+        options = self.planner.options
+        pins = (parse_pin(name, pin) for name, pin in options.pins.items())
+        return not options.fuse and all(pin.is_hard for pin in pins)
+
+    def _found(self, key: object, wanted: Wanted) -> Known | Unknown | None:
+        """Return what is known that answers; what was found roughly, if it will do."""
+        for is_rough in (False, True)[: 1 + wanted.is_rough]:
+            known = self._known.get((key, is_rough))
+            if known is not None and answers(known, wanted):
+                return known
+        return None
 
     def _searched(
-        self, stage: StageProgram, mesh: Mesh, room: Room | None
-    ) -> Known | None:
+        self,
+        stage: StageProgram,
+        mesh: Mesh,
+        room: Room | None,
+        wanted: Wanted,
+        hidden_s: float = 0.0,
+    ) -> Known | Unknown:
         key = self._key(stage, mesh, room)
-        if key not in self._known:
+        known = self._found(key, wanted)
+        if known is None:
             planner = replace(self.planner, mesh=mesh)
+            # messages may pass while a rank computes
+            less = wanted._replace(below_s=wanted.below_s + hidden_s)
             try:
-                found = search_stage(planner, stage.program, room, self.clock)
+                found = search_stage(planner, stage.program, room, self.clock, less)
             except NoSolution as refusal:
                 self.refusals.append(refusal)
-                self._known[key] = None
+                known = Unknown()
+            except NotFaster:
+                known = Unknown(wanted.below_s)
             else:
                 plan, decided = found
-                cost = StageCost.of(plan, stage.program)
-                self._known[key] = Known(cost, decided)
-        return self._known[key]
+                known = Known.of(plan, StageCost.of(plan, stage.program), decided)
+            self._known[key, wanted.is_rough] = known
+        return known
 
     def _key(self, stage: StageProgram, mesh: Mesh, room: Room | None) -> object:
         """Return what stages have in common that are planned alike."""
@@ -254,8 +298,8 @@ class StagePlans:
         first: dict[object, tuple[Program, Plan]] = {}
         for program, mesh, room in zip(self.programs(ends), meshes, rooms, strict=True):
             stage = StageProgram(program)
-            known = self._fitting(stage, mesh, room)
-            if known is None:
+            known = self._fitting(stage, mesh, room, ROUGH)
+            if not isinstance(known, Known):
                 raise self.refusals[-1]
             # with more or less room what is decided for it is often the same
             key = self._key(stage, mesh, None), id(known)

@@ -18,6 +18,7 @@ from partita.compiler.search.pipeline_step import (
     step_seconds,
 )
 from partita.pipeline_space import PipelineSpace
+from partita.stage_known import Wanted
 from partita.stage_plans import Room, StagePlans
 
 
@@ -38,7 +39,7 @@ def _least(plans: StagePlans, space: PipelineSpace) -> float:
     """Return what the fastest takes of one number of microbatches.
 
     Under a limit no stage is faster than without one: what takes too long even so is
-    not priced within it.
+    not priced within it, nor is a stage that keeps a rank busy for as long as that.
     """
     free = sorted(_every_pipeline(plans, space), key=lambda found: found[0])
     limit = plans.planner.limit
@@ -48,7 +49,7 @@ def _least(plans: StagePlans, space: PipelineSpace) -> float:
     for free_s, pipeline in free:
         if free_s >= least:
             break
-        placed = _placed(plans, pipeline, limit)
+        placed = _placed(plans, pipeline, limit, least)
         if placed is not None:
             schedule = pipeline.form.schedule
             assert most_bytes(schedule, placed[0]) <= limit
@@ -78,7 +79,7 @@ def _every_pipeline(
 
 
 def _placed(
-    plans: StagePlans, pipeline: Pipeline, limit: int | None
+    plans: StagePlans, pipeline: Pipeline, limit: int | None, below_s: float = inf
 ) -> tuple[list[PlacedStage], list[Hop]] | None:
     form, ends, meshes = pipeline
     is_trained = bool(plans.captured.program.trained)
@@ -89,7 +90,7 @@ def _placed(
         if is_trained and not own.sums:
             return None
         room = None if limit is None else Room(limit, form.schedule.most_live[number])
-        cost = plans.cost(begins[number], end, meshes[number], room)
+        cost = plans.cost(begins[number], end, meshes[number], room, Wanted(below_s))
         if cost is None:
             return None
         stages.append(PlacedStage(cost, own, meshes[number], form.ranks[number]))

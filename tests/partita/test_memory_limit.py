@@ -164,3 +164,28 @@ def test_three_axes_keep_to_a_limit() -> None:
     plan = Planner(captured, "mlp", cube, options).search()
     assert plan.predicted.bytes <= limit
     assert plan.search.status == "not compared with all"
+
+
+STORED = "storage=(S(0), S(0)); gradient=(S(0), S(0)); optimizer=(S(0), S(0))"
+SPREAD = {"input:*": "(S(0), S(0))", "parameter:*": f"{STORED}; use=(B, B)"}
+WHOLE = {"input:*": "(S(0), S(0))", "parameter:*": "(B, B)"}
+
+
+@pytest.mark.parametrize("name", ["mlp", pytest.param("gpt2", marks=pytest.mark.slow)])
+def test_a_refusal_names_no_more_than_what_pins_can_do_with(name: str) -> None:
+    model, args, kwargs = ZOO[name]()
+    captured = capture(model, args, kwargs)
+
+    def least(pins: dict[str, str]) -> int:
+        options = Options(memory=1000, time_limit=60, pins=pins)
+        with pytest.raises(NoSolution) as refusal:
+            Planner(captured, name, Mesh(dp=2, tp=2), options).search()
+        assert refusal.value.least_bytes is not None
+        return refusal.value.least_bytes
+
+    pinned = min(least(SPREAD), least(WHOLE))
+    assert least({}) <= pinned
+    for more in (1.02, 1.1):
+        options = Options(memory=int(more * pinned), time_limit=60)
+        plan = Planner(captured, name, Mesh(dp=2, tp=2), options).search()
+        assert plan.predicted.bytes <= more * pinned

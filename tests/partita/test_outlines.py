@@ -12,9 +12,10 @@ from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.search.arrange import Best
 from partita.compiler.search.parts import Clock
+from partita.cutter import Cutter
 from partita.lowering import in_microbatches
 from partita.outlines import Outlines, are_too_many, counts_in_order, is_natural
-from partita.pipeline_search import ALL, Cutter, PipelineSearch
+from partita.pipeline_search import ALL, PipelineSearch
 from partita.pipeline_space import PipelineSpace
 from partita.planner import Planner
 from partita.staged import SINGLE

@@ -21,8 +21,9 @@ from partita.compiler.errors import NoSolution
 from partita.compiler.search.arrange import Arranger, Best
 from partita.compiler.search.arrangement import SINGLE
 from partita.compiler.search.parts import Clock
+from partita.cutter import Cutter
 from partita.lowering import in_microbatches
-from partita.pipeline_search import ALL, Cutter, PipelineSearch
+from partita.pipeline_search import ALL, PipelineSearch
 from partita.pipeline_space import PipelineSpace
 from partita.planner import Planner
 from partita.stage_plans import StagePlans

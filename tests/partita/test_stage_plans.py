@@ -19,6 +19,7 @@ from partita.compiler.search.parts import Clock
 from partita.compiler.search.stage_cost import StageCost, peak_bytes
 from partita.lowering import in_microbatches
 from partita.planner import Planner
+from partita.stage_known import Wanted
 from partita.stage_plans import Room, StagePlans, search_stage
 
 PAIR = Mesh(dp=2)
@@ -142,3 +143,19 @@ def test_a_refusal_names_the_limit_that_was_asked_for() -> None:
     assert f"the limit is {format_bytes(room.limit_bytes)} " in str(refusal.value)
     assert "holds 2 microbatches at once" in str(refusal.value)
     assert refusal.value.least_bytes == free.bytes(2)
+
+
+def test_a_stage_that_is_too_slow_is_not_searched_within_a_limit() -> None:
+    plans = plans_of("chain")
+    place = layers(plans)[0]
+    free = plans.cost(*place, SINGLE, None)
+    assert free is not None
+    room = Room(free.bytes(4) - 1, 4)
+    free_s = free.busy_s(2)
+    assert plans.cost(*place, SINGLE, room, Wanted(below_s=free_s)) is None
+    assert not plans.refusals
+    found = plans.cost(*place, SINGLE, room)
+    if found is not None:
+        assert found.busy_s(2) >= free_s
+    else:
+        assert plans.refusals

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from itertools import combinations, product
 from math import inf
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,15 +46,24 @@ class Figures:
         self.seed, self.num_calls, self.limit = seed, num_calls, limit
         self.homes: tuple[int, ...] = ()
         self.held: tuple[int, ...] = ()
+        self.count = 0  # of microbatches; then it tells no stage that is too slow
         rng = np.random.default_rng(seed)
         self.least = {
             mesh: rng.integers(0, 4, (3, num_calls)) * 1e-4 for mesh in MESHES
         }
 
     def cost(
-        self, begin: int, end: int, mesh: Mesh, allowed: int | None, live: int
+        self,
+        begin: int,
+        end: int,
+        mesh: Mesh,
+        allowed: int | None,
+        live: int,
+        below_s: float = inf,
     ) -> StageCost | None:
-        return self._found(begin, end, mesh, allowed, live)
+        found = self._found(begin, end, mesh, allowed, live)
+        is_slow = found is not None and found.busy_s(self.count) >= below_s
+        return None if self.count and is_slow else found
 
     @cache  # noqa: B019 - lives as long as a test
     def _found(
@@ -135,6 +146,27 @@ def test_the_best_of_all_arrangements_is_found(name: str, limit: int | None) -> 
         best = Best()
         Arranger(form, figures.stages(), best).run()
         assert best.seconds == pytest.approx(least_of_all(form, figures), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_stages_that_keep_a_row_busy_too_long_are_not_missed(name: str) -> None:
+    """What is asked of a stage is to take less than the best leaves it."""
+    rows, turns, count = 2, 1 + (name == "interleaved"), 2
+    form = form_of(make_schedule(name, rows, count, turns))
+    asked: list[float] = []
+    for seed in range(12):
+        figures = Figures(seed, 6, 30)
+        least = least_of_all(form, figures)
+        figures.count, best = count, Best()
+        stages = figures.stages()
+
+        def cost(*stage: Any, cost: Any = stages.cost) -> StageCost | None:
+            asked.append(stage[-1])
+            return cost(*stage)
+
+        Arranger(form, replace(stages, cost=cost), best).run()
+        assert best.seconds == pytest.approx(least, rel=1e-9)
+    assert len({*asked} - {inf}) > 12
 
 
 def test_a_bound_beforehand_leaves_out_what_is_no_faster() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 from tests.compiler.search.test_arrange import MESHES, Figures, form_of
@@ -25,13 +26,19 @@ class Sized(Figures):
         self.held_by, self.asked = held, 0
 
     def cost(
-        self, begin: int, end: int, mesh: Mesh, allowed: int | None, live: int
+        self,
+        begin: int,
+        end: int,
+        mesh: Mesh,
+        allowed: int | None,
+        live: int,
+        below_s: float = inf,
     ) -> StageCost | None:
         self.asked += 1
         size = sum(self.held_by[begin:end]) * (8 if mesh == MESHES[0] else 4)
         if allowed is not None and size > allowed:
             return None
-        found = super().cost(begin, end, mesh, None, 1)
+        found = super().cost(begin, end, mesh, None, 1, below_s)
         if found is None:
             return None
         return replace(found, held=replace(found.held, peak_bytes=size))

@@ -10,7 +10,12 @@ from math import inf
 import pytest
 
 from partita.compiler.search.holdings import Holding, Holdings
-from partita.compiler.search.keeping import Keeping, choose_keeping, keep
+from partita.compiler.search.keeping import (
+    Keeping,
+    choose_keeping,
+    keep,
+    least_keeping,
+)
 from partita.compiler.search.parts import Clock
 
 STATE = 10
@@ -146,3 +151,21 @@ def test_many_alike_are_counted_together_and_fit() -> None:
     assert found.peak_bytes <= peak // 2
     assert 205 <= found.seconds <= 220, "half of them are enough"
     check_claims(held, found)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_where_nothing_fits_about_the_least_of_all_is_found(seed: int) -> None:
+    held, clock = tangle(seed), Clock.of(60)
+    makers = [one.keys[0] for one in held.holdings if one.seconds < inf]
+    choices = product([False, True], repeat=len(makers))
+    least = min(
+        keep(
+            held, [key for key, again in zip(makers, own, strict=True) if again]
+        ).peak_bytes
+        for own in choices
+    )
+    limit = STATE // 2
+    known = choose_keeping(held, limit, clock)
+    found = least_keeping(held, known, limit, clock)
+    assert least <= found.peak_bytes <= known.peak_bytes
+    assert found.peak_bytes <= 1.1 * least
