@@ -71,7 +71,13 @@ def search_stage(
         share = Clock.of(max(clock.left_s, _LEAST_S) / 2)
         options = replace(planner.options, memory=allowed)
         fitted = replace(planner, options=options)
-        search = Search(fitted, share, 0, *wanted)
+        search = Search(
+            fitted,
+            share,
+            most_alternatives=0,
+            known_s=wanted.below_s,
+            is_rough=wanted.is_rough,
+        )
         try:
             plan = search.run()
         except NoSolution:
