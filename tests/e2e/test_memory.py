@@ -92,7 +92,11 @@ def test_the_peak_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("strategy", "bucket"),
-    [("data parallel", 0), ("data parallel", "25MiB"), ("tensor parallel", 0)],
+    [
+        ("data parallel", 0),
+        pytest.param("data parallel", "25MiB", marks=pytest.mark.slow),
+        pytest.param("tensor parallel", 0, marks=pytest.mark.slow),
+    ],
 )
 def test_sums_by_exchanges_are_counted_until_they_are_used(
     monkeypatch: pytest.MonkeyPatch, strategy: str, bucket: int | str

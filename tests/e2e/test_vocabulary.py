@@ -46,10 +46,10 @@ def test_logits_and_table_stay_split_from_end_to_end(mesh: pt.Mesh) -> None:
         plan.expanded
     )
     assert [b for b in plan.boxings if b.producer == f"parameter:{TABLE}"] == []
-    # Along what splits them is sent what is as large as activations; logits would be
-    # 1.4 MB.
+    # Along what splits them is sent what is as large as activations, a small sum once
+    # to each rank; logits would be 1.4 MB.
     sent = (total.bytes for total in plan.collectives if total.axis == "tp")
-    assert sum(sent) < 20_000
+    assert sum(sent) < mesh.sizes[-1] * 20_000
     draws = captured.program.draws
     report = Verifier.of(model, (), batch, draws=draws).verify_captured(captured, plan)
     assert report.ok, str(report)

@@ -52,7 +52,7 @@ def test_what_a_plan_with_buckets_states_is_what_its_decisions_take(kind: str) -
 
 
 def test_under_a_limit_buckets_are_smaller_or_none() -> None:
-    apart = planned("zero1")
+    apart = planned("zero2")
     whole = with_buckets(apart, 2**20)
     assert whole.predicted.bytes > apart.predicted.bytes
     limit = (whole.predicted.bytes + apart.predicted.bytes) // 2

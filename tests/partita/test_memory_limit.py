@@ -171,7 +171,8 @@ SPREAD = {"input:*": "(S(0), S(0))", "parameter:*": f"{STORED}; use=(B, B)"}
 WHOLE = {"input:*": "(S(0), S(0))", "parameter:*": "(B, B)"}
 
 
-@pytest.mark.parametrize("name", ["mlp", pytest.param("gpt2", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mlp", "gpt2"])
 def test_a_refusal_names_no_more_than_what_pins_can_do_with(name: str) -> None:
     model, args, kwargs = ZOO[name]()
     captured = capture(model, args, kwargs)

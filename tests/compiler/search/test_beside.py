@@ -37,7 +37,12 @@ def planner(name: str, mesh: str, hardware: Hardware = MACHINE) -> Planner:
 @pytest.mark.parametrize("hardware", [MACHINE, TWO_LINKS], ids=["one", "two links"])
 @pytest.mark.parametrize(
     ("name", "mesh"),
-    [("mlp", "dp=2"), ("gpt2", "dp=2"), ("gpt2", "dp=2,tp=2"), ("resnet", "dp=2,tp=2")],
+    [
+        ("mlp", "dp=2"),
+        ("gpt2", "dp=2"),
+        ("gpt2", "dp=2,tp=2"),
+        pytest.param("resnet", "dp=2,tp=2", marks=pytest.mark.slow),
+    ],
 )
 def test_no_plan_takes_less(name: str, mesh: str, hardware: Hardware) -> None:
     made = planner(name, mesh, hardware)
