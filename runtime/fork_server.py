@@ -70,27 +70,32 @@ def serve(descriptor: int) -> None:
     while True:
         try:
             request = launcher.recv()
-        except EOFError:
-            return
-        if isinstance(request, Start):
-            handed = [recv_handle(launcher) for _ in range(HANDED)]
-            process = os.fork()
-            if process == 0:
-                launcher.close()
-                _be_rank(request, handed)
-                return
-            os.setpgid(process, process)  # it does so too: who is first is not known
-            for own in handed:
-                os.close(own)
-            running.add(process)
-            launcher.send(process)
-        elif isinstance(request, Ended):
-            launcher.send(_ended(running))
-        else:
-            assert isinstance(request, End)
-            _end(request.processes)
-            running.difference_update(request.processes)
-            launcher.send(None)
+            if isinstance(request, Start):
+                handed = [recv_handle(launcher) for _ in range(HANDED)]
+                process = os.fork()
+                if process == 0:
+                    break
+                _started(process, handed)
+                running.add(process)
+                launcher.send(process)
+            elif isinstance(request, Ended):
+                launcher.send(_ended(running))
+            else:
+                assert isinstance(request, End)
+                _end(request.processes)
+                running.difference_update(request.processes)
+                launcher.send(None)
+        except (EOFError, ConnectionError):
+            os._exit(0)  # it has nothing to end in order, and its launcher waits
+    launcher.close()
+    _be_rank(request, handed)
+
+
+def _started(process: int, handed: Sequence[int]) -> None:
+    """Let go of what a rank was handed, when it has a process group."""
+    os.setpgid(process, process)  # it does so too: who is first is not known
+    for own in handed:
+        os.close(own)
 
 
 def _be_rank(start: Start, handed: Sequence[int]) -> None:
