@@ -33,6 +33,7 @@ from torch import fx
 
 from partita.compiler.capture.torch_private import uncompiled
 from partita.compiler.cost.collectives import (
+    REPEATED,
     CollectiveKind,
     carried_out,
     may_be_exchanged,
@@ -54,7 +55,6 @@ _KINDS: Mapping[object, CollectiveKind] = {
 }
 
 _ADDED = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER)
-_REPEATED = (CollectiveKind.ALL_GATHER, CollectiveKind.ALL_REDUCE)
 
 _REDUCTIONS = {
     "sum": aten.sum.dim_IntList,
@@ -103,7 +103,7 @@ class _Exchanger:
         rows = shape[0] if shape else 1
         if kind is CollectiveKind.ALL_GATHER:
             rows //= size
-        if kind in _REPEATED and not _is_of_bucket(call):
+        if kind in REPEATED and not _is_of_bucket(call):
             times = [size, *(1 for _ in shape[1:])]
             given = self._part(call, aten.repeat.default, given, times)
         sizes, whole = [rows] * size, (size * rows, *shape[1:])

@@ -181,30 +181,30 @@ def random(
         if in_fours:
             own[-1] = own[-1][::_FOUR]
         element = _element(own, sizes, seed)
-        _draw_into(found[piece], element, seed, stream, kind, in_fours)
+        if kind == "normal":
+            found[piece].copy_(_normal(_words(element, seed, stream)))
+            continue
+        words = _words(element >> 2, seed, stream)
+        bits = _in_turn(words) if in_fours else _one_of(words, element)
+        del words  # else the next piece finds those of this one
+        if kind == "uniform":
+            found[piece].copy_(bits.bitwise_right_shift_(8)).mul_(2.0**-24)
+        else:
+            found[piece].copy_(bits)
+        del bits
     return found
 
 
-def _draw_into(
-    found: Tensor, element: Tensor, seed: Tensor, stream: int, kind: str, fours: bool
-) -> None:
-    """Draw the numbers of some elements, or of them and the three behind each."""
-    if kind == "normal":
-        first, second, _, _ = _words(element, seed, stream)
-        # Box-Muller in double precision: (0, 1] for the logarithm.
-        radius = (((first + 1).double() * 2.0**-32).log() * -2.0).sqrt()
-        angle = second.double() * (2.0 * math.pi * 2.0**-32)
-        found.copy_(radius * angle.cos())
-        return
-    words = _words(element >> 2, seed, stream)
-    if fours:
-        bits = torch.stack(words, -1).flatten(-2)
-    else:
-        bits = _one_of(words, element)
-    if kind == "bits":
-        found.copy_(bits)
-    else:
-        found.copy_(bits.bitwise_right_shift_(8)).mul_(2.0**-24)
+def _normal(words: Words) -> Tensor:
+    """Return a normal number of the first two words (Box-Muller), in double."""
+    first, second, _, _ = words
+    radius = (((first + 1).double() * 2.0**-32).log() * -2.0).sqrt()  # log of (0, 1]
+    return radius * (second.double() * (2.0 * math.pi * 2.0**-32)).cos()
+
+
+def _in_turn(words: Words) -> Tensor:
+    """Return the words of four elements that stand side by side."""
+    return torch.stack(words, -1).flatten(-2)
 
 
 def _one_of(words: Words, element: Tensor) -> Tensor:

@@ -36,6 +36,7 @@ from partita.compiler.hardware.profile import CollectiveKind, Hardware
 from partita.compiler.ir.mesh import Mesh
 
 __all__ = [
+    "REPEATED",
     "CollectiveCost",
     "CollectiveKind",
     "axis_seconds",
@@ -106,7 +107,7 @@ def carried_out(
     wire = wire_bytes(kind, payload_bytes, size)
     if not is_exchanged(kind, wire, mesh, axis, hardware):
         return kind, payload_bytes
-    is_repeated = kind in _REPEATED
+    is_repeated = kind in REPEATED
     return CollectiveKind.ALL_TO_ALL, payload_bytes * (size if is_repeated else 1)
 
 
@@ -160,10 +161,10 @@ def _sum_exchanged_s(
     return exchanged_s + 2 * (device.launch_s + memory_s(touched, device, on))
 
 
-_REPEATED = (CollectiveKind.ALL_GATHER, CollectiveKind.ALL_REDUCE)
+REPEATED = (CollectiveKind.ALL_GATHER, CollectiveKind.ALL_REDUCE)
 """What is put in for each rank of the group when they are exchanged."""
 
-_EXCHANGED = (*_REPEATED, CollectiveKind.REDUCE_SCATTER)
+_EXCHANGED = (*REPEATED, CollectiveKind.REDUCE_SCATTER)
 
 
 def seconds(
