@@ -30,7 +30,8 @@ def with_buckets(plan: Plan, most_bytes: int) -> Plan:
     messages start ahead and which are waited for late is chosen for each.
     """
     if len(plan.stages) == 1:
-        return _of_one_stage(plan, most_bytes)
+        items = TurnItems(plan)
+        return _of_one_stage(with_turns(plan, items), items, most_bytes)
     plans: Iterable[Plan] = map(with_figures, _in_sizes(plan, most_bytes))
     if load_hardware(plan.hardware).overlap:
         plans = _fastest_first(plan, plans)
@@ -39,9 +40,13 @@ def with_buckets(plan: Plan, most_bytes: int) -> Plan:
     return next(fitting, plan)
 
 
-def _of_one_stage(plan: Plan, most_bytes: int) -> Plan:
-    limit, items = plan.options.memory_bytes, TurnItems(plan)
-    alone = with_turns(plan, items)
+def turned_with_buckets(plan: Plan, most_bytes: int) -> Plan:
+    """Return ``with_buckets`` of one stage that has the turns of ``with_turns``."""
+    return _of_one_stage(plan, TurnItems(plan), most_bytes)
+
+
+def _of_one_stage(alone: Plan, items: TurnItems, most_bytes: int) -> Plan:
+    limit = alone.options.memory_bytes
     drafts: Iterable[Plan] = (
         _draft(one, items) for one in _in_sizes(alone, most_bytes)
     )

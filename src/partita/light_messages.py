@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import sqrt
 
-from partita.bucketed import with_buckets
+from partita.bucketed import turned_with_buckets, with_buckets
 from partita.compiler.collection import collection_paused
 from partita.compiler.cost.collectives import CollectiveKind, axis_seconds
 from partita.compiler.hardware.links import CollectiveCost
@@ -47,11 +47,11 @@ def fastest_in_buckets(
 
     Args:
         planner: of the plan's model and mesh.
-        plan: the fastest of one stage whose messages are sent one by one.
+        plan: the fastest of one stage whose messages are sent one by one, in turns.
         most_bytes: see ``with_buckets``.
         clock: what a second search may take.
     """
-    first = with_buckets(plan, most_bytes)
+    first = turned_with_buckets(plan, most_bytes)
     share = _share(plan, most_bytes)
     is_by_axes = len(steps_of(plan.mesh)) > 1
     if share is None or is_by_axes or plan.recompute:

@@ -23,15 +23,16 @@ from partita.compiler.search.wide_sums import Narrow, WidePrices
 from partita.planner import Planner
 
 WIDTH, ROWS = 512, 2048
+FEW = 64  # rows and columns, where numbers are computed
 # What passes beside computing may be of 32 bits and take no time.
 HARDWARE = replace(load_hardware("h100-dgx"), name="h100, one by one", overlap=0.0)
 
 
 class Mlp(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, width: int = WIDTH) -> None:
         super().__init__()
-        self.up = nn.Linear(WIDTH, 4 * WIDTH, bias=False)
-        self.down = nn.Linear(4 * WIDTH, WIDTH, bias=False)
+        self.up = nn.Linear(width, 4 * width, bias=False)
+        self.down = nn.Linear(4 * width, width, bias=False)
 
     def forward(self, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         made = self.down(torch.relu(self.up(x)))
@@ -44,7 +45,14 @@ SPLIT = {"x": "(S(0))", "target": "(S(0))"}
 
 
 @cache
-def planned(pin: str, precision: str | None, wide_sums: bool = True) -> pt.Plan:
+def planned(
+    pin: str,
+    precision: str | None,
+    wide_sums: bool = True,
+    rows: int = ROWS,
+    width: int = WIDTH,
+) -> pt.Plan:
+    batch = torch.ones(rows, width), torch.ones(rows, width)
     options = pt.Options(
         pins=SPLIT | {"*.weight": pin},
         precision=precision,
@@ -52,7 +60,7 @@ def planned(pin: str, precision: str | None, wide_sums: bool = True) -> pt.Plan:
         hardware=HARDWARE,
         bucket=0,
     )
-    return pt.plan(Mlp(), *BATCH, mesh="dp=2", options=options)
+    return pt.plan(Mlp(width), *batch, mesh="dp=2", options=options)
 
 
 def payloads(plan: pt.Plan) -> dict[str, int]:
@@ -96,7 +104,7 @@ def test_sums_in_16_bits_move_half_of_the_bytes() -> None:
     "wide_sums", [True, pytest.param(False, marks=pytest.mark.slow)]
 )
 def test_plans_compute_the_model_either_way(wide_sums: bool) -> None:
-    plan = planned(ZERO3, "bfloat16", wide_sums)
+    plan = planned(ZERO3, "bfloat16", wide_sums, FEW, FEW)
     sums = {
         type_of(plan, boxing.ref).dtype
         for boxing in plan.boxings
@@ -104,8 +112,8 @@ def test_plans_compute_the_model_either_way(wide_sums: bool) -> None:
     }
     assert sums == {torch.float32 if wide_sums else torch.bfloat16}
     torch.manual_seed(0)
-    batch = torch.randn(ROWS, WIDTH), torch.randn(ROWS, WIDTH)
-    report = pt.verify(Mlp(), *batch, plan=plan)
+    batch = torch.randn(FEW, FEW), torch.randn(FEW, FEW)
+    report = pt.verify(Mlp(FEW), *batch, plan=plan)
     assert report.ok, report
 
 
