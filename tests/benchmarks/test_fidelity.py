@@ -82,12 +82,15 @@ def whole(layout: Layout) -> pt.Plan:
 @pytest.mark.parametrize(
     "layout",
     [
-        LAYOUT,
-        replace(LAYOUT, recompute="full", zero=1),
-        replace(LAYOUT, sizes=(3, 3, 0)),
-        replace(LAYOUT, shape=replace(SHAPE, is_llama=True)),
+        pytest.param(LAYOUT, id="plain"),
+        pytest.param(replace(LAYOUT, recompute="full", zero=1), id="full"),
+        pytest.param(replace(LAYOUT, sizes=(3, 3, 0)), id="loss alone"),
+        pytest.param(
+            replace(LAYOUT, shape=replace(SHAPE, is_llama=True)),
+            id="llama",
+            marks=pytest.mark.slow,
+        ),
     ],
-    ids=["plain", "full", "loss alone", "llama"],
 )
 def test_stages_are_the_sum_of_their_layers(layout: Layout) -> None:
     plan, found = whole(layout), predict(layout)

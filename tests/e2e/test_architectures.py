@@ -15,7 +15,7 @@ from partita.compiler.plan.reported import ReportKind
 from partita.options import Options
 from partita.planner import Planner
 
-QUICK = ("unet", "dlrm", "mixtral", "deberta")
+QUICK = ("unet", "dlrm")
 WITHOUT_DRAWS = {"mamba", "resnet"}
 LIMIT_S = 10.0
 WHOLE = 0.02

@@ -10,6 +10,7 @@ import pytest
 import torch
 from tests.models.storage_pins import storage_pins
 from tests.models.zoo import ZOO, Built, data_parallel_pins, tensor_parallel_pins
+from tests.slow import all_slow_but, slow
 
 import partita as pt
 from partita.planner import Planner
@@ -22,11 +23,9 @@ FREE = "cpu-gloo-free"
 HALF = "bfloat16"
 
 
-def slow(*values: object) -> Any:
-    return pytest.param(*values, marks=pytest.mark.slow)
-
-
-@pytest.mark.parametrize("name", ["mlp", "gpt2", "bert", slow("opt"), slow("encoder")])
+@pytest.mark.parametrize(
+    "name", all_slow_but(["mlp", "gpt2"], ["mlp", "gpt2", "bert", "opt", "encoder"])
+)
 def test_one_rank_computes_the_same_bits(name: str) -> None:
     """But for the last bit of the loss: torch's kernel adds up its terms in an order
     of its own, the program's sum in another.

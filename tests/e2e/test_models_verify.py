@@ -15,6 +15,7 @@ from tests.models.zoo import (
     sharded_pins,
     tensor_parallel_pins,
 )
+from tests.slow import all_slow_but
 
 from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.ir.mesh import Mesh
@@ -87,7 +88,9 @@ def _check_pinned(name: str, mesh: Mesh, kind: str) -> None:
 KINDS = ("data parallel", "tensor parallel", "all stored split")
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize(
+    "name", all_slow_but(["mlp", "gpt2", "llama", "vit", "resnet"], ZOO)
+)
 def test_plans_for_two_ranks_compute_what_the_model_computes(name: str) -> None:
     _check_free_links(name, Mesh(tp=2), num_random=1)
 

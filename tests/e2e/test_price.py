@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -11,6 +10,7 @@ from tests.compiler.search.hand_made import machine
 from tests.e2e.emitted_price import emitted_price
 from tests.models.normed import Normed
 from tests.models.zoo import ZOO, Built, gpt2
+from tests.slow import slow
 
 from partita.compiler.capture.capture import capture
 from partita.compiler.cost.boxing import step_seconds
@@ -83,10 +83,6 @@ def planner_of(built: Built, mesh: Mesh, hardware: Hardware) -> Planner:
 
 
 RESULT = SearchResult("", "", None, 0.0)
-
-
-def slow(*values: object) -> Any:
-    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize(

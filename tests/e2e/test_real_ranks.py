@@ -12,6 +12,7 @@ import pytest
 import torch
 from tests.e2e.planned_collectives import counted, planned
 from tests.models.zoo import ZOO, Built, tensor_parallel_pins
+from tests.slow import slow
 
 import partita as pt
 from partita.passes.promote_precision import promote_arguments
@@ -117,10 +118,6 @@ def _check(name: str, mesh: pt.Mesh, options: pt.Options, dtype: torch.dtype) ->
         wanted = [total for total in plan.collectives if total.kind == kind]
         assert totals[kind, 0] == sum(total.count for total in wanted)
         assert totals[kind, 1] == sum(total.bytes for total in wanted)
-
-
-def slow(*values: object) -> Any:
-    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize(

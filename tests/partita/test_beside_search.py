@@ -9,6 +9,7 @@ import pytest
 from tests.compiler.search.hand_made import machine
 from tests.models import zoo
 from tests.models.captured import captured
+from tests.slow import slow
 
 import partita as pt
 from partita.beside_search import BESIDE, ONE_BY_ONE, BesideSearch
@@ -34,7 +35,7 @@ def fastest(beside: BesideSearch) -> pt.Plan:
     return beside.fastest(Search(beside.planner, beside.clock))
 
 
-@pytest.mark.parametrize("name", ["mlp", "gpt2", "vit"])
+@pytest.mark.parametrize("name", ["mlp", "gpt2", slow("vit")])
 def test_it_is_no_slower_than_what_is_found_one_by_one(name: str) -> None:
     made = planner(name, 0.9)
     assert found(made).predicted.seconds <= made.search().predicted.seconds

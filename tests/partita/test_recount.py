@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from tests.models.pipelines import BATCH, WIDTH, Chain
+from tests.slow import all_slow_but
 
 import partita as pt
 from partita.compiler.plan.document import Predicted
@@ -57,7 +58,7 @@ def wrong(plan: Plan) -> Plan:
     return replace(plan, nodes=nodes, **parts)
 
 
-@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("name", all_slow_but(ASKED.keys() - {"stages"}, ASKED))
 def test_a_plan_as_it_was_made_stays_as_it_is(name: str) -> None:
     plan = planned(name)
     found = recount(plan)

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import pytest
 from tests.models.dropout import with_dropout
 from tests.models.storage_pins import storage_pins
 from tests.models.zoo import Built
+from tests.slow import all_slow_but
 
 from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.ir.mesh import Mesh
@@ -53,13 +53,7 @@ def check(name: str, plan: Plan) -> None:
     assert set(report.errors) == set(verifier.double.values)
 
 
-def all_slow_but(quick: str) -> list[Any]:
-    """Return the models to test with: one that is quick, the others marked."""
-    slow = pytest.mark.slow
-    return [pytest.param(n, marks=() if n == quick else slow) for n in BLOCKS]
-
-
-@pytest.mark.parametrize("name", all_slow_but("gpt2"))
+@pytest.mark.parametrize("name", all_slow_but(["gpt2"], BLOCKS))
 def test_zero_on_two_ranks(name: str) -> None:
     for way in ("zero1", "zero2"):
         plan = planned(name, way, TWO)
@@ -70,7 +64,7 @@ def test_zero_on_two_ranks(name: str) -> None:
     check(name, plan)
 
 
-@pytest.mark.parametrize("name", all_slow_but("bert"))
+@pytest.mark.parametrize("name", all_slow_but(["bert"], BLOCKS))
 def test_zero_with_uneven_pieces_and_on_two_axes(name: str) -> None:
     check(name, planned(name, "zero1", THREE, BLOCKS[name]))
     plan = planned(name, "tensor parallel zero1", GRID)
@@ -78,7 +72,7 @@ def test_zero_with_uneven_pieces_and_on_two_axes(name: str) -> None:
     check(name, plan)
 
 
-@pytest.mark.parametrize("name", all_slow_but("gpt2"))
+@pytest.mark.parametrize("name", all_slow_but(["gpt2"], BLOCKS))
 def test_random_plans_hold_and_make_again_at_random(name: str) -> None:
     planner = Planner(captured(name)[1], name, TWO, Options())
     plans = [planner.random(seed) for seed in (3, 5)]

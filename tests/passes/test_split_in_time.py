@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from typing import Any
 
 import pytest
@@ -28,6 +29,12 @@ def captured(built: Built) -> Captured:
     return capture(built[0], built[1], built[2])
 
 
+@cache
+def dropping(name: str) -> tuple[Built, Captured]:
+    built = with_dropout(name)
+    return built, captured(built)
+
+
 def split(program: Program, count: int) -> Program:
     chosen = choose_in_time(program, default_rules, count)
     return run_sequence(program, (SplitInTime(count, chosen, default_rules),))
@@ -41,7 +48,7 @@ def types_of(program: Program) -> dict[str, str]:
 
 
 def test_inputs_are_cut_and_gradients_add_up() -> None:
-    whole = captured(with_dropout("mlp")).program
+    whole = dropping("mlp")[1].program
     part = split(whole, 2)
     before, after = types_of(whole), types_of(part)
     assert before["input:x"] == "f32[8, 32]"
@@ -55,13 +62,13 @@ def test_inputs_are_cut_and_gradients_add_up() -> None:
 
 
 def test_a_mean_is_divided_by_all_of_the_batch() -> None:
-    part = split(captured(with_dropout("mlp")).program, 2)
+    part = split(dropping("mlp")[1].program, 2)
     mean = next(n for n in part.calls() if op_name(n) == "aten.div.Scalar")
     assert mean.args[1] == 8 * 32
 
 
 def test_what_counts_the_tokens_sees_all_of_them() -> None:
-    part = split(captured(with_dropout("gpt2")).program, 2)
+    part = split(dropping("gpt2")[1].program, 2)
     types = types_of(part)
     assert types["input:input_ids"] == "i64[2, 16]"
     assert types["input:labels"] == "i64[4, 16]"
@@ -95,8 +102,8 @@ def _run(program: Program, values: dict[Any, torch.Tensor]) -> tuple[Any, ...]:
 @pytest.mark.parametrize("count", [2, 4])
 @pytest.mark.parametrize("name", ["mlp", "gpt2", "encoder", "opt"])
 def test_parts_make_up_the_whole_dropout_on(name: str, count: int) -> None:
-    built = with_dropout(name)
-    whole = captured(built).program
+    built, known = dropping(name)
+    whole = known.program
     part = split(whole, count)
     values = _values(built, whole)
     runs: list[tuple[Any, ...]] = []

@@ -9,6 +9,7 @@ import pytest
 import torch
 from tests.compiler.capture.small_models import Rounding
 from tests.models import zoo
+from tests.slow import slow
 from torch import Tensor, nn
 from torch.nn import functional as nn_functional
 
@@ -54,7 +55,7 @@ class Casts(DispatchMode):
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("name", ["mlp", "gpt2", "bert", "opt", "encoder"])
+@pytest.mark.parametrize("name", ["mlp", "gpt2", slow("bert"), slow("opt"), "encoder"])
 def test_the_forward_casts_what_autocast_does(name: str, precision: str) -> None:
     model, args, kwargs = zoo.ZOO[name]()
     captured = capture(model, args, kwargs, precision=precision)

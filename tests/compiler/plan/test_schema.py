@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 import torch
 from tests.models.pipelines import BATCH, WIDTH, Chain
+from tests.slow import all_slow_but
 
 import partita as pt
 from partita.compiler.cost.optimizer_memory import OPTIMIZERS
@@ -38,7 +39,9 @@ def planned(kind: str) -> pt.Plan:
     return pt.plan(Chain(), *batch, mesh=mesh, options=pt.Options(**options))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", all_slow_but(["inference", "microbatches", "interleaved"], KINDS)
+)
 def test_saved_plans_hold_to_the_schema(kind: str, tmp_path: Path) -> None:
     plan = planned(kind)
     path = tmp_path / "plan.json"

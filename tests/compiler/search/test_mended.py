@@ -10,6 +10,7 @@ import torch
 from tests.models.captured import captured
 from tests.models.pipelines import BATCH, WIDTH, Chain
 from tests.models.turned import turned
+from tests.slow import slow
 
 import partita as pt
 from partita.compiler.ir.signature import Signature
@@ -34,7 +35,7 @@ def by_key(boxings: tuple[Boxing, ...]) -> dict[str, Boxing]:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("name", ["mlp", "gpt2", "resnet"])
+@pytest.mark.parametrize("name", ["mlp", "gpt2", slow("resnet")])
 def test_boxings_that_were_lost_are_found_again(name: str, count: int) -> None:
     if (name, count) == ("resnet", 2):
         name = "bert"  # batch norm is not for microbatches
@@ -60,7 +61,7 @@ def test_a_plan_that_nobody_edited_stays() -> None:
     assert mended.added == mended.dropped == ()
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize("optimizer", ["adamw", slow("sgd")])
 def test_pipelines_stay_and_get_back_what_they_lost(optimizer: str) -> None:
     batch = torch.randn(BATCH, WIDTH), torch.randn(BATCH, WIDTH)
     pins = {"*.weight": "storage=(B); gradient=(S(0)); optimizer=(S(0))"}
