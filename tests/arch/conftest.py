@@ -10,14 +10,17 @@ import pytest
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One Python file: where it stands below the root, its text and its syntax."""
+    """One Python file: where it stands below the root, and its text."""
 
     path: Path
     text: str
-    tree: ast.Module
 
     def __str__(self) -> str:
         return self.path.as_posix()
+
+    def parsed(self) -> ast.Module:
+        """Return its syntax."""
+        return ast.parse(self.text)
 
     @property
     def num_lines(self) -> int:
@@ -35,7 +38,7 @@ class Tree:
         for folder in folders:
             for path in sorted((self.root / folder).rglob("*.py")):
                 text = path.read_text(encoding="utf-8")
-                yield Source(path.relative_to(self.root), text, ast.parse(text))
+                yield Source(path.relative_to(self.root), text)
 
     def code(self) -> Iterator[Source]:
         """Yield every file that ships: the three parts and the facade."""

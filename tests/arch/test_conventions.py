@@ -108,7 +108,7 @@ def test_private_torch_names_stay_in_one_file(tree: Tree) -> None:
         f"{source}:{line} {name}"
         for source in [*tree.code(), *tree.sources("examples")]
         if str(source) != HOLDS_PRIVATE_TORCH
-        for line, name in private_torch_names(source.tree)
+        for line, name in private_torch_names(source.parsed())
     ]
     assert private == [], f"these belong into {HOLDS_PRIVATE_TORCH}"
 
@@ -117,7 +117,7 @@ def test_everything_public_has_a_docstring(tree: Tree) -> None:
     bare = [
         f"{source}:{line} {name}"
         for source in tree.code()
-        for line, name in undocumented(source.tree)
+        for line, name in undocumented(source.parsed())
     ]
     assert bare == []
 

@@ -51,7 +51,7 @@ def test_folder_imports_only_what_it_may_know(tree: Tree, folder: str) -> None:
     wrong = [
         f"{source}:{line} imports {module}"
         for source in tree.sources(folder)
-        for line, module in imports_of_partita(source.tree)
+        for line, module in imports_of_partita(source.parsed())
         if not any(is_within(module, package) for package in allowed)
     ]
     assert wrong == []
