@@ -39,7 +39,7 @@ from partita.compiler.plan.emitted import (
     completing_units,
     inside_groups,
 )
-from partita.compiler.plan.turns import Half, turns_of
+from partita.compiler.plan.turns import Half, Turn, turns_of
 from partita.compiler.plan.uses import boxings_by_use, handed_over, type_of
 
 END_OF_MICROBATCH = "end of the microbatch"
@@ -62,17 +62,19 @@ _ADDED = {
 }
 
 
-def timeline(document: Document) -> Timeline:
-    """Return the memory over a step of the rank that needs most."""
-    found = (
-        timeline_at(document, coordinates) for coordinates in unlike_ranks(document)
-    )
+def timeline(document: Document, turns: Sequence[Turn] | None = None) -> Timeline:
+    """Return the memory over a step of the rank that needs most.
+
+    ``turns`` are those of ``turns_of``, where they are known.
+    """
+    turns = turns_of(document) if turns is None else turns
+    found = (_Recorder(document, at).run(turns) for at in unlike_ranks(document))
     return max(found, key=lambda step: step.peak_bytes)
 
 
 def timeline_at(document: Document, coordinates: tuple[int, ...]) -> Timeline:
     """Return the memory over a step of the rank at ``coordinates``."""
-    return _Recorder(document, coordinates).run()
+    return _Recorder(document, coordinates).run(turns_of(document))
 
 
 class _Recorder:
@@ -94,11 +96,11 @@ class _Recorder:
         self.updated: list[int] = []  # bytes of what the optimizer works on
         self.added: dict[Ref | str, Tensor] = {}  # what microbatches add up to
 
-    def run(self) -> Timeline:
+    def run(self, turns: Sequence[Turn]) -> Timeline:
         self._enter()
         if self.document.microbatches > 1:
             self._add_up()
-        for unit, half in turns_of(self.document):
+        for unit, half in turns:
             boxings: list[Boxing] = []
             for item in unit:
                 if isinstance(item, str):

@@ -142,7 +142,7 @@ class _Messages:
             other = replace(plain, ahead=self.ahead(num), late=self.behind(num))
             others = self.step.hidden_s(other)
             if sum(others.values()) > hidden_s + least_s and limit is not None:
-                other = _fitting(other, limit)
+                other = _fitting(other, limit, self.units)
                 others = self.step.hidden_s(other)
             other_s = sum(others.values())
             if other_s > hidden_s + least_s:
@@ -185,14 +185,14 @@ def _gathers(document: Document, boxing: Boxing) -> bool:
     return is_there and sends(boxing) and boxing.consumers[0] in document.nodes
 
 
-def _fitting(document: D, limit: int) -> D:
+def _fitting(document: D, limit: int, units: Sequence[Unit]) -> D:
     """Return the plan without what passes beside while more is held than may be."""
     while document.ahead or document.late:
-        held = timeline(document)
+        turns = turns_of(document, units)
+        held = timeline(document, turns)
         over = [at for at, size in enumerate(held.bytes_at) if size > limit]
         if not over:
             break
-        turns = turns_of(document)
         crowded = _turns_at(held, turns, over)
         kept = {
             key
