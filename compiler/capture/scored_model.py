@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from partita.compiler.capture.checkpoints import called_checkpoints
+from partita.compiler.capture.data_writes import WrittenData
 from partita.compiler.capture.inputs import InputSpec
 from partita.compiler.capture.mixed_precision import autocasting
 from partita.compiler.capture.torch_private import pytree, tables_of
@@ -167,7 +168,7 @@ class ScoredModel(torch.nn.Module):
         args, kwargs = self._spec.rebuild(
             dict(zip(self._spec.tensors, tensors, strict=True))
         )
-        with called_checkpoints(), autocasting(self.precision):
+        with called_checkpoints(), autocasting(self.precision), WrittenData():
             return self._scored(args, kwargs)
 
     def _scored(
