@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from partita.compiler.capture.checkpoints import called_checkpoints
+from partita.compiler.capture.ctc import OneCtcLoss
 from partita.compiler.capture.data_writes import WrittenData
 from partita.compiler.capture.inputs import InputSpec
 from partita.compiler.capture.mixed_precision import autocasting
@@ -168,8 +169,9 @@ class ScoredModel(torch.nn.Module):
         args, kwargs = self._spec.rebuild(
             dict(zip(self._spec.tensors, tensors, strict=True))
         )
-        with called_checkpoints(), autocasting(self.precision), WrittenData():
-            return self._scored(args, kwargs)
+        with called_checkpoints(), autocasting(self.precision):
+            with WrittenData(), OneCtcLoss():
+                return self._scored(args, kwargs)
 
     def _scored(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -181,6 +181,26 @@ def _grouped(call: LocalCall) -> int:
     return numel * made.dtype.itemsize
 
 
+def _ctc_loss(call: LocalCall) -> int:
+    """Count the paths through the targets, of which there are at the most as many."""
+    return _paths(*call.types[:2])
+
+
+def _ctc_loss_backward(call: LocalCall) -> int:
+    """Count the same once more, from the other end (capture/ctc.py)."""
+    return 2 * _paths(*call.types[1:3])
+
+
+def _paths(scores: TensorType, targets: TensorType) -> int:
+    """Return the bytes of a number per sample, step, target and blank around it.
+
+    Targets one behind the other are taken to be equally long.
+    """
+    steps, batch, _ = scores.shape
+    longest = -(-targets.numel // max(batch, 1))
+    return steps * batch * (2 * longest + 1) * scores.dtype.itemsize
+
+
 def _random(call: LocalCall) -> int:
     """Count the words of Philox, of as many numbers as are drawn at once."""
     (drawn,) = call.results
@@ -276,6 +296,8 @@ _ROWS: Mapping[str, Callable[[LocalCall], int]] = {
     "aten.where.self": _chosen,
     "partita.attention.default": _attention,
     "partita.attention_backward.default": _attention,
+    "partita.ctc_loss.default": _ctc_loss,
+    "partita.ctc_loss_backward.default": _ctc_loss_backward,
     "partita.grouped_multiply.default": _grouped,
     "partita.grouped_outer.default": _grouped,
     "partita.random.default": _random,

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from partita.compiler.capture import ctc as ctc  # defines the ops
 from partita.compiler.cost.workspace import LocalCall, workspace_bytes
 from partita.compiler.ir.tensor_type import TensorType
 from partita.runtime.measure_memory import measure_memory
@@ -88,6 +89,27 @@ def test_random_numbers(kind: str, shape: tuple[int, ...]) -> None:
     op = "partita.random.default"
     found, want = measured_and_predicted(op, draw, [seed], f"4={kind}")
     assert found == pytest.approx(want, rel=0.02, abs=100)
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_ctc_loss(flat: bool) -> None:
+    steps, batch, size = 200, 6, 40
+    scores = torch.randn(steps, batch, 20).log_softmax(-1)
+    targets = torch.randint(1, 20, (batch, size))
+    lengths = [torch.full((batch,), length) for length in (steps, size)]
+    given = [scores, targets.flatten() if flat else targets, *lengths]
+    loss, backward = ops.partita.ctc_loss.default, ops.partita.ctc_loss_backward.default
+    grad = torch.ones(batch)
+    found, want = measured_and_predicted(
+        "partita.ctc_loss.default", lambda: loss(*given, 0, False), given
+    )
+    assert found == pytest.approx(want, rel=0.02)
+    found, want = measured_and_predicted(
+        "partita.ctc_loss_backward.default",
+        lambda: backward(grad, *given, 0, False),
+        [grad, *given],
+    )
+    assert found == pytest.approx(want, rel=0.02)
 
 
 def test_sums_of_booleans() -> None:
