@@ -72,7 +72,8 @@ _BRANCHES = (
 )
 _SIZED = (
     "a shape depends on values, as those of x[mask], nonzero and unique do; keep all "
-    "elements, and multiply by the mask or take torch.where"
+    "elements, and multiply by the mask or take torch.where; in a loss, give "
+    "what is left out its ignore_index as target"
 )
 
 

@@ -20,6 +20,7 @@ from partita.compiler.capture.ctc import OneCtcLoss
 from partita.compiler.capture.data_writes import WrittenData
 from partita.compiler.capture.inputs import InputSpec
 from partita.compiler.capture.mixed_precision import autocasting
+from partita.compiler.capture.packed import RefusedPacking
 from partita.compiler.capture.torch_private import pytree, tables_of
 from partita.compiler.errors import CaptureFailed
 
@@ -170,7 +171,7 @@ class ScoredModel(torch.nn.Module):
             dict(zip(self._spec.tensors, tensors, strict=True))
         )
         with called_checkpoints(), autocasting(self.precision):
-            with WrittenData(), OneCtcLoss():
+            with WrittenData(), OneCtcLoss(), RefusedPacking():
                 return self._scored(args, kwargs)
 
     def _scored(
