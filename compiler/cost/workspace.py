@@ -19,7 +19,7 @@ import torch
 
 from partita.compiler.capture.random_numbers import held_bytes
 from partita.compiler.ir.tensor_type import TensorType
-from partita.compiler.plan.printed_call import find_op
+from partita.compiler.plan.printed_call import find_op, read_arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +204,9 @@ def _paths(scores: TensorType, targets: TensorType) -> int:
 def _random(call: LocalCall) -> int:
     """Count the words of Philox, of as many numbers as are drawn at once."""
     (drawn,) = call.results
-    *_, kind = call.constants
-    return held_bytes(drawn.shape, kind.partition("=")[2], call.device)
+    given, _ = read_arguments(find_op(call.op), call.constants, call.types)
+    _, _, sizes, _, kind = given
+    return held_bytes(drawn.shape, sizes, kind, call.device)
 
 
 def _sum(call: LocalCall) -> int:

@@ -77,17 +77,28 @@ def test_attention(key_heads: int, has_mask: bool, in_order: bool) -> None:
     assert found == pytest.approx(want, rel=0.05)
 
 
-@pytest.mark.parametrize("shape", [(64, 96), (300, 1024), (300, 1023), (7,)])
+@pytest.mark.parametrize(
+    ("shape", "sizes"),
+    [
+        ((64, 96), (64, 96)),
+        ((300, 1024), (600, 1024)),
+        ((300, 1024), (300, 1025)),
+        ((300, 1023), (300, 1023)),
+        ((7,), (7,)),
+    ],
+)
 @pytest.mark.parametrize("kind", ["uniform", "normal", "bits"])
-def test_random_numbers(kind: str, shape: tuple[int, ...]) -> None:
+def test_random_numbers(
+    kind: str, shape: tuple[int, ...], sizes: tuple[int, ...]
+) -> None:
     indices = [torch.arange(size) for size in shape]
     seed = torch.zeros((), dtype=torch.int64)
 
     def draw() -> Tensor:
-        return ops.partita.random.default(seed, indices, list(shape), 5, kind)
+        return ops.partita.random.default(seed, indices, list(sizes), 5, kind)
 
-    op = "partita.random.default"
-    found, want = measured_and_predicted(op, draw, [seed], f"4={kind}")
+    op, constants = "partita.random.default", (f"2={list(sizes)}", "3=5", f"4={kind}")
+    found, want = measured_and_predicted(op, draw, [seed, *indices], *constants)
     assert found == pytest.approx(want, rel=0.02, abs=100)
 
 
