@@ -40,7 +40,7 @@ from partita.compiler.capture.mixed_precision import (
 )
 from partita.compiler.capture.quiet import quiet_failure
 from partita.compiler.capture.roles import read_roles
-from partita.compiler.capture.running_means import means_over_batches
+from partita.compiler.capture.running_means import whole_batches
 from partita.compiler.capture.scored_model import LossFunction, OutputForm, ScoredModel
 from partita.compiler.capture.torch_private import (
     any_name,
@@ -72,7 +72,8 @@ _BRANCHES = (
 )
 _SIZED = (
     "a shape depends on values, as those of x[mask], nonzero and unique do; keep all "
-    "elements, and multiply by the mask or take torch.where"
+    "elements, and multiply by the mask or take torch.where; in a loss, give "
+    "what is left out its ignore_index as target"
 )
 
 
@@ -145,7 +146,7 @@ def capture_spec(
         tensors = tuple(spec.example(torch.device("cpu")).values())
     form = OutputForm()
     scored = ScoredModel(model, spec, loss, train, form)
-    with passing_checks(), means_over_batches():
+    with passing_checks(), whole_batches():
         joint = try_trace(scored, tensors) if precision is None else None
         if joint is None:
             joint = _exported(model, scored, tensors, form, precision)

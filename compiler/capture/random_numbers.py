@@ -122,34 +122,51 @@ def _words(counter: Tensor, seed: Tensor, stream: int) -> Words:
     return philox(whole, ((seed >> 32) & _MASK, seed & _MASK))
 
 
-def _are_fours(indices: Sequence[Tensor], sizes: Sequence[int]) -> bool:
-    """Whether elements come in whole groups, along the last dim, that share words.
+def may_share_words(
+    shape: Sequence[int], sizes: Sequence[int], kind: str, device: str
+) -> bool:
+    """Whether elements may come in whole groups, along the last dim, that share words.
 
-    It looks at them, for which a GPU's would have to be waited for: there it is not
-    asked, and each element draws its group's words anew.
+    Whether a rank's do can be seen by looking at where they begin. A GPU's would have
+    to be waited for: there each element draws its group's words anew.
+
+    Args:
+        shape: of what is drawn here.
+        sizes: the logical shape.
+        kind: as in ``random``; a normal number has a counter of its own.
+        device: ``cpu`` or ``cuda``.
+
+    >>> may_share_words((8, 4), (16, 4), "bits", "cpu")
+    True
     """
-    if not sizes or indices[-1].device.type != "cpu":
-        return False
-    index = indices[-1]
-    if len(index) % _FOUR or sizes[-1] % _FOUR:
-        return False
+    ends = *shape[-1:], *sizes[-1:]
+    in_fours = bool(ends) and not any(size % _FOUR for size in ends)
+    return in_fours and kind != "normal" and device == "cpu"
+
+
+def _are_groups(index: Tensor) -> bool:
     groups = index.reshape(-1, _FOUR)
     whole = (groups[:, :1] // _FOUR) * _FOUR + torch.arange(_FOUR)
     return torch.equal(groups, whole)
 
 
-def held_bytes(shape: Sequence[int], kind: str, device: str) -> int:
-    """Return what drawing numbers holds beside them, at the most.
+def _at_once(device: str, in_fours: bool) -> int:
+    """Return how many numbers are drawn at once: those of so many counters."""
+    return AT_ONCE[device] if in_fours else AT_ONCE[device] // _FOUR
 
-    >>> held_bytes((4096, 1024), "uniform", "cpu")
+
+def held_bytes(
+    shape: Sequence[int], sizes: Sequence[int], kind: str, device: str
+) -> int:
+    """Return what drawing numbers holds beside them; see ``may_share_words``.
+
+    >>> held_bytes((4096, 1024), (8192, 1024), "uniform", "cpu")
     1703936
     """
-    may_share = device == "cpu" and kind != "normal" and bool(shape)
-    in_fours = may_share and shape[-1] % _FOUR == 0
-    most = AT_ONCE[device] if in_fours else AT_ONCE[device] // _FOUR
-    first = next(pieces(shape, most), ())
-    sizes = (len(range(size)[own]) for size, own in zip(shape, first, strict=False))
-    return _HELD[kind] // (_FOUR if in_fours else 1) * math.prod(sizes)
+    in_fours = may_share_words(shape, sizes, kind, device)
+    first = next(pieces(shape, _at_once(device, in_fours)), ())
+    drawn = (len(range(size)[own]) for size, own in zip(shape, first, strict=False))
+    return _HELD[kind] // (_FOUR if in_fours else 1) * math.prod(drawn)
 
 
 @torch.library.custom_op("partita::random", mutates_args=())
@@ -173,10 +190,10 @@ def random(
     shape = [len(index) for index in indices]
     dtype = torch.int64 if kind == "bits" else torch.float32
     found = torch.empty(shape, dtype=dtype, device=seed.device)
-    most, in_fours = AT_ONCE[seed.device.type], False
-    if kind == "normal" or not (in_fours := _are_fours(indices, sizes)):
-        most //= _FOUR  # each has a counter's words to itself
-    for piece in pieces(shape, most):
+    device = seed.device.type
+    may_share = may_share_words(shape, sizes, kind, device)
+    in_fours = may_share and _are_groups(indices[-1])
+    for piece in pieces(shape, _at_once(device, in_fours)):
         own = [index[at] for index, at in zip(indices, piece, strict=True)]
         if in_fours:
             own[-1] = own[-1][::_FOUR]

@@ -67,7 +67,11 @@ def read_roles(
     """Return a Program: a clean copy of ``joint``, infos in place of torch's meta.
 
     Outputs of ``joint`` are mutated buffers, the loss (when training), the named
-    outputs, then gradients.
+    outputs, then gradients. A parameter that the model writes to, and that no optimizer
+    updates, is a buffer of the program: the copy that follows another by its momentum.
+
+    Raises:
+        CaptureFailed: naming a trained parameter that the model writes to.
     """
     return _RoleReader(joint, model, spec, output_names, train).read()
 
@@ -88,11 +92,34 @@ class _RoleReader:
         names = [OutputRole(OutputKind.OUTPUT, name) for name in output_names]
         self.plain = [OutputRole(OutputKind.LOSS, "loss")] * train + names
         self.aliases = _aliases(model)
+        self.written = self._written(model)
         self.graph = fx.Graph()
         self.copies: dict[fx.Node, fx.Node] = {}
         self.inputs: list[InputRole] = []
         self.by_role: dict[InputRole, fx.Node] = {}
         self.constants: dict[str, torch.Tensor] = {}
+
+    def _written(self, model: torch.nn.Module) -> frozenset[str]:
+        """Return the first names of the parameters that the model writes to."""
+        (output,) = self.joint.graph.find_nodes(op="output")
+        written = {
+            self._named(desc.mutated_input)[0]
+            for desc in output.meta["desc"]
+            if isinstance(desc, descriptors.InputMutationAOTOutput)
+            and isinstance(desc.mutated_input, descriptors.ParamAOTInput)
+        }
+        for name in sorted(written):
+            if model.get_parameter(name).requires_grad:
+                raise CaptureFailed(
+                    f"the model writes to its parameter {name!r} in place, and so does "
+                    "the optimizer; make it a buffer, or set requires_grad=False"
+                )
+        return frozenset(written)
+
+    def _named(self, desc: Any) -> tuple[str, tuple[str, ...]]:
+        """Return the first name of a parameter or buffer, and its others."""
+        name = desc.target.removeprefix(f"{_PREFIX}.")
+        return self.aliases.get(name, (name, ()))
 
     def read(self) -> Program:
         graph = self.joint.graph
@@ -179,13 +206,10 @@ class _RoleReader:
 
     def _input_role(self, desc: Any) -> InputRole:
         if isinstance(desc, descriptors.ParamAOTInput | descriptors.BufferAOTInput):
-            kind = (
-                InputKind.PARAMETER
-                if isinstance(desc, descriptors.ParamAOTInput)
-                else InputKind.BUFFER
-            )
-            name = desc.target.removeprefix(f"{_PREFIX}.")
-            first, others = self.aliases.get(name, (name, ()))
+            first, others = self._named(desc)
+            is_kept = isinstance(desc, descriptors.ParamAOTInput)
+            is_parameter = is_kept and first not in self.written
+            kind = InputKind.PARAMETER if is_parameter else InputKind.BUFFER
             return InputRole(kind, first, others)
         if isinstance(desc, descriptors.PlainAOTInput):
             return InputRole(InputKind.INPUT, self.tensors[desc.idx])
@@ -197,11 +221,6 @@ class _RoleReader:
             return self.plain[desc.idx]
         if isinstance(desc, descriptors.InputMutationAOTOutput):
             role = self._input_role(desc.mutated_input)
-            if role.kind is InputKind.PARAMETER:
-                raise CaptureFailed(
-                    f"the model writes to its parameter {role.name!r} in place; only "
-                    "buffers may change in a step, parameters are the optimizer's"
-                )
             if role.kind is InputKind.BUFFER:
                 return OutputRole(OutputKind.MUTATED_BUFFER, role.name)
             return None  # what was written to an input stays in the step

@@ -1,23 +1,29 @@
-"""Batch norms without momentum keep the means over all batches, traced or not.
+"""Batch norms are of the whole batch, and keep means over all of them, traced or not.
 
-Torch reads the number of batches off its buffer, which has no value in a trace, for a
-momentum that is one over it. Here it is a tensor to the end.
+Without momentum torch reads the number of batches off its buffer, which has no value in
+a trace, for a momentum that is one over it. Here it is a tensor to the end.
+
+A ``SyncBatchNorm`` is told of other ranks' parts of a batch where the process has a
+group, and refuses what is on a CPU. What is traced is the step of all ranks, which has
+the whole batch.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Generator
+from contextlib import contextmanager
 from unittest.mock import patch
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from partita.compiler.capture.torch_private import BatchNorm
 
 
-def means_over_batches() -> AbstractContextManager[object]:
-    """Return within what batch norms without momentum read no number off a tensor."""
+@contextmanager
+def whole_batches() -> Generator[None]:
+    """Within it batch norms ask no other rank, and read no number off a tensor."""
     original = BatchNorm.forward
 
     def forward(norm: BatchNorm, x: Tensor) -> Tensor:
@@ -35,4 +41,6 @@ def means_over_batches() -> AbstractContextManager[object]:
             var.add_((spread - var) / count)
         return y
 
-    return patch.object(BatchNorm, "forward", forward)
+    of_all = patch.object(nn.SyncBatchNorm, "forward", forward)
+    with patch.object(BatchNorm, "forward", forward), of_all:
+        yield

@@ -16,8 +16,11 @@ import torch
 from torch import Tensor
 
 from partita.compiler.capture.checkpoints import called_checkpoints
+from partita.compiler.capture.ctc import OneCtcLoss
+from partita.compiler.capture.data_writes import WrittenData
 from partita.compiler.capture.inputs import InputSpec
 from partita.compiler.capture.mixed_precision import autocasting
+from partita.compiler.capture.packed import RefusedPacking
 from partita.compiler.capture.torch_private import pytree, tables_of
 from partita.compiler.errors import CaptureFailed
 
@@ -168,7 +171,8 @@ class ScoredModel(torch.nn.Module):
             dict(zip(self._spec.tensors, tensors, strict=True))
         )
         with called_checkpoints(), autocasting(self.precision):
-            return self._scored(args, kwargs)
+            with WrittenData(), OneCtcLoss(), RefusedPacking():
+                return self._scored(args, kwargs)
 
     def _scored(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -88,8 +88,8 @@ class Rank:
 
         ``is_fused`` where it is one of several calls of one kernel.
         """
-        placements = node.signature.results
-        key = node.op, node.constants, node.types, placements, is_fused, *map(id, given)
+        placed = node.signature
+        key = node.op, node.constants, node.types, placed, is_fused, *map(id, given)
         found = self._made.get(key)
         if found is None:
             found = self._made[key] = self._make(node, given, is_fused)
@@ -107,11 +107,18 @@ class Rank:
             for i, (t, x) in enumerate(zip(types, laid, strict=True))
             if t is not None and x is not None
         )
-        seen = [(x.type, x.is_in_order) for x in given]
         made = [type_ for type_ in types if type_ is not None]
         workspace = 0
         if not (is_fused and is_pointwise(node.op)):  # one kernel casts as it reads
-            call = LocalCall(node.op, seen, made, self.device, node.constants)
+            call = LocalCall(
+                node.op,
+                operands,
+                made,
+                self.device,
+                node.constants,
+                node.signature.operands,
+                self.mesh.sizes,
+            )
             workspace = workspace_bytes(call)
         return Made(results, self.rounded(workspace))
 

@@ -13,33 +13,68 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial, reduce
+from itertools import groupby
 from math import prod
+from typing import Any
 
 import torch
 
 from partita.compiler.capture.random_numbers import held_bytes
+from partita.compiler.cost.layouts import Strides, is_in_order
+from partita.compiler.ir.sbp import Placement, Split
 from partita.compiler.ir.tensor_type import TensorType
-from partita.compiler.plan.printed_call import find_op
+from partita.compiler.plan.printed_call import find_op, read_arguments
 
 
 @dataclass(frozen=True, slots=True)
 class LocalCall:
     """One rank's call of an op.
 
-    ``operands`` are pairs: the type, and whether it is contiguous; ``device`` is
-    ``cpu`` or ``cuda``; ``constants`` are printed as in a plan.
+    Attributes:
+        op: its name.
+        operands: the type of each, and its strides.
+        results: their types.
+        device: ``cpu`` or ``cuda``.
+        constants: printed as in a plan.
+        placements: of the operands, none where they are whole.
+        sizes: of the mesh's axes.
     """
 
     op: str
-    operands: Sequence[tuple[TensorType, bool]]
+    operands: Sequence[tuple[TensorType, Strides]]
     results: Sequence[TensorType]
     device: str
     constants: Sequence[str] = ()
+    placements: Sequence[Placement] = ()
+    sizes: Sequence[int] = ()
 
     @property
     def types(self) -> list[TensorType]:
         """The operands' types."""
         return [type_ for type_, _ in self.operands]
+
+    def is_in_order(self, operand: int) -> bool:
+        """Whether torch calls an operand contiguous."""
+        return is_in_order(*self.operands[operand])
+
+    def ways(self, operand: int, dim: int) -> int:
+        """Return how many ways a dim of an operand is split."""
+        if not self.placements:
+            return 1
+        placed = zip(self.placements[operand].shardings, self.sizes, strict=True)
+        return prod(
+            size
+            for sharding, size in placed
+            if isinstance(sharding, Split) and sharding.dim == dim
+        )
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """The positional arguments, operands as their types; none if not readable."""
+        try:
+            return read_arguments(find_op(self.op), self.constants, self.types)[0]
+        except ValueError:  # the plan is no good, which is told elsewhere
+            return ()
 
     @property
     def result_bytes(self) -> int:
@@ -73,8 +108,9 @@ def workspace_bytes(call: LocalCall) -> int:
 def _cast(call: LocalCall) -> int:
     """Count operands of an op on single elements that are cast to one dtype.
 
-    That is the result's, or, where this is an answer, what the operands have in common.
-    Single numbers are left out; a GPU casts inside of its kernel.
+    That is the result's, or, where this is an answer, what the operands have in common,
+    numbers that they are compared to among them. Single numbers are not counted; a GPU
+    casts inside of its kernel.
     """
     types = [type_ for type_ in call.types if type_.shape]
     if call.device != "cpu" or not types or len(call.results) != 1:
@@ -82,7 +118,29 @@ def _cast(call: LocalCall) -> int:
     to = call.results[0].dtype
     if to == torch.bool:
         to = reduce(torch.promote_types, (type_.dtype for type_ in types))
+        for value in call.arguments:
+            if isinstance(value, bool | int | float):
+                to = torch.result_type(torch.empty(1, dtype=to, device="meta"), value)
     return _cast_to(to, types)
+
+
+def _infinite(call: LocalCall) -> int:
+    """Count magnitudes, which are compared."""
+    (type_,) = call.types
+    return type_.num_bytes if type_.dtype.is_floating_point else 0
+
+
+def _finite(call: LocalCall) -> int:
+    """Count the same, and two answers: what is itself, and what is not infinite."""
+    (type_,) = call.types
+    return _infinite(call) + 2 * type_.numel * type_.dtype.is_floating_point
+
+
+def _answered(call: LocalCall) -> int:
+    """Count what is true of numbers."""
+    (type_,) = call.types
+    is_answer = type_.dtype in (torch.bool, torch.uint8)
+    return type_.numel * (call.device == "cpu" and not is_answer)
 
 
 def _chosen(call: LocalCall) -> int:
@@ -108,7 +166,7 @@ def _put_in_order(call: LocalCall, *, num: int) -> int:
     """Count copies of the first operands, where they do not lie in order."""
     if call.device != "cpu":
         return 0
-    return sum(t.num_bytes for t, in_order in call.operands[:num] if not in_order)
+    return sum(call.types[i].num_bytes for i in range(num) if not call.is_in_order(i))
 
 
 def _safe_softmax(call: LocalCall) -> int:
@@ -123,9 +181,10 @@ def _dropout_backward(call: LocalCall) -> int:
 
 def _gelu_backward(call: LocalCall) -> int:
     """Count what oneDNN makes where only the input lies in order: both once more."""
-    (grad, grad_in_order), (_, in_order) = call.operands[:2]
+    grad = call.types[0]
     is_onednn = call.device == "cpu" and grad.dtype == torch.float32
-    return 2 * grad.num_bytes * (is_onednn and in_order and not grad_in_order)
+    is_apart = call.is_in_order(1) and not call.is_in_order(0)
+    return 2 * grad.num_bytes * (is_onednn and is_apart)
 
 
 def _added_widely(call: LocalCall) -> int:
@@ -154,8 +213,8 @@ def _attention(call: LocalCall) -> int:
     on_cpu = call.device == "cpu" and num_heads == key.shape[1]
     on_cuda = call.device == "cuda" and query.dtype in _HALF and not mask
     if is_square and (on_cpu or on_cuda):
-        _, in_order = call.operands[is_backward]
-        copied = call.result_bytes if is_backward or not in_order else 0
+        is_copied = is_backward or not call.is_in_order(0)
+        copied = call.result_bytes if is_copied else 0
         made = 2 * mask + sum(type_.num_bytes for type_ in masks)  # before the kernel
         return max(mask + copied, made - call.result_bytes)
     accumulated = 4 if query.dtype in _HALF else query.dtype.itemsize
@@ -169,11 +228,11 @@ def _attention(call: LocalCall) -> int:
 def _grouped(call: LocalCall) -> int:
     """Count a group's rows, and what they are multiplied to (capture/grouped.py).
 
-    A rank that has some of the groups alone may have all of the rows in them.
+    A rank that has some of the groups has as many of the rows in each as if it had all.
     """
     first, second, member = call.types
     (made,) = call.results
-    rows = -(-member.shape[0] // max(member.shape[1], 1))
+    rows = -(-member.shape[0] // max(member.shape[1] * call.ways(2, 1), 1))
     if made.shape[0] == member.shape[0] and len(made.shape) == 2:
         numel = rows * (first.shape[1] + made.shape[1])
     else:
@@ -181,27 +240,69 @@ def _grouped(call: LocalCall) -> int:
     return numel * made.dtype.itemsize
 
 
+def _ctc_loss(call: LocalCall) -> int:
+    """Count the paths through the targets, of which there are at the most as many."""
+    return _paths(*call.types[:2])
+
+
+def _ctc_loss_backward(call: LocalCall) -> int:
+    """Count the same once more, from the other end (capture/ctc.py)."""
+    return 2 * _paths(*call.types[1:3])
+
+
+def _paths(scores: TensorType, targets: TensorType) -> int:
+    """Return the bytes of a number per sample, step, target and blank around it.
+
+    Targets one behind the other are taken to be equally long.
+    """
+    steps, batch, _ = scores.shape
+    longest = -(-targets.numel // max(batch, 1))
+    return steps * batch * (2 * longest + 1) * scores.dtype.itemsize
+
+
 def _random(call: LocalCall) -> int:
     """Count the words of Philox, of as many numbers as are drawn at once."""
     (drawn,) = call.results
-    *_, kind = call.constants
-    return held_bytes(drawn.shape, kind.partition("=")[2], call.device)
+    _, _, sizes, _, kind = call.arguments
+    return held_bytes(drawn.shape, sizes, kind, call.device)
 
 
 def _sum(call: LocalCall) -> int:
     """Count numbers of the result's dtype, which others are made before they are added.
 
-    Booleans become integers.
+    Booleans become integers. 16 bits are added up in 32 where the dims that are added
+    up do not lie side by side.
+    Source: aten/src/ATen/native/ReduceOps.cpp of torch 2.13, ``should_use_acc_buffer``.
     """
     (summed,), (made,) = call.types, call.results
-    is_cast = call.device == "cpu" or summed.dtype == torch.bool
-    return _cast_to(made.dtype, call.types) if is_cast else 0
+    if call.device != "cpu" and summed.dtype != torch.bool:
+        return 0
+    if made.dtype in _HALF and summed.dtype == made.dtype and _lie_apart(call):
+        return 4 * (summed.numel + made.numel)
+    return _cast_to(made.dtype, call.types)
+
+
+def _scanned(call: LocalCall) -> int:
+    """Count numbers of the result's dtype, which others are made before."""
+    return _cast_to(call.results[0].dtype, call.types) * (call.device == "cpu")
+
+
+def _lie_apart(call: LocalCall) -> bool:
+    """Whether dims longer than one that stay lie between dims that are added up."""
+    ((type_, strides),), rest = call.operands, call.arguments[1:]
+    dims: Sequence[int] = rest[0] if rest and isinstance(rest[0], list) else ()
+    taken = {dim % type_.ndim for dim in dims}
+    long = [dim for dim in range(type_.ndim) if type_.shape[dim] > 1]
+    kinds = [dim in taken for dim in sorted(long, key=lambda dim: -strides[dim])]
+    return sum(kind for kind, _ in groupby(kinds)) > 1
 
 
 def _mean(call: LocalCall) -> int:
-    """Count what is added up, in f32 at least."""
-    to = torch.promote_types(call.results[0].dtype, torch.float32)
-    return _cast_to(to, call.types[:1]) if call.device == "cpu" else 0
+    """Count what is added up, in f32 at least, and the sum, if it is not the result."""
+    (made,) = call.results
+    to = torch.promote_types(made.dtype, torch.float32)
+    summed = made.numel * to.itemsize if made.dtype != to else 0
+    return _cast_to(to, call.types[:1]) + summed if call.device == "cpu" else 0
 
 
 def _convolution(call: LocalCall) -> int:
@@ -257,12 +358,20 @@ _ROWS: Mapping[str, Callable[[LocalCall], int]] = {
     "aten._safe_softmax.default": _safe_softmax,
     "aten._softmax.default": _first_in_order,
     "aten._softmax_backward_data.default": _both_in_order,
+    "aten.all.default": _answered,
+    "aten.all.dim": _answered,
+    "aten.all.dims": _answered,
+    "aten.any.default": _answered,
+    "aten.any.dim": _answered,
+    "aten.any.dims": _answered,
     "aten.convolution.default": _convolution,
     "aten.convolution_backward.default": _convolution_backward,
-    "aten.cumsum.default": _sum,
+    "aten.cumsum.default": _scanned,
     "aten.embedding_dense_backward.default": _first_in_order,
     "aten.gather.default": _added_widely,
     "aten.gelu_backward.default": _gelu_backward,
+    "aten.isfinite.default": _finite,
+    "aten.isinf.default": _infinite,
     "aten.masked_fill.Scalar": _filled,
     "aten.mean.default": _mean,
     "aten.mean.dim": _mean,
@@ -276,6 +385,8 @@ _ROWS: Mapping[str, Callable[[LocalCall], int]] = {
     "aten.where.self": _chosen,
     "partita.attention.default": _attention,
     "partita.attention_backward.default": _attention,
+    "partita.ctc_loss.default": _ctc_loss,
+    "partita.ctc_loss_backward.default": _ctc_loss_backward,
     "partita.grouped_multiply.default": _grouped,
     "partita.grouped_outer.default": _grouped,
     "partita.random.default": _random,

@@ -1,7 +1,9 @@
 """The Python around the tables that ``dtensor`` writes; it needs torch alone.
 
 It is text here: what it imports of torch is for the file that is written, which has to
-run where Partita is not, so it cannot go through torch_private.py.
+run where Partita is not, so it cannot go through torch_private.py. It keeps to public
+names; only the class of dispatch modes has none, and is called as torch's own documents
+call it (``torch.library.register_torch_dispatch``).
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ comment is cut otherwise in the plan, in a way that DTensor has not.
 
 import inspect
 from contextlib import contextmanager
+from functools import cache
 
 import torch
 from torch import nn
@@ -38,9 +41,10 @@ from torch.distributed.tensor import (
     distribute_tensor,
 )
 from torch.distributed.tensor.experimental import implicit_replication
+from torch.fx.node import map_aggregate
+from torch.fx.operator_schemas import get_signature_for_torch_op
 from torch.nn.utils.parametrize import register_parametrization
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 __all__ = ["every_op", "make_mesh", "parallelize", "place_inputs"]
 '''
@@ -72,7 +76,7 @@ def parallelize(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
     def place(path, module, mesh):
         for name, tensor in list(module.named_parameters(recurse=False)):
             if id(tensor) not in made:
-                held = HELD.get(f"{path}.{name}".lstrip("."), whole)
+                held = (HELD | BUFFERS).get(f"{path}.{name}".lstrip("."), whole)
                 shards = distribute_tensor(tensor.detach(), mesh, held)
                 made[id(tensor)] = tensor, nn.Parameter(shards, tensor.requires_grad)
             module.register_parameter(name, made[id(tensor)][1])
@@ -165,8 +169,8 @@ class _EveryOp(TorchDispatchMode):
 
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        leaves, _ = tree_flatten((args, kwargs))
-        mesh = next((x.device_mesh for x in leaves if isinstance(x, DTensor)), None)
+        given = _leaves((args, kwargs))
+        mesh = next((x.device_mesh for x in given if isinstance(x, DTensor)), None)
         if mesh is None:
             return op(*args, **kwargs)
         if op in BY_BATCH:
@@ -183,19 +187,33 @@ class _EveryOp(TorchDispatchMode):
         return result
 
 
+def _leaves(value):
+    """Return what is in tuples, lists and dicts, in order."""
+    found = []
+    map_aggregate(value, found.append)
+    return found
+
+
+@cache
+def _arguments(op):
+    """Return the arguments of an op as its schema states them."""
+    _, (schema,) = get_signature_for_torch_op(op, return_schemas=True)
+    return schema.arguments
+
+
 def _keep_views(op, args, kwargs, result):
     """Write what was written into a view, where it is, to what it is a view of.
 
     A slice of a dim that is cut is gathered, so it is a copy of what it should be.
     """
     values = *args, *kwargs.values()
-    for argument, value in zip(op._schema.arguments, values):
+    for argument, value in zip(_arguments(op), values):
         if argument.alias_info is None or not isinstance(value, DTensor):
             continue
         if argument.alias_info.is_write:
             _write_through(value)
             continue
-        for i, made in enumerate(tree_flatten(result)[0]):
+        for i, made in enumerate(_leaves(result)):
             if made is not value:
                 made.view_of = value, op, args, kwargs, i
 
@@ -207,7 +225,7 @@ def _write_through(written):
         if not _share_memory(base, written):
             whole = [Replicate()] * base.device_mesh.ndim
             changed = base.redistribute(placements=whole)
-            view = tree_flatten(op(changed, *args, **kwargs))[0][i]
+            view = _leaves(op(changed, *args, **kwargs))[i]
             view.copy_(written.redistribute(placements=whole))
             base.copy_(changed)
         written = base
@@ -231,7 +249,8 @@ def _by_batch(op, mesh, args):
     ]
     if count is not None:
         local[count] = local[0].shape[0]
-    found, form = tree_flatten(op(*local))
+    returned = op(*local)
+    found = _leaves(returned)
     for i, x in enumerate(found):
         if isinstance(x, torch.Tensor):
             size = args[0].shape[:1] if i in results else x.shape[:1]
@@ -244,12 +263,13 @@ def _by_batch(op, mesh, args):
                 shape=whole.shape,
                 stride=whole.stride(),
             )
-    return tree_unflatten(found, form)
+    made = iter(found)
+    return map_aggregate(returned, lambda _: next(made))
 
 
 def _averaged(op, args, kwargs):
     """Run a loss, or its backward, as a sum over all ranks that is divided once."""
-    given = {argument.name: argument.default_value for argument in op._schema.arguments}
+    given = {argument.name: argument.default_value for argument in _arguments(op)}
     given |= dict(zip(given, args)) | kwargs
     if given["reduction"] != MEAN:
         return op(*given.values())
@@ -268,10 +288,11 @@ def _averaged(op, args, kwargs):
 def _by_whole_tensors(op, mesh, args, kwargs):
     """Run an op on every rank, and write back to the operands that it changes."""
     whole = [Replicate()] * mesh.ndim
-    given = tree_map(lambda x: _as(x, mesh, whole), args)
-    named = tree_map(lambda x: _as(x, mesh, whole), kwargs)
-    results = tree_map(lambda x: _placed_whole(x, mesh), op(*given, **named))
-    for argument, before, after in zip(op._schema.arguments, args, given):
+    given = map_aggregate(args, lambda x: _as(x, mesh, whole))
+    named = map_aggregate(kwargs, lambda x: _as(x, mesh, whole))
+    here = op(*given, **named)
+    results = map_aggregate(here, lambda x: _placed_whole(x, mesh))
+    for argument, before, after in zip(_arguments(op), args, given):
         if argument.alias_info is not None and argument.alias_info.is_write:
             before.copy_(_placed_whole(after, mesh))
             results = before

@@ -54,7 +54,8 @@ def find_asked(document: Document) -> dict[str, Asked]:
         uses.setdefault(use.ref.key, []).append(use)
     found: dict[str, Asked] = {}
     for at, named in find_pins(pins, things).items():
-        key, pin = things[at].key, named.pin
+        key = things[at].key
+        pin = named.pin if _is_trained(document, key) else named.pin.untrained
         is_followed = _is_placed_so(document, key, signatures[key], pin) and (
             pin.use is None or _is_used_so(document, uses, key, pin.use)
         )
@@ -98,6 +99,13 @@ def _named(document: Document, key: str, node: Node | None) -> Named:
     name = node.role.name
     held = document.parameters.get(name) or document.buffers.get(name)
     return Named(key, (name, *(held.aliases if held else ())))
+
+
+def _is_trained(document: Document, key: str) -> bool:
+    node = document.nodes.get(key)
+    if node is None or node.role is None or node.role.kind is not InputKind.PARAMETER:
+        return False
+    return document.parameters[node.role.name].placements.optimizer is not None
 
 
 def _is_placed_so(document: Document, key: str, signature: Signature, pin: Pin) -> bool:

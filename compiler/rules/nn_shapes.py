@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.rules.rule import Call, Text
-from partita.compiler.rules.shapes import arrow, dim_names, ints
+from partita.compiler.rules.shapes import arrow, dim_names, ints, whole
 from partita.compiler.rules.windows import dims_of, marks_of, of_convolution
 
 # Matrix products
@@ -227,3 +227,20 @@ def random(call: Call) -> str:
     """Return a seed and one vector of indices per dim of the result."""
     dims = dim_names(len(call.operands) - 1)
     return ", ".join(["?", *dims]) + " -> " + " ".join(dims)
+
+
+# Losses
+
+
+def ctc_loss(call: Call) -> str:
+    """Return the samples of a loss; targets one behind the other are of none."""
+    if call.operands[1].ndim == 1:
+        return whole(call)
+    return "? b ?, b ?, b, b -> b"
+
+
+def ctc_loss_backward(call: Call) -> str:
+    """Return the samples, as in the loss itself."""
+    if call.operands[2].ndim == 1:
+        return whole(call)
+    return "b, ? b ?, b ?, b, b -> ? b ?"

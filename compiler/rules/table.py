@@ -630,6 +630,8 @@ ROWS = (
         linear="0",
         localize="chunks@6",
     ),
+    Rule("partita.ctc_loss.default", nn.ctc_loss),
+    Rule("partita.ctc_loss_backward.default", nn.ctc_loss_backward, linear="0"),
     Rule(
         "partita.fold.default",
         ch.widen,

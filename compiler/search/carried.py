@@ -74,11 +74,12 @@ def carried_pins(
         role = roles.get(node)
         text = carrier.of_call(thing.key) if role is None else carrier.of(role)
         stored, type_ = role is not None and role.kind.is_state, type_of(Value(node, 0))
-        name = asked[position].name if position in asked else None
-        if text is not None and _is_legal(text, type_, mesh, stored):
+        if text is None and position in asked:
+            named = asked[position]
+            is_trained = role is not None and role.name in program.trained
+            text = own[named.name] if is_trained else str(named.pin.untrained)
+        if text and _is_legal(text, type_, mesh, stored):
             pins[thing.title] = text
-        elif text is None and name and _is_legal(own[name], type_, mesh, stored):
-            pins[thing.title] = own[name]
     left = {named.name for position, named in asked.items() if position not in taken}
     kept = {name: text for name, text in own.items() if name in left}
     return Carried(pins | dict(given), kept | dict(given))

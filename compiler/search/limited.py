@@ -38,6 +38,7 @@ from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import cost_of
 from partita.compiler.search.solver import HIGHS, THREADS, Solution, solve
 from partita.compiler.search.state import States
+from partita.compiler.search.wanted import ANY, Wanted
 from partita.compiler.search.windows import WindowSearch
 from partita.compiler.search.within_limit import STEP, Limited, nearer_the_top
 from partita.compiler.search.worthwhile import (
@@ -82,8 +83,7 @@ class LimitedSearch:
         free: its fastest assignment without a limit.
         optimizer: what holds moments of every parameter.
         clock: when to end.
-        known_s: what takes no less is not searched.
-        is_rough: whether prices of memory are all that is tried.
+        wanted: roughly, prices of memory are all that is tried.
         moments: the calls at which memory has been short so far.
     """
 
@@ -91,8 +91,7 @@ class LimitedSearch:
     free: Solution
     optimizer: str
     clock: Clock
-    known_s: float = inf
-    is_rough: bool = False
+    wanted: Wanted = ANY
     moments: list[int] = field(default_factory=list[int])
     _solved: dict[object, Solution] = field(default_factory=dict[object, Solution])
     _found: dict[tuple[int, ...], None] = field(
@@ -126,7 +125,7 @@ class LimitedSearch:
         best = self._keep(self.free.choices, limit, self.free.bound_s)
         if best.is_optimal or self._is_too_slow(best):
             return best
-        is_asked = not self.is_rough and self.known_s == inf
+        is_asked = self.wanted == ANY
         if is_asked and not (best.fits or self.moments):
             self.moments.append(best.keeping.moment)
             time_s = min(_LEAST_S, _FIRST_SHARE * self.clock.left_s)
@@ -178,10 +177,10 @@ class LimitedSearch:
         return replace(found, keeping=keeping, seconds=seconds, fits=fits)
 
     def _is_too_slow(self, best: Limited) -> bool:
-        """Whether nothing that fits takes less than ``known_s``, or nothing fits."""
+        """Whether nothing that fits takes less than is wanted, or nothing fits."""
         least_s = best.bound_s
         is_dear = least_s > self.free.seconds * _MUCH and least_s > self._most_s
-        return is_dear or least_s >= self.known_s
+        return is_dear or least_s >= self.wanted.below_s
 
     @cached_property
     def _most_s(self) -> float:
@@ -196,7 +195,7 @@ class LimitedSearch:
             return best
         # The integer program knows nothing of sums over microbatches.
         is_whole = self.posed.candidates.program.in_time.count == 1
-        if self.is_rough or not is_whole or limit < self.state_bytes:
+        if self.wanted.is_rough or not is_whole or limit < self.state_bytes:
             return best
         bound_s = best.bound_s  # by prices; that of the program is of blocks alike
         if not best.is_optimal:
@@ -255,7 +254,7 @@ class LimitedSearch:
         known: Joint | None = None
         if best.fits:
             known = Joint(best.choices, best.keeping, best.seconds)
-        below_s = min(self.known_s, best.seconds if best.fits else inf)
+        below_s = min(self.wanted.below_s, best.seconds if best.fits else inf)
         if below_s < inf:
             fold = self._priced(self._whole, best.price)
             paid_s = best.price * limit
@@ -274,11 +273,11 @@ class LimitedSearch:
             limit,
             allowed,
             THREADS,
-            below_s=self.known_s,
+            below_s=self.wanted.below_s,
         )
         clock = Clock.of(share * self.clock.left_s)
         found = search.run(self.moments, known, clock)
-        bound = max(bound, min(found.bound_s, self.known_s))
+        bound = max(bound, min(found.bound_s, self.wanted.below_s))
         if found.found is None:
             return replace(best, bound_s=bound, solver=HIGHS)
         bound = min(bound, found.found.seconds)
@@ -335,7 +334,7 @@ class LimitedSearch:
         with the price of all that it holds.
         """
         known_s = self.free.seconds * (1 + price) if price < _MOST_NARROWING else inf
-        known_s = min(known_s, self.known_s, best.seconds if best.fits else inf)
+        known_s = min(known_s, self.wanted.below_s, best.seconds if best.fits else inf)
         if known_s == inf:
             return self._whole
         if self._narrowed is None or not self._narrowed.serves(known_s):

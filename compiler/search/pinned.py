@@ -76,9 +76,10 @@ class Pinned:
         self._charged: dict[tuple[int, float], Choice] = {}
         nodes = list(self._program.nodes()) if texts else []
         things = [_named(node, self._roles.get(node)) for node in nodes]
-        found = {nodes[at]: named for at, named in find_pins(texts, things).items()}
-        for node, named in found.items():
-            self._check(node, named)
+        found = {
+            nodes[at]: self._checked(nodes[at], named)
+            for at, named in find_pins(texts, things).items()
+        }
         self._found = found
         self.pins: dict[fx.Node, Pin] = {n: named.pin for n, named in found.items()}
         self._split_inputs = SplitInputs(
@@ -225,12 +226,26 @@ class Pinned:
         role = self._roles.get(node)
         return role is not None and role.kind is InputKind.INPUT
 
-    def _check(self, node: fx.Node, named: NamedPin) -> None:
+    def _checked(self, node: fx.Node, named: NamedPin) -> NamedPin:
+        """Return what a pin asks of a node that it names.
+
+        Of a gradient and an optimizer it asks where there are such: one pin may be
+        meant for the whole model, or for a model of which some is frozen later.
+        """
         role, name, pin = self._roles.get(node), named.name, named.pin
         stored = role is not None and not self._is_input(node)
         thing = _named(node, role)
         is_exact = name in (thing.key, *thing.names)
         title = name if is_exact else thing.title
+        if role is None or not self._is_trained(role):
+            pin = named.pin.untrained
+            is_parameter = role is not None and role.kind is InputKind.PARAMETER
+            is_mistaken = pin.is_empty or not is_parameter
+            if pin != named.pin and is_exact and is_mistaken:
+                raise BadOptions(
+                    f"pin {name!r} fixes a gradient or optimizer, but {title} is no "
+                    "parameter that is trained"
+                )
         try:
             check_pin(title, pin, type_of(Value(node, 0)), self._mesh, stored)
         except BadOptions as error:
@@ -240,13 +255,7 @@ class Pinned:
                 f"pin {name!r} names {title!r} too: {error}; give that a pin of its "
                 "own, or choose a closer pattern"
             ) from error
-        if pin.gradient is None and pin.optimizer is None:
-            return
-        if role is None or not self._is_trained(role):
-            raise BadOptions(
-                f"pin {name!r} fixes a gradient or optimizer, but {title} is no "
-                "parameter that is trained"
-            )
+        return replace(named, pin=pin)
 
     def _is_trained(self, role: InputRole) -> bool:
         is_parameter = role.kind is InputKind.PARAMETER

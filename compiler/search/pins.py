@@ -7,10 +7,16 @@ order:
 
 A placement without a word before it is the storage. Where one of storage, gradient and
 optimizer is fixed, a gradient and an optimizer that are not are as the storage; all
-else is free. A use holds through transposes and other views too, as they make it. An
-input's pin says how it enters: dims that it splits stay split on their way
-(split_inputs.py), of what is ``B`` a use may still take a slice, which is free of
-communication. For a node a pin fixes the placement of its (first) result.
+else is free.
+
+A parameter that is not trained has neither, and what a pin says of them is then left
+out; only one by its own name that says nothing else is refused, for it takes the
+parameter for one that is trained.
+
+A use holds through transposes and other views too, as they make it. An input's pin says
+how it enters: dims that it splits stay split on their way (split_inputs.py), of what is
+``B`` a use may still take a slice, which is free of communication. For a node a pin
+fixes the placement of its (first) result.
 
 In place of the storage, or of a node's placement, a scope may stand: ``"on tp"`` asks
 that the thing is split along that axis of the mesh, by whichever of its dims; several
@@ -101,6 +107,16 @@ class Pin:
     def fixes_held(self) -> bool:
         """Whether it says how a trained parameter is held: by its storage, too."""
         return bool(self.placement or self.gradient or self.optimizer)
+
+    @property
+    def untrained(self) -> Pin:
+        """What is left of it for what has neither a gradient nor an optimizer."""
+        return replace(self, gradient=None, optimizer=None)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it asks for nothing."""
+        return not (self.placement or self.use or self.on or self.fixes_held)
 
     def held(self, storage: Placement) -> Held:
         """Return how a trained parameter is held that is stored as ``storage``."""

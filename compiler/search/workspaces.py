@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import fx
 
 from partita.compiler.capture.fingerprint import print_constants
+from partita.compiler.cost.layouts import Strides, in_order
 from partita.compiler.cost.workspace import LocalCall, has_workspace, workspace_bytes
 from partita.compiler.ir.layout import largest_shard_shape
 from partita.compiler.ir.program import op_name
@@ -33,13 +34,14 @@ class Workspaces:
         if not isinstance(item, fx.Node) or not has_workspace(op_name(item)):
             return 0
         node, signature = self._nodes[index], choice.signature
-        operands: list[tuple[TensorType, bool]] = []
+        operands: list[tuple[TensorType, Strides]] = []
         for (source, result), placement in zip(
             node.operands, signature.operands, strict=True
         ):
             type_ = self._nodes[source].result_types[result]
             assert type_ is not None
-            operands.append((self._local(type_, placement), True))
+            local = self._local(type_, placement)
+            operands.append((local, in_order(local).strides))
         results = [
             self._local(type_, placement)
             for type_, placement in zip(
@@ -49,7 +51,13 @@ class Workspaces:
         ]
         device = self._posed.candidates.hardware.device.kind
         call = LocalCall(
-            op_name(item), operands, results, device, print_constants(item)
+            op_name(item),
+            operands,
+            results,
+            device,
+            print_constants(item),
+            signature.operands,
+            self._posed.problem.mesh.sizes,
         )
         return workspace_bytes(call)
 

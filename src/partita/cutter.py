@@ -18,10 +18,10 @@ from partita.compiler.search.floors import Floors
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.rearrange import Place
 from partita.compiler.search.stage_cost import StageCost
+from partita.compiler.search.wanted import ANY, ROUGH, Wanted
 from partita.outlines import Outlines
 from partita.pipeline_space import PipelineSpace
 from partita.planner import Planner, Search
-from partita.stage_known import Wanted
 from partita.stage_plans import Room, StagePlans
 from partita.staged import SINGLE
 from partita.ways_out import batch_of
@@ -104,7 +104,7 @@ class Cutter:
                     tight.append((form, place))
         for form, place in tight:
             if self.hoped(form) < best.seconds:
-                rough = Arranger(form, self.stages(clock, is_rough=True), best)
+                rough = Arranger(form, self.stages(clock, ROUGH), best)
                 with suppress(OutOfTime):
                     rough.offer(*place, below_s=best.seconds)
 
@@ -145,10 +145,10 @@ class Cutter:
         return arranger.trained((*ends, len(stages))), meshes
 
     def arrangers(
-        self, best: Best, clock: Clock, is_rough: bool = False
+        self, best: Best, clock: Clock, wanted: Wanted = ANY
     ) -> list[Arranger]:
         """Return what looks for the best arrangement of each form."""
-        stages = self.stages(clock, is_rough)
+        stages = self.stages(clock, wanted)
         return [Arranger(form, stages, best) for form in self.forms]
 
     @cached_property
@@ -167,12 +167,12 @@ class Cutter:
         known[mesh] = candidates.known
         return Floors.of(line, candidates)
 
-    def stages(self, clock: Clock, is_rough: bool = False) -> Stages:
+    def stages(self, clock: Clock, wanted: Wanted = ANY) -> Stages:
         """Return what may be asked of the stages until a time."""
         return Stages(
             len(self.plans.line.forward),
             self._floors,
-            partial(self._cost, is_rough),
+            partial(self._cost, wanted),
             lambda begin, end: self.plans.program(begin, end).ends,
             load_hardware(self.planner.options.hardware),
             self.planner.limit,
@@ -183,7 +183,7 @@ class Cutter:
 
     def _cost(
         self,
-        is_rough: bool,
+        wanted: Wanted,
         begin: int,
         end: int,
         mesh: Mesh,
@@ -192,7 +192,7 @@ class Cutter:
         below_s: float,
     ) -> StageCost | None:
         room = None if allowed is None else Room(allowed, live)
-        found = self.plans.cost(begin, end, mesh, room, Wanted(below_s, is_rough))
+        found = self.plans.cost(begin, end, mesh, room, wanted.less_than(below_s))
         if found is None:
             self.refusals += self.plans.refusals
             self.plans.refusals.clear()

@@ -24,6 +24,7 @@ from partita.compiler.search.arrange import Arranger, Best, OutOfTime
 from partita.compiler.search.fitting import fitting
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.rearrange import improve
+from partita.compiler.search.wanted import ANY, ROUGH, Wanted
 from partita.cutter import Cutter
 from partita.outlines import are_too_many
 from partita.pipeline_space import PipelineSpace
@@ -120,7 +121,7 @@ class PipelineSearch:
         is_tight = cutters[0].planner.limit is not None
         moving_s = _MOVING * clock.left_s if is_tight else share / 2
         if is_tight:
-            _improve(cutters, self.best, Clock.of(_ROUGHLY * moving_s), is_rough=True)
+            _improve(cutters, self.best, Clock.of(_ROUGHLY * moving_s), ROUGH)
         _improve(cutters, self.best, Clock.of(moving_s))
         share = min(clock.left_s, share)
         if self.best.arrangement is None and self.best.seconds == inf:
@@ -152,7 +153,7 @@ class PipelineSearch:
 
 
 def _improve(
-    cutters: Sequence[Cutter], best: Best, clock: Clock, is_rough: bool = False
+    cutters: Sequence[Cutter], best: Best, clock: Clock, wanted: Wanted = ANY
 ) -> None:
     """Move the boundaries of the best arrangements of some forms, the fastest first.
 
@@ -162,7 +163,7 @@ def _improve(
     arrangers = [
         arranger
         for cutter in cutters
-        for arranger in cutter.arrangers(best, clock, is_rough)
+        for arranger in cutter.arrangers(best, clock, wanted)
         if cutter.hoped(arranger.form) < best.seconds
     ]
     for arranger in arrangers:
@@ -178,7 +179,7 @@ def _improve(
                 else:
                     arranger.offer(*place, below_s=best.seconds)
     if cutters[0].planner.limit is not None:
-        _fit(cutters, best, Clock.of(_FITTING * clock.left_s), is_rough)
+        _fit(cutters, best, Clock.of(_FITTING * clock.left_s), wanted)
     known = [(best.of_form.get(str(a.form)), a) for a in arrangers]
     found = sorted(
         ((*known, a) for known, a in known if known is not None),
@@ -203,14 +204,14 @@ def _improve_best(cutters: Sequence[Cutter], best: Best, clock: Clock) -> None:
         improve(arranger, (known.ends, known.meshes))
 
 
-def _fit(cutters: Sequence[Cutter], best: Best, clock: Clock, is_rough: bool) -> None:
+def _fit(cutters: Sequence[Cutter], best: Best, clock: Clock, wanted: Wanted) -> None:
     """Offer an arrangement that fits of each form that has none.
 
     Every number of microbatches has its share of the time for that.
     """
     for number, cutter in enumerate(cutters):
         share = Clock.of(clock.left_s / (len(cutters) - number))
-        arrangers = cutter.arrangers(best, share, is_rough)
+        arrangers = cutter.arrangers(best, share, wanted)
         for arranger in sorted(arrangers, key=lambda arranger: arranger.least):
             is_known = str(arranger.form) in best.of_form
             place = None if is_known else arranger.balanced()

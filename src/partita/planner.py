@@ -40,6 +40,7 @@ from partita.compiler.search.limited import LimitedSearch
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.pose import Posed, pose
 from partita.compiler.search.solver import Solution, solve
+from partita.compiler.search.wanted import ANY, Wanted
 from partita.decided import Decided
 from partita.lowering import in_microbatches
 from partita.not_faster import NotFaster
@@ -208,16 +209,14 @@ class Planner:
 class Search:
     """One search of a planner, under its memory limit if there is one.
 
-    Of other choices than those taken a plan tells ``most_alternatives``. Where one of
-    ``known_s`` is known, what is no faster under the limit is not made a plan of. If
-    it ``is_rough``, it finds less under a limit, soon.
+    Of other choices than those taken a plan tells ``most_alternatives``. What is no
+    faster under the limit than is ``wanted`` is not made a plan of.
     """
 
     planner: Planner
     clock: Clock
     most_alternatives: int = MOST_ALTERNATIVES
-    known_s: float = inf
-    is_rough: bool = False
+    wanted: Wanted = ANY
     steps: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
     found: tuple[Posed, Found] | None = None
     ways: list[str] = field(default_factory=list[str])
@@ -234,7 +233,7 @@ class Search:
         """Return the fastest plan found that keeps to the limit; see ``search``.
 
         Raises:
-            NotFaster: when it takes no less than ``known_s``.
+            NotFaster: when it takes no less than is wanted.
         """
         limit = self.planner.limit
         least = inf
@@ -338,7 +337,8 @@ class Search:
             self.ways.append(ALIKE)
         if allowed is not None:  # of many axes, the last is decided anew
             last = self._within(posed, last, allowed)
-            if self.known_s < inf and not (self.fits and last.seconds < self.known_s):
+            below_s = self.wanted.below_s
+            if below_s < inf and not (self.fits and last.seconds < below_s):
                 raise NotFaster(last.seconds if self.fits else None)
         asked = planner.options.recompute
         is_compared = not ("axis by axis" in self.ways or asked)
@@ -380,7 +380,7 @@ class Search:
         if self.limited is None:
             optimizer = self.planner.options.optimizer
             self.limited = LimitedSearch(
-                posed, free, optimizer, self.clock, self.known_s, self.is_rough
+                posed, free, optimizer, self.clock, self.wanted
             )
         found = self.limited.run(allowed)
         self.again, self.fits = found.keeping.again, found.fits

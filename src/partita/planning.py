@@ -29,6 +29,7 @@ from partita.compiler.plan.search_result import Tried
 from partita.compiler.plan.units import format_bytes, format_seconds, parse_bytes
 from partita.compiler.search.arrange import Best
 from partita.compiler.search.parts import Clock
+from partita.compiler.search.wanted import Wanted
 from partita.light_messages import fastest_in_buckets
 from partita.lowering import in_microbatches
 from partita.not_faster import NotFaster
@@ -342,7 +343,7 @@ def _fastest(
         share = Clock.of(left_s if is_last else left_s / 2)
         beside = BesideSearch(planner, share)
         hidden_s = beside.most_hidden_s if best_s < inf else 0.0
-        search = Search(planner, share, known_s=best_s + hidden_s)
+        search = Search(planner, share, wanted=Wanted(best_s + hidden_s))
         # More microbatches hold less and take longer.
         if best_s < inf and min(search.least_s(), beside.least_s(best_s)) >= best_s:
             if not (plans or refusals or slower):

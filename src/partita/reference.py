@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -28,12 +28,15 @@ Tensors = dict[str, torch.Tensor]
 class Reference:
     """What the user's module computes: values by name, in one precision.
 
-    ``kept_buffers`` have after the step the value that they had before.
+    ``kept_buffers`` have after the step the value that they had before, as have
+    ``kept_parameters``, which are those that are not trained: a model may write to them
+    as it does to buffers.
     """
 
     values: Tensors
     largest_gradient: float
     kept_buffers: Tensors
+    kept_parameters: Tensors = field(default_factory=Tensors)
 
     @classmethod
     def of(
@@ -55,7 +58,7 @@ class Reference:
         """
         model = _copied_model(model)
         args, kwargs = pytree.tree_map(_copied, (args, kwargs))
-        before = {n: b.clone() for n, b in model.named_buffers()}
+        before = {n: b.clone() for n, b in _written(model).items()}
         device = device_of(model)
         seed = torch.tensor(seed_value(0, 0), device=device)
         drawing = LayoutFreeDraws(seed, draws)
@@ -64,7 +67,7 @@ class Reference:
             with torch.set_grad_enabled(train), casting:
                 returned = model(*args, **kwargs)
                 scalar = pick_loss(returned, loss) if train else None
-            after = {n: b.detach().clone() for n, b in model.named_buffers()}
+            after = {n: b.detach().clone() for n, b in _written(model).items()}
             if scalar is not None:  # checkpoints draw in their backward
                 scalar.backward()
         values, outputs = Tensors(), name_outputs(returned)
@@ -77,12 +80,18 @@ class Reference:
             for name, parameter in model.named_parameters()
             if parameter.grad is not None
         }
-        kept: Tensors = {}
-        for name, buffer in after.items():
-            same = torch.equal(buffer, before[name])
-            (kept if same else values)[f"buffer:{name}"] = buffer
+        kept, frozen, buffers = Tensors(), Tensors(), dict(model.named_buffers())
+        for name, value in after.items():
+            same = kept if name in buffers else frozen
+            is_same = torch.equal(value, before[name])
+            (same if is_same else values)[f"buffer:{name}"] = value
         largest = max((largest_of(g) for g in gradients.values()), default=0.0)
-        return cls(values | gradients, largest, kept)
+        return cls(values | gradients, largest, kept, frozen)
+
+    def value(self, name: str) -> torch.Tensor | None:
+        """Return what a tensor is after the step; ``None`` for one not known."""
+        kept = self.kept_buffers | self.kept_parameters
+        return self.values.get(name, kept.get(name))
 
     def scale(self, name: str, value: torch.Tensor) -> float:
         """Return what an error of a tensor is relative to.
@@ -101,6 +110,12 @@ class Reference:
             for name, value in self.values.items()
             if name in other.values
         }
+
+
+def _written(model: torch.nn.Module) -> Tensors:
+    """Return what the forward may write to: buffers, and parameters not trained."""
+    frozen = {n: p for n, p in model.named_parameters() if not p.requires_grad}
+    return dict(model.named_buffers()) | frozen
 
 
 def device_of(model: torch.nn.Module) -> torch.device:

@@ -4,28 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple
 
 from partita.compiler.plan.plan import Plan
 from partita.compiler.search.stage_cost import StageCost
+from partita.compiler.search.wanted import Wanted
 from partita.decided import Decided
-
-
-class Wanted(NamedTuple):
-    """What is wanted of a stage: a plan that keeps a rank busy for less than this.
-
-    A rough one may take more than the best does, and is found sooner.
-    """
-
-    below_s: float = inf
-    is_rough: bool = False
-
-
-ANY = Wanted()
-"""Any plan will do, if none is better."""
-
-ROUGH = Wanted(is_rough=True)
-"""Any plan will do."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +42,9 @@ class Unknown:
 def answers(known: Known | Unknown, wanted: Wanted) -> bool:
     """Whether no more needs to be searched, as far as the search was no rougher.
 
+    What is wanted of a stage is a plan that keeps a rank busy for less.
+
+    >>> from partita.compiler.search.wanted import ANY
     >>> answers(Unknown(2.0), Wanted(1.0)), answers(Unknown(2.0), ANY)
     (True, False)
     """

@@ -24,11 +24,12 @@ from partita.compiler.search.stage_cost import StageCost, peak_bytes
 from partita.compiler.search.stage_ends import StageProgram
 from partita.compiler.search.stage_of import stage_of
 from partita.compiler.search.stretches import Stretches
+from partita.compiler.search.wanted import ANY, ROUGH, Wanted
 from partita.decided import Decided
 from partita.lowering import in_stages, stage_alone
 from partita.not_faster import NotFaster
 from partita.planner import Planner, Search
-from partita.stage_known import ANY, ROUGH, Known, Unknown, Wanted, answers
+from partita.stage_known import Known, Unknown, answers
 
 _MOST_FITTINGS = 4
 _LEAST_S = 0.1
@@ -75,8 +76,7 @@ def search_stage(
             fitted,
             share,
             most_alternatives=0,
-            known_s=wanted.below_s,
-            is_rough=wanted.is_rough,
+            wanted=wanted,
         )
         try:
             plan = search.run()
@@ -225,7 +225,7 @@ class StagePlans:
         if room.limit_bytes <= 0:
             return Unknown()
         if not self._is_time:
-            wanted = wanted._replace(below_s=inf)
+            wanted = wanted.less_than(inf)
         elif free.cost.busy_s(self.captured.program.in_time.count) >= wanted.below_s:
             return Unknown(wanted.below_s)
         for live in range(1, room.live):
@@ -267,7 +267,7 @@ class StagePlans:
         if known is None:
             planner = replace(self.planner, mesh=mesh)
             # messages may pass while a rank computes
-            less = wanted._replace(below_s=wanted.below_s + hidden_s)
+            less = wanted.less_than(wanted.below_s + hidden_s)
             try:
                 found = search_stage(planner, stage.program, room, self.clock, less)
             except NoSolution as refusal:

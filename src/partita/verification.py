@@ -229,6 +229,8 @@ class Verifier:
         }
         for name, parameter in self.model.named_parameters():
             values[InputKind.PARAMETER, name] = parameter.detach()
+            if not parameter.requires_grad:  # one that the model writes to is a buffer
+                values[InputKind.BUFFER, name] = parameter.detach()
         for name, buffer in self.model.named_buffers():
             values[InputKind.BUFFER, name] = buffer
         if double:
@@ -256,7 +258,7 @@ class _Found:
         for ranks, outputs in self.stages:
             for role, left in outputs.items():
                 name = _NAMES[role.kind].format(role.name)
-                whole = reference.values.get(name, reference.kept_buffers.get(name))
+                whole = reference.value(name)
                 if whole is None and role.kind is OutputKind.GRADIENT:
                     whole = left.shards[0][0].new_zeros(_shape(ranks[0], role))
                 worst[name] = float("inf")

@@ -17,8 +17,8 @@ from partita.compiler.search.pipeline_step import (
     most_bytes,
     step_seconds,
 )
+from partita.compiler.search.wanted import Wanted
 from partita.pipeline_space import PipelineSpace
-from partita.stage_known import Wanted
 from partita.stage_plans import Room, StagePlans
 
 

@@ -12,6 +12,7 @@ from tests.models.pipelines import WIDTH, Chain
 
 from partita import Mesh, Options
 from partita.compiler.search.parts import Clock
+from partita.compiler.search.wanted import Wanted
 from partita.not_faster import NotFaster
 from partita.planner import Planner, Search
 
@@ -49,11 +50,11 @@ def test_where_a_faster_plan_is_known_none_is_made_under_a_limit() -> None:
     limit = free.search().predicted.bytes * 7 // 10
     planner = replace(free, options=replace(free.options, memory=limit))
     found = planner.search()
-    slower = Search(planner, Clock.of(60.0), known_s=found.predicted.seconds / 2)
+    slower = Search(planner, Clock.of(60.0), wanted=Wanted(found.predicted.seconds / 2))
     with pytest.raises(NotFaster) as caught:
         slower.run()
     assert caught.value.seconds is None
     assert slower.limited is not None
     assert not slower.limited.moments, "no more is searched than without the limit"
-    faster = Search(planner, Clock.of(60.0), known_s=found.predicted.seconds * 2)
+    faster = Search(planner, Clock.of(60.0), wanted=Wanted(found.predicted.seconds * 2))
     assert faster.run().predicted.seconds == found.predicted.seconds

@@ -40,6 +40,26 @@ def test_all_that_a_step_makes_has_its_name() -> None:
     assert (model.steps.item(), x.tolist(), model.weight.grad) == (0.0, [0.0] * 3, None)
 
 
+class Following(Counting):
+    def __init__(self) -> None:
+        super().__init__()
+        self.slow = nn.Parameter(torch.zeros(3), requires_grad=False)
+        self.still = nn.Parameter(torch.zeros(3), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.slow.data = (self.slow.data + self.weight.data) / 2
+        return super().forward(x + self.slow)
+
+
+def test_what_the_forward_writes_to_a_parameter_is_a_value() -> None:
+    found = Reference.of(Following(), (torch.zeros(3),), {}, None, True)
+    assert found.values["buffer:slow"].tolist() == [1.0, 1.0, 1.0]
+    assert found.kept_buffers.keys() == {"buffer:offset"}
+    assert found.kept_parameters.keys() == {"buffer:still"}
+    assert found.value("buffer:still") is not None
+    assert found.value("buffer:weight") is None
+
+
 def test_inference_has_outputs_alone() -> None:
     found = Reference.of(Counting(), (torch.zeros(3),), {}, None, False)
     assert {name.partition(":")[0] for name in found.values} == {"output", "buffer"}

@@ -17,9 +17,9 @@ from partita.compiler.plan.units import format_bytes
 from partita.compiler.search.arrangement import SINGLE
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.stage_cost import StageCost, peak_bytes
+from partita.compiler.search.wanted import Wanted
 from partita.lowering import in_microbatches
 from partita.planner import Planner
-from partita.stage_known import Wanted
 from partita.stage_plans import Room, StagePlans, search_stage
 
 PAIR = Mesh(dp=2)

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.fx.node import map_aggregate
 
 from partita.compiler.capture import attention as attention  # defines the op
+from partita.compiler.capture import ctc as ctc  # defines the op
 from partita.compiler.ir.layout import shard_shape
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Broadcast, Partial, Placement, Reduction

@@ -252,8 +252,8 @@ def test_writing_to_a_parameter_is_refused() -> None:
     with pytest.raises(CaptureFailed) as caught:
         capture(Decaying(), (small.batch(),), {})
     assert str(caught.value) == (
-        "the model writes to its parameter 'w' in place; only buffers may change in a "
-        "step, parameters are the optimizer's"
+        "the model writes to its parameter 'w' in place, and so does the optimizer; "
+        "make it a buffer, or set requires_grad=False"
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from tests.compiler.capture import small_models as small
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
 
 from partita.compiler.capture.capture import capture
 from partita.compiler.errors import CaptureFailed
@@ -41,6 +42,23 @@ class Leaving(small.Scale):
         raise SystemExit(0)  # HERE
 
 
+class Packing(small.Scale):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.GRU(1, 4, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        lengths = x.long().sum(1)
+        whole = (x * self.w)[..., None]
+        packed = pack_padded_sequence(whole, lengths, True, False)  # HERE
+        return self.layer(packed)[1].sum()
+
+
+class Picking(small.Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * self.w)[x > 0].mean()  # HERE
+
+
 def bare(model: nn.Module) -> nn.Module:
     return model
 
@@ -54,7 +72,9 @@ def test_a_failure_says_nothing_but_its_error(
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("kind", [Branching, Counting, Finding, Mistaken, Leaving])
+@pytest.mark.parametrize(
+    "kind", [Branching, Counting, Finding, Mistaken, Leaving, Packing, Picking]
+)
 @pytest.mark.parametrize("wrap", [bare, small.Around, nn.Sequential])
 def test_message_names_the_users_line(kind: type[small.Scale], wrap: Any) -> None:
     model = wrap(kind())
@@ -105,6 +125,14 @@ class Selecting(small.Scale):
         (Itemized, "a number is read off a tensor's values"),
         (Branching, "by a tensor's values; compute both and take torch.where"),
         (Selecting, "a shape depends on values, as those of x.mask."),
+        (
+            Selecting,
+            "take torch.where; in a loss, .* its ignore_index",
+        ),
+        (
+            Packing,
+            "give the layer the padded batch, and take torch.where",
+        ),
     ],
 )
 def test_message_says_what_no_graph_can_show(

@@ -11,7 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from partita.compiler.capture import ctc as ctc  # defines the ops
 from partita.compiler.cost.workspace import LocalCall, workspace_bytes
+from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
 from partita.runtime.measure_memory import measure_memory
 
@@ -33,7 +35,7 @@ def measured_and_predicted(
     results = made[0] if isinstance(made[0], tuple) else (made[0],)
     results = [x for x in results if x is not None]
     own = sum(x.untyped_storage().nbytes() for x in results)
-    seen = [(_type(x), x.is_contiguous()) for x in operands]
+    seen = [(_type(x), x.stride()) for x in operands]
     types = [_type(x) for x in results]
     found = workspace_bytes(LocalCall(op, seen, types, "cpu", constants))
     return memory.peak_bytes - own, found
@@ -76,18 +78,50 @@ def test_attention(key_heads: int, has_mask: bool, in_order: bool) -> None:
     assert found == pytest.approx(want, rel=0.05)
 
 
-@pytest.mark.parametrize("shape", [(64, 96), (300, 1024), (300, 1023), (7,)])
+@pytest.mark.parametrize(
+    ("shape", "sizes"),
+    [
+        ((64, 96), (64, 96)),
+        ((300, 1024), (600, 1024)),
+        ((300, 1024), (300, 1025)),
+        ((300, 1023), (300, 1023)),
+        ((7,), (7,)),
+    ],
+)
 @pytest.mark.parametrize("kind", ["uniform", "normal", "bits"])
-def test_random_numbers(kind: str, shape: tuple[int, ...]) -> None:
+def test_random_numbers(
+    kind: str, shape: tuple[int, ...], sizes: tuple[int, ...]
+) -> None:
     indices = [torch.arange(size) for size in shape]
     seed = torch.zeros((), dtype=torch.int64)
 
     def draw() -> Tensor:
-        return ops.partita.random.default(seed, indices, list(shape), 5, kind)
+        return ops.partita.random.default(seed, indices, list(sizes), 5, kind)
 
-    op = "partita.random.default"
-    found, want = measured_and_predicted(op, draw, [seed], f"4={kind}")
+    op, constants = "partita.random.default", (f"2={list(sizes)}", "3=5", f"4={kind}")
+    found, want = measured_and_predicted(op, draw, [seed, *indices], *constants)
     assert found == pytest.approx(want, rel=0.02, abs=100)
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_ctc_loss(flat: bool) -> None:
+    steps, batch, size = 200, 6, 40
+    scores = torch.randn(steps, batch, 20).log_softmax(-1)
+    targets = torch.randint(1, 20, (batch, size))
+    lengths = [torch.full((batch,), length) for length in (steps, size)]
+    given = [scores, targets.flatten() if flat else targets, *lengths]
+    loss, backward = ops.partita.ctc_loss.default, ops.partita.ctc_loss_backward.default
+    grad = torch.ones(batch)
+    found, want = measured_and_predicted(
+        "partita.ctc_loss.default", lambda: loss(*given, 0, False), given
+    )
+    assert found == pytest.approx(want, rel=0.02)
+    found, want = measured_and_predicted(
+        "partita.ctc_loss_backward.default",
+        lambda: backward(grad, *given, 0, False),
+        [grad, *given],
+    )
+    assert found == pytest.approx(want, rel=0.02)
 
 
 def test_sums_of_booleans() -> None:
@@ -270,9 +304,92 @@ def test_grouped_products_of_groups_that_are_alike() -> None:
         assert found == pytest.approx(want, rel=0.05)
 
 
+def test_grouped_products_of_a_rank_that_has_some_groups() -> None:
+    member = torch.arange(256).view(-1, 1) % 8 == torch.arange(4)  # the first four of 8
+    given = [X, torch.randn(4, 192, 128), member]
+    key = "partita.grouped_multiply.default"
+    op = ops.partita.grouped_multiply.default
+    found, whole = measured_and_predicted(key, partial(op, *given), given)
+    placements = [
+        Placement.parse(p) for p in ("(B, S(0))", "(S(0), B)", "(S(1), S(0))")
+    ]
+    call = LocalCall(
+        key,
+        [(_type(x), x.stride()) for x in given],
+        [_type(op(*given))],
+        "cpu",
+        placements=placements,
+        sizes=(2, 3),
+    )
+    assert found == pytest.approx(workspace_bytes(call), rel=0.05)
+    assert whole > 1.5 * found
+
+
+def _added_up(x: Tensor, dims: list[int]) -> tuple[int, int]:
+    op = ops.aten.sum.dim_IntList
+    key, constants = "aten.sum.dim_IntList", f"1={dims}"
+    return measured_and_predicted(key, lambda: op(x, dims), [x], constants)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize(
+    "dims",
+    [[], [1], [-1], [0, 1], [0, 2], [1, 3], [-1, 0], [0, 1, 3], [0, 2, 3], [0, 1, 2]],
+)
+def test_sums_over_dims_side_by_side_and_apart(
+    dims: list[int], dtype: torch.dtype
+) -> None:
+    x = torch.randn(16, 32, 64, 8, dtype=dtype)
+    for given in (x, x.transpose(1, 2), x[:, :1].contiguous(), x.permute(3, 0, 2, 1)):
+        found, want = _added_up(given, dims)
+        assert found == want
+
+
+@pytest.mark.parametrize("dims", [[0], [0, 2], [0, 1, 2, 3]])
+def test_means_of_short_numbers(dims: list[int]) -> None:
+    x = torch.randn(16, 32, 64, 8, dtype=torch.bfloat16)
+    found, want = measured_and_predicted(
+        "aten.mean.dim", lambda: ops.aten.mean.dim(x, dims), [x], f"1={dims}"
+    )
+    assert found == want
+
+
+@pytest.mark.parametrize("value", [1, 1.5, True])
+@pytest.mark.parametrize(
+    "dtype", [torch.int64, torch.int32, torch.bool, torch.bfloat16, torch.float64]
+)
+def test_comparisons_to_a_number(dtype: torch.dtype, value: float) -> None:
+    x = torch.ones(64, 512).to(dtype)
+    found, want = measured_and_predicted(
+        "aten.ge.Scalar", lambda: ops.aten.ge.Scalar(x, value), [x], f"1={value}"
+    )
+    assert found == pytest.approx(want, abs=16)  # the number itself
+
+
+@pytest.mark.parametrize("op", ["isinf.default", "isfinite.default", "isnan.default"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+def test_questions_of_numbers(dtype: torch.dtype, op: str) -> None:
+    x = torch.ones(64, 512, dtype=dtype)
+    packet, overload = op.split(".")
+    call = getattr(getattr(ops.aten, packet), overload)
+    found, want = measured_and_predicted(f"aten.{op}", lambda: call(x), [x])
+    assert found == pytest.approx(want, abs=16)
+
+
+@pytest.mark.parametrize("op", ["any.default", "any.dim", "all.dims"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8, torch.bool])
+def test_answers_for_many_numbers(dtype: torch.dtype, op: str) -> None:
+    x = torch.ones(64, 512, dtype=dtype)
+    packet, overload = op.split(".")
+    call = getattr(getattr(ops.aten, packet), overload)
+    dims = {"default": (), "dim": (1,), "dims": ([0, 1],)}[overload]
+    found, want = measured_and_predicted(f"aten.{op}", lambda: call(x, *dims), [x])
+    assert found == want
+
+
 def test_a_gpu_casts_while_it_reads() -> None:
     types = [_type(x) for x in (X, NARROW)]
-    seen = [(type_, True) for type_ in types]
+    seen = [(_type(x), x.stride()) for x in (X, NARROW)]
     call = LocalCall("aten.add.Tensor", seen, types[:1], "cuda")
     assert workspace_bytes(call) == 0 < workspace_bytes(replace(call, device="cpu"))
 

@@ -10,8 +10,12 @@ import pytest
 import torch
 from tests.compiler.export.hostile import NAME
 from tests.compiler.export.nested_mlp import NestedMlp
+from tests.models.momentum import MomentumEncoder
 from tests.partita.export.own_step import Built, eager_step
 from tests.torch_ranks import END, START, run_ranks
+from torch import distributed as dist
+from torch.distributed.tensor import Shard
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import partita as pt
 from partita.compiler.export.dtensor import write_dtensor
@@ -141,3 +145,19 @@ def test_a_pipeline_says_what_runs_it_instead(staged: Plan) -> None:
     exec(write_dtensor(staged), made)
     with pytest.raises(RuntimeError, match="--to python or --to pt2"):
         made["parallelize"](None, None)
+
+
+def test_a_parameter_that_the_model_writes_to_is_placed() -> None:
+    model, x, y = MomentumEncoder("in place"), torch.randn(4, 8), torch.randn(4, 8)
+    pins = {"key.0.weight": "S(0)"}
+    plan = pt.plan(model, x, y, mesh="dp=2", options=pt.Options(pins=pins))
+    made: dict[str, Any] = {}
+    exec(write_dtensor(plan), made)
+    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    try:
+        placed = made["parallelize"](model, made["make_mesh"]("cpu"))
+        weight = placed.get_parameter("key.0.weight")
+        assert weight.placements == (Shard(0),)
+        assert not weight.requires_grad
+    finally:
+        dist.destroy_process_group()

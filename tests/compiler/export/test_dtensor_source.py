@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -124,3 +125,25 @@ def test_every_op_has_the_numbers_of_whole_tensors(tmp_path: Path) -> None:
         torch.testing.assert_close(
             tensors, wanted[name], msg=lambda told, at=(name, cut): f"{at}: {told}"
         )
+
+
+DISPATCH_MODE = "torch.utils._python_dispatch"
+"""Torch's documents call it so: ``torch.library.register_torch_dispatch``."""
+
+
+def test_it_keeps_to_public_names_of_torch() -> None:
+    private: set[str] = set()
+    for node in ast.walk(ast.parse(HEAD + TAIL)):
+        match node:
+            case ast.ImportFrom(module=str(module), names=names):
+                private |= {part for part in [module] if "._" in part}
+                private |= {a.name for a in names if a.name.startswith("_")}
+            case ast.Import(names=names):
+                private |= {a.name for a in names if "._" in a.name}
+            case ast.Attribute(value=ast.Name(id="aten")):
+                pass  # an op's own name
+            case ast.Attribute(attr=name) if name.startswith("_"):
+                private |= set() if name.startswith("__") else {name}
+            case _:
+                pass
+    assert private == {DISPATCH_MODE}

@@ -349,6 +349,19 @@ def groups() -> Iterator[Sample]:
     one_each = torch.eye(4).bool().repeat_interleave(2, 0)
     yield call("partita.grouped_multiply", x(8, 6), x(4, 6, 6), one_each)
     yield call("partita.grouped_outer", x(8, 6), x(8, 6), one_each)
+
+
+def paths() -> Iterator[Sample]:
+    scores, lengths = fraction(6, 4, 5), torch.tensor([6, 5, 6, 4])
+    targets, sizes = ints(1, 5, 4, 3), torch.tensor([3, 2, 1, 2])
+    one_behind = ints(1, 5, 8)
+    for given in (targets, one_behind):
+        rest = (scores, given, lengths, sizes, 0, False)
+        yield call("partita.ctc_loss", *rest)
+        yield call("partita.ctc_loss_backward", positive(4), *rest)
+
+
+def histograms() -> Iterator[Sample]:
     counted = (1, ints(0, 6, 4, 8), x(4, 8), "amax")
     yield call("scatter_reduce.two", x(4, 6), *counted)
     yield call("scatter_reduce.two", x(4, 6), *counted, include_self=False)
@@ -375,6 +388,8 @@ def samples() -> dict[str, list[Sample]]:
         *norm_samples.GROUPS,
         pools,
         groups,
+        paths,
+        histograms,
         *own_samples.GROUPS,
         *lattice_samples.GROUPS,
         *chunk_samples.GROUPS,

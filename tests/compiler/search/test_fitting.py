@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf
 
 import pytest
 from tests.compiler.search.test_arrange import MESHES, Figures, form_of
@@ -13,7 +12,7 @@ from partita.compiler.schedules.make import make_schedule
 from partita.compiler.search.arrange import Arranger, Best, OutOfTime, Stages
 from partita.compiler.search.fitting import fitting
 from partita.compiler.search.parts import Clock
-from partita.compiler.search.stage_cost import StageCost
+from partita.compiler.search.stage_cost import StageCost, StageHeld
 
 CALLS = 12
 
@@ -25,23 +24,11 @@ class Sized(Figures):
         super().__init__(0, len(held), limit)
         self.held_by, self.asked = held, 0
 
-    def cost(
-        self,
-        begin: int,
-        end: int,
-        mesh: Mesh,
-        allowed: int | None,
-        live: int,
-        below_s: float = inf,
-    ) -> StageCost | None:
+    def made(self, begin: int, end: int, mesh: Mesh) -> StageCost | None:
         self.asked += 1
         size = sum(self.held_by[begin:end]) * (8 if mesh == MESHES[0] else 4)
-        if allowed is not None and size > allowed:
-            return None
-        found = super().cost(begin, end, mesh, None, 1, below_s)
-        if found is None:
-            return None
-        return replace(found, held=replace(found.held, peak_bytes=size))
+        found = super().made(begin, end, mesh)
+        return found and replace(found, held=StageHeld(size, 0, 0, {}))
 
 
 def arranger_of(figures: Figures, num_stages: int, stages: Stages) -> Arranger:

@@ -14,6 +14,7 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.document import Boxing
 from partita.compiler.plan.plan import Plan
+from partita.like import plan_like
 from partita.options import Options
 from partita.planning import plan as make_plan
 
@@ -121,3 +122,57 @@ def test_what_is_not_trained_has_no_optimizer() -> None:
             f"pin {name!r} fixes a gradient or optimizer, but {name} is no parameter "
             "that is trained"
         )
+
+
+EVERYWHERE = "storage=(S(0)); gradient=(S(0)); optimizer=(S(0)); use=(B)"
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["*"],
+        ["first", "last", "x"],
+        ["first.weight", "first.bias", "last.*"],
+    ],
+)
+def test_what_is_not_trained_is_held_as_pinned_but_for_what_it_has_not(
+    names: list[str],
+) -> None:
+    pins = {name: "S(0)" if name == "x" else EVERYWHERE for name in names}
+    mesh, options = Mesh(dp=2), Options(pins=pins)
+    plan = make_plan(Frozen(), torch.ones(4, 4), mesh=mesh, options=options)
+    for name, parameter in plan.parameters.items():
+        held, updated = parameter.placements, S if name.startswith("last") else None
+        assert (held.storage, held.use) == (S, B)
+        assert (held.gradient, held.optimizer) == (updated, updated)
+    assert "pinned to (S(0),); use=(B,) by" in plan.explain("first.weight")
+    assert "optimizer=(S(0),)" in plan.explain("last.weight")
+
+
+def test_pins_of_training_hold_for_inference() -> None:
+    options = Options(pins={"*.weight": EVERYWHERE}, train=False)
+    plan = make_plan(Frozen(), torch.ones(4, 4), mesh=Mesh(dp=2), options=options)
+    held = plan.parameters["last.weight"].placements
+    assert (held.storage, held.optimizer) == (S, None)
+
+
+class Grown(Frozen):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 4, bias=False).requires_grad_(False)
+        self.last.bias.requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.last(self.first(x))).square().sum()
+
+
+def test_a_plan_is_carried_over_to_a_model_of_which_more_is_frozen() -> None:
+    way = "storage=(B); gradient=(B); optimizer=(S(0)); use=(B)"
+    mesh, options = Mesh(dp=2), Options(pins={"*": way})
+    old = make_plan(Frozen(), torch.ones(4, 4), mesh=mesh, options=options)
+    new, kept = plan_like(Grown(), torch.ones(4, 4), like=old)
+    assert "head.weight" in kept.new
+    for name in ("last.bias", "head.weight"):
+        held = new.parameters[name].placements
+        assert (held.storage, held.optimizer) == (B, None)
+    assert new.options.pins == old.options.pins

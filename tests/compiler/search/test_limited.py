@@ -14,6 +14,7 @@ from partita.compiler.search.parts import Clock
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import cost_of
 from partita.compiler.search.solver import solve
+from partita.compiler.search.wanted import Wanted
 
 
 class Layers(nn.Module):
@@ -95,7 +96,8 @@ def test_what_is_no_faster_than_what_is_known_is_not_searched() -> None:
     search = limited(posed)
     limit = int(0.8 * search.run(1 << 40).keeping.peak_bytes)
     best = search.run(limit)
-    again = LimitedSearch(posed, search.free, "adamw", Clock.of(60), 1.1 * best.seconds)
+    wanted = Wanted(1.1 * best.seconds)
+    again = LimitedSearch(posed, search.free, "adamw", Clock.of(60), wanted)
     found = again.run(limit)
     assert found.seconds == pytest.approx(best.seconds)
     assert found.bound_s <= best.seconds * (1 + 1e-9)

@@ -1,0 +1,149 @@
+"""The loss of connectionist temporal classification as one op of fixed shapes.
+
+aten's ``_ctc_loss`` also returns what its backward needs, of a size that goes by the
+longest target: a shape that depends on values. This op returns the loss of each sample
+alone, and its backward computes the rest again. Samples know nothing of each other.
+
+Shapes: log-probabilities ``[t, b, c]``, targets ``[b, s]``, or those of all samples one
+behind the other, ``[s]``; lengths ``[b]``. Graves, Fernandez, Gomez, Schmidhuber,
+"Connectionist Temporal Classification", ICML 2006, section 4.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+aten = torch.ops.aten
+
+_HALF = (torch.float16, torch.bfloat16)
+
+
+def ctc_losses(
+    scores: Tensor,
+    targets: Tensor,
+    lengths: Tensor,
+    target_lengths: Tensor,
+    blank: int,
+    drops_infinity: bool,
+) -> Tensor:
+    """Return the loss of each sample, infinite where its target is too long."""
+    given = (scores, targets, lengths, target_lengths, blank, drops_infinity)
+    return aten._ctc_loss.Tensor(*given)[0]
+
+
+losses = torch.library.custom_op("partita::ctc_loss", ctc_losses, mutates_args=())
+
+
+@losses.register_fake
+def _losses_type(
+    scores: Tensor,
+    targets: Tensor,
+    lengths: Tensor,
+    target_lengths: Tensor,
+    blank: int,
+    drops_infinity: bool,
+) -> Tensor:
+    return scores.new_empty(scores.shape[1])
+
+
+def ctc_losses_backward(
+    grad: Tensor,
+    scores: Tensor,
+    targets: Tensor,
+    lengths: Tensor,
+    target_lengths: Tensor,
+    blank: int,
+    drops_infinity: bool,
+) -> Tensor:
+    """Return the gradient of the log-probabilities."""
+    given = (scores, targets, lengths, target_lengths)
+    made, paths = aten._ctc_loss.Tensor(*given, blank, drops_infinity)
+    found = aten._ctc_loss_backward.Tensor(
+        grad, *given, made, paths, blank, drops_infinity
+    )
+    return found.contiguous()
+
+
+losses_backward = torch.library.custom_op(
+    "partita::ctc_loss_backward", ctc_losses_backward, mutates_args=()
+)
+
+
+@losses_backward.register_fake
+def _losses_backward_type(
+    grad: Tensor,
+    scores: Tensor,
+    targets: Tensor,
+    lengths: Tensor,
+    target_lengths: Tensor,
+    blank: int,
+    drops_infinity: bool,
+) -> Tensor:
+    return scores.new_empty(scores.shape)
+
+
+def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    *tensors, ctx.blank, ctx.drops_infinity = inputs
+    ctx.save_for_backward(*tensors)
+
+
+def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    made = losses_backward(grad, *ctx.saved_tensors, ctx.blank, ctx.drops_infinity)
+    return (made, *(None,) * 5)
+
+
+losses.register_autograd(_differentiate, setup_context=_save_for_backward)
+
+_REDUCTIONS = ("none", "mean", "sum")
+
+
+def ctc_loss(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Tensor | Sequence[int],
+    target_lengths: Tensor | Sequence[int],
+    blank: int = 0,
+    reduction: str | int = "mean",
+    zero_infinity: bool = False,
+) -> Tensor:
+    """Compute ``torch.nn.functional.ctc_loss`` by the op: a mean divides by lengths."""
+    is_batched = log_probs.ndim == 3
+    if not is_batched:
+        log_probs, targets = log_probs.unsqueeze(1), targets.reshape(1, -1)
+    if log_probs.dtype in _HALF:  # as autocast has it
+        log_probs = log_probs.float()
+    lengths, sizes = (
+        torch.as_tensor(given, device=log_probs.device).reshape(-1)
+        for given in (input_lengths, target_lengths)
+    )
+    targets = targets.to(log_probs.device, torch.int64)
+    made = losses(log_probs, targets, lengths, sizes, blank, zero_infinity)
+    if zero_infinity:
+        made = torch.where(made == float("inf"), 0.0, made)
+    how = _REDUCTIONS[reduction] if isinstance(reduction, int) else reduction
+    if how == "mean":
+        return (made / sizes.clamp(min=1).to(made.dtype)).mean()
+    if how == "sum":
+        return made.sum()
+    return made if is_batched else made.squeeze(0)
+
+
+class OneCtcLoss(TorchFunctionMode):
+    """Within it losses of this kind are the one op."""
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Run ``func``, or the op in its place."""
+        is_loss = func is nn.functional.ctc_loss or func is torch.ctc_loss
+        called = ctc_loss if is_loss else func
+        return called(*args, **(kwargs or {}))
