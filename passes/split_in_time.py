@@ -7,7 +7,7 @@ Parameters are whole in every microbatch, inputs its part of the batch; gradient
 the loss are sums over them. Sizes among the arguments shrink, counts stay the batch's
 own: half a mean is a sum over half of the batch, divided by all of it. What is made
 whole and used in part is sliced by the number of the microbatch, which enters; random
-numbers so are those of the whole batch.
+numbers so are those of the whole batch. Where it is to add up, each adds its share.
 
 Requires  well_formed   keys are unique
 Ensures   well_formed
@@ -29,12 +29,13 @@ from torch import fx
 
 from partita.compiler.capture.torch_private import uncompiled
 from partita.compiler.invariants import well_formed
-from partita.compiler.ir.in_time import AXIS, InTime
+from partita.compiler.ir.in_time import AXIS, InTime, is_zeros
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import (
     InputKind,
     InputRole,
     NodeInfo,
+    OutputKind,
     Phase,
     Program,
     Value,
@@ -54,6 +55,9 @@ from partita.compiler.rules.rule import RuleSet
 from partita.passes.localize import copy_localized
 
 aten = torch.ops.aten
+
+_SUM = Partial()
+_SUMS = (OutputKind.LOSS, OutputKind.GRADIENT)
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,7 @@ class _Slicer:
         self.count = count
         self.graph = program.graph
         self.slices: dict[tuple[fx.Node, int], fx.Node] = {}
+        self.shares: dict[fx.Node, fx.Node] = {}
         self.rows: dict[int, fx.Node] = {}
         self.number: fx.Node | None = None
 
@@ -108,12 +113,13 @@ class _Slicer:
                 want = wanted[position]
                 if want == placement_of(used[position]).shardings[0]:
                     return leaf
-                if isinstance(want, Partial):  # of zeros: they are a sum of zeros
-                    return leaf
+                if isinstance(want, Partial):
+                    return self._share(used[position], leaf, node)
                 assert isinstance(want, Split)
                 return self._slice(used[position], leaf, want.dim, node)
 
             map_operands(node, seen)
+        self._share_results()
         inputs = self.program.inputs
         if self.number is not None:
             inputs = (*inputs, InputRole(InputKind.MICROBATCH, AXIS))
@@ -137,6 +143,34 @@ class _Slicer:
             made = self._call(aten.index_select.default, args, fact, user)
             self.slices[leaf, dim] = made
         return self.slices[leaf, dim]
+
+    def _share(self, value: Value, leaf: fx.Node, user: fx.Node) -> fx.Node:
+        """Return what every microbatch adds to a sum that all of them make whole."""
+        if is_zeros(value.node):
+            return leaf
+        if leaf not in self.shares:
+            source = info(value.node)
+            fact = replace(
+                source,
+                key=f"{source.key}#{value.index}~{AXIS}",
+                types=(type_of(value),),
+                phase=source.phase if user.op == "output" else info(user).phase,
+                signature=Signature((Placement.broadcast(1),), (Placement((_SUM,)),)),
+            )
+            args = leaf, self.count
+            self.shares[leaf] = self._call(aten.div.Scalar, args, fact, user)
+        return self.shares[leaf]
+
+    def _share_results(self) -> None:
+        """Have a loss and gradients that all microbatches make alike add up."""
+        (output,) = self.graph.find_nodes(op="output")
+        leaving: list[fx.Node] = []
+        for leaf, role in self.program.results():
+            value, is_sum = value_of(leaf), role.kind in _SUMS
+            if is_sum and placement_of(value).shardings[0] != _SUM:
+                leaf = self._share(value, leaf, output)
+            leaving.append(leaf)
+        output.args = (tuple(leaving),)
 
     def _rows(self, size: int, user: fx.Node) -> fx.Node:
         """Return the indices of the microbatch's part of a dim of ``size``."""

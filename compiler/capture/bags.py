@@ -55,6 +55,6 @@ def _bag_size(offsets: fx.Node, ids: fx.Node) -> int | None:
     """Return the size that all bags have, ``None`` where they may differ."""
     if offsets.target is not aten.arange.start_step:
         return None
-    start, end, step = cast("tuple[int, int, int]", offsets.args)
+    start, end, step = cast("tuple[int, int, int]", (*offsets.args, 1)[:3])
     total = ids.meta["val"].numel()
     return step if start == 0 and end == total and total % step == 0 else None

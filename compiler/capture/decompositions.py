@@ -47,6 +47,12 @@ FROM_TORCH = (
     aten._fused_rms_norm_backward,
     aten.addcmul,
     aten.addcdiv,
+    aten.norm,
+    aten.renorm,
+    aten._euclidean_dist,
+    aten.affine_grid_generator,
+    aten.channel_shuffle,
+    aten.diag_embed,
 )
 """Taken apart by torch's own decompositions."""
 
@@ -178,6 +184,23 @@ def _weight_norm_backward(
     return (g / norms) * (grad - v * (along / norms.square())), along / norms
 
 
+def _trilinear(
+    first: Tensor,
+    weight: Tensor,
+    second: Tensor,
+    without_first: Sequence[int],
+    without_weight: Sequence[int],
+    without_second: Sequence[int],
+    summed: Sequence[int],
+    unroll_dim: int = 1,
+) -> Tensor:
+    """Return a sum of products of three tensors, each without some of its dims."""
+    ndim = first.ndim + len(without_first)
+    absent = without_first, without_weight, without_second, summed
+    a, b, c, out = ([d for d in range(ndim) if d not in dims] for dims in absent)
+    return torch.einsum(first, a, weight, b, second, c, out)
+
+
 def _others(x: Tensor, dim: int) -> list[int]:
     return [other for other in range(x.ndim) if other != dim % x.ndim]
 
@@ -190,6 +213,7 @@ OWN: dict[Any, Callable[..., Any]] = {
     aten.std.correction: _std,
     aten.native_group_norm.default: _group_norm,
     aten.native_group_norm_backward.default: _group_norm_backward,
+    aten._trilinear.default: _trilinear,
     aten._weight_norm_interface.default: _weight_norm,
     aten._weight_norm_interface_backward.default: _weight_norm_backward,
     aten.as_strided.default: as_strided,

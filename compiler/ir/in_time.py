@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+from torch import fx
+
 from partita.compiler.ir.sbp import Sharding
 
 AXIS = "micro"
@@ -31,3 +34,8 @@ class InTime:
 
 WHOLE = InTime()
 """The batch in one piece."""
+
+
+def is_zeros(node: fx.Node) -> bool:
+    """Whether a node makes zeros, which every microbatch may add to a sum."""
+    return node.target is torch.ops.aten.full.default and node.args[1] in (0,)

@@ -5,28 +5,27 @@ every one of them makes alike. So a tensor stays as it is made, but for one that
 made whole and used in part, and for zeros, which are a sum of zeros. What the rules
 leave open is chosen thus: as much as can be is computed in parts; what depends on
 inputs alone and is asked for whole (the number of tokens that count) is computed of the
-whole batch by every microbatch.
+whole batch by every microbatch. Where nothing else does, what is made whole is a sum of
+equal shares: a penalty of the parameters, a number that is added to the loss.
 
 A gradient and the loss add up (``P(sum)``), a buffer is written alike by all (``B``). A
-model that needs more is refused: a batch norm, a penalty that is no sum over the batch.
+model that needs more is refused: a batch norm, the root of a mean.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-import torch
 from torch import fx
 
 from partita.compiler.errors import BadOptions
-from partita.compiler.ir.in_time import AXIS
+from partita.compiler.ir.in_time import AXIS, is_zeros
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import (
     InputKind,
     InputRole,
     OutputKind,
-    OutputRole,
     Phase,
     Program,
     Value,
@@ -42,6 +41,7 @@ from partita.compiler.rules.calls import call_of, rule_and_factors
 from partita.compiler.rules.rule import Call, RuleSet
 from partita.compiler.rules.segments import segments_in
 from partita.compiler.rules.signatures import axis_options, fits
+from partita.compiler.search.needs_whole import check_output, needs_whole
 
 _WHOLE, _SUM = Broadcast(), Partial()
 
@@ -84,6 +84,8 @@ class _Chooser:
     whole: set[fx.Node] = field(default_factory=set[fx.Node])
     sums: set[fx.Node] = field(default_factory=set[fx.Node])
     """What adds up over the microbatches, though it is made of whole tensors."""
+    shares: set[fx.Node] = field(default_factory=set[fx.Node])
+    """What takes of whole tensors an equal share in every microbatch."""
     summed: dict[fx.Node, set[fx.Node] | None] = field(
         default_factory=dict[fx.Node, "set[fx.Node] | None"]
     )
@@ -100,14 +102,14 @@ class _Chooser:
             try:
                 self._forward()
             except _Stuck as stuck:
-                if not self._ask_for_sums(stuck.node):
-                    self._ask_for_whole(stuck.node)
+                self._ask(stuck.node)
                 continue
             if not self._ask_for_summed_results():
                 break
         self._compute_in_parts()
         for node, role in self.program.results():
-            self._check_output(value_of(node), role)
+            value = value_of(node)
+            check_output(value, role, self.made[value], self.count)
         return self.chosen
 
     # --- what enters
@@ -233,13 +235,19 @@ class _Chooser:
         """Whether the operands are as the signature wants them, or can be had so."""
         return all(
             self._is_had(value, want)
+            or (node in self.shares and self._has_shares(value, want))
             for value, want in zip(operands(node), signature.operands, strict=True)
         )
 
     def _is_had(self, value: Value, want: Sharding) -> bool:
         is_slice = _is_plain(want) and self.made[value] == _WHOLE
-        is_zero = want == _SUM and _is_zeros(value.node)
+        is_zero = want == _SUM and is_zeros(value.node)
         return want == self.made[value] or is_slice or is_zero
+
+    def _has_shares(self, value: Value, want: Sharding) -> bool:
+        """Whether a tensor can be a sum of equal shares of what every part makes."""
+        is_float = type_of(value).dtype.is_floating_point
+        return want == _SUM and self.made[value] == _WHOLE and is_float
 
     def _sliced(self, node: fx.Node, signature: AxisSignature) -> int:
         """Return the bytes of the operands that are used otherwise than they are."""
@@ -250,6 +258,24 @@ class _Chooser:
         )
 
     # --- where a node is stuck
+
+    def _ask(self, node: fx.Node) -> None:
+        """Note what else ``node`` needs.
+
+        Raises:
+            BadOptions: when that depends on a parameter.
+        """
+        ways = self._ask_for_sums, self._ask_for_whole, self._ask_for_shares
+        if not any(ask(node) for ask in ways):
+            raise BadOptions(needs_whole(node, self.made, self.count))
+
+    def _ask_for_shares(self, node: fx.Node) -> bool:
+        """Have ``node`` add a share of whole operands, if it then has a signature."""
+        before = len(self.shares)
+        self.shares.add(node)
+        if not any(self._is_seen(node, option) for option in self._options(node)[1:]):
+            self.shares.remove(node)
+        return len(self.shares) > before
 
     def _ask_for_sums(self, node: fx.Node) -> bool:
         """Have whole operands of ``node`` add up, if it then has a signature.
@@ -294,12 +320,8 @@ class _Chooser:
             found |= more
         return found
 
-    def _ask_for_whole(self, node: fx.Node) -> None:
-        """Note what has to be computed of the whole batch for ``node``.
-
-        Raises:
-            BadOptions: when that depends on a parameter.
-        """
+    def _ask_for_whole(self, node: fx.Node) -> bool:
+        """Have ``node`` see the whole batch, if that depends on no parameter."""
         best: set[fx.Node] | None = None
         for option in self._options(node)[1:]:
             wrong = {
@@ -314,21 +336,8 @@ class _Chooser:
                 best = set(wrong)
         if best is None and node in self.of_inputs:
             best = {node}
-        if best is None:
-            raise BadOptions(self._needs_whole(node))
-        self.whole |= set(_with_sources(best))
-
-    def _needs_whole(self, node: fx.Node) -> str:
-        parts = next(value for value in operands(node) if self.made[value] != _WHOLE)
-        fact = info(node)
-        where = f" ({fact.source})" if fact.source else ""
-        how = "adds up" if self.made[parts] == _SUM else "is made in parts"
-        return (
-            f"microbatches is {self.count}, but {fact.key!r}{where} needs the whole "
-            f"batch: {info(parts.node).key!r}, which it uses, {how} over the "
-            "microbatches; want 1, or a model whose loss is a sum or a mean over the "
-            "batch with no number added to it"
-        )
+        self.whole |= set(_with_sources(best or ()))
+        return best is not None
 
     # --- from what leaves to what enters
 
@@ -362,34 +371,13 @@ class _Chooser:
         kept = self.chosen[node]
         return min(fitting, key=lambda o: self._sliced(node, o), default=kept)
 
-    # --- what leaves
-
-    def _check_output(self, value: Value, role: OutputRole) -> None:
-        found, fact = self.made[value], info(value.node)
-        where = f" ({fact.source})" if fact.source else ""
-        if role.kind in (OutputKind.LOSS, OutputKind.GRADIENT) and found != _SUM:
-            wanted = "add up over the microbatches"
-        elif role.kind is OutputKind.MUTATED_BUFFER and found != _WHOLE:
-            wanted = "be the same for all of them"
-        else:
-            return
-        raise BadOptions(
-            f"microbatches is {self.count}, but {role.kind} {role.name!r} does not "
-            f"{wanted}: {fact.key!r}{where} makes it as {found} on their axis; want 1"
-        )
-
-
-def _is_zeros(node: fx.Node) -> bool:
-    """Whether a node makes zeros, which every microbatch may add to a sum."""
-    return node.target is torch.ops.aten.full.default and node.args[1] in (0,)
-
 
 def _is_plain(want: Sharding) -> bool:
     """Whether a microbatch's part of a dim is one run of it."""
     return isinstance(want, Split) and not want.segments
 
 
-def _with_sources(nodes: set[fx.Node]) -> Iterator[fx.Node]:
+def _with_sources(nodes: Iterable[fx.Node]) -> Iterator[fx.Node]:
     """Yield nodes and all that they are computed from."""
     seen, open_nodes = set[fx.Node](), list(nodes)
     while open_nodes:

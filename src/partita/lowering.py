@@ -51,6 +51,7 @@ from partita.passes.lower_boxings import lowering_key
 from partita.passes.part_messages import part_messages
 from partita.passes.reduce_beside import reduce_beside
 from partita.passes.send_together import send_together
+from partita.passes.separate_numbers import SeparateNumbers
 from partita.passes.sequence import sequence
 from partita.passes.share_gradients import ShareGradients
 from partita.passes.sink_waits import sink_waits
@@ -107,9 +108,9 @@ def in_microbatches(captured: Captured, count: int, rules: RuleSet) -> Captured:
     """
     if count == 1:
         return captured
-    chosen = choose_in_time(captured.program, rules, count)
-    split = SplitInTime(count, chosen, rules)
-    return replace(captured, program=run_sequence(captured.program, (split,)))
+    whole = run_sequence(captured.program, (SeparateNumbers(),))
+    split = SplitInTime(count, choose_in_time(whole, rules, count), rules)
+    return replace(captured, program=run_sequence(whole, (split,)))
 
 
 def loss_of(plan: Plan, given: LossFunction | None) -> LossFunction | None:

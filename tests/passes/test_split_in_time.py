@@ -191,3 +191,31 @@ def test_a_buffer_is_written_as_by_the_whole_batch() -> None:
     report = pt.verify(model, x, plan=plan)
     assert report.ok, report
     assert "buffer:calls" in report.errors
+
+
+class Penalized(nn.Module):
+    """Several losses: one weighted by what is learned, a penalty, and a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.weight = nn.Parameter(torch.full((), 0.5))
+        self.unused = nn.Parameter(torch.full((3,), 0.5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the loss of ``x`` ``[batch, 4]``."""
+        loss = self.last(self.first(x).tanh()).square().mean()
+        loss = torch.exp(-self.weight) * loss + self.weight
+        penalty = torch.linalg.vector_norm(self.last.weight) + self.unused.sin().sum()
+        return 1 - (loss + 0.25 + penalty)
+
+
+@pytest.mark.parametrize("mesh", ["tp=2", "pp=2"])
+def test_penalties_and_numbers_are_added_in_equal_shares(mesh: str) -> None:
+    model, x = Penalized(), torch.randn(8, 4)
+    options = pt.Options(microbatches=4)
+    plan = pt.plan(model, x, mesh=mesh, options=options)
+    report = pt.verify(model, x, plan=plan)
+    assert report.ok, report
+    assert plan.microbatches == 4

@@ -26,16 +26,23 @@ class Bags(nn.Module):
         return self.bag(ids, per_sample_weights=self.scales).square().mean()
 
 
-@pytest.mark.parametrize("mode", ["sum", "mean"])
-def test_bags_of_one_size_are_ordinary_ops_and_split(mode: str) -> None:
-    model = Bags(mode)
+def _assert_bags_are_split(model: nn.Module, ids: Tensor) -> None:
     pins = {"ids": "(S(0),)"}
     options = pt.Options(hardware="cpu-gloo-free", pins=pins)
-    plan = pt.plan(model, IDS, mesh=pt.Mesh(dp=2), options=options)
+    plan = pt.plan(model, ids, mesh=pt.Mesh(dp=2), options=options)
 
     assert not plan.reported
-    report = pt.verify(model, IDS, plan=plan)
+    report = pt.verify(model, ids, plan=plan)
     assert report.ok, str(report)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_bags_of_one_size_are_ordinary_ops_and_split(mode: str) -> None:
+    _assert_bags_are_split(Bags(mode), IDS)
+
+
+def test_bags_of_one_id_each_are_ordinary_ops_and_split() -> None:
+    _assert_bags_are_split(Bags("mean"), IDS[:, :1])
 
 
 @pytest.mark.parametrize("model", [Bags("max"), Bags("mean", padding=2)])

@@ -27,6 +27,7 @@ GROUPS = (3, 4, 5, 2)
 OF_GROUPS = aten.native_group_norm.default(X, *WEIGHTS, *GROUPS, 0.1)[1:]
 OF_HALF = [statistic.float() for statistic in OF_GROUPS]
 EVERY = [True, True, True]
+TRIPLE = X[0], X.mT, X[1, :, :4]
 HALF, WIDE = X.bfloat16(), [weight.float() for weight in WEIGHTS]
 
 CALLS: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
@@ -45,6 +46,7 @@ CALLS: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (aten.std.correction, (X, [1]), {}),
     (aten.native_group_norm.default, (X, *WEIGHTS, 3, 4, 5, 2, 0.1), {}),
     (aten.native_group_norm.default, (X, None, None, 3, 4, 5, 4, 0.1), {}),
+    (aten._trilinear.default, (*TRIPLE, [1, 3], [0], [1, 2], [2, 3]), {}),
     (aten._weight_norm_interface.default, (X, X[:, :1, :1].exp(), 0), {}),
     (aten._weight_norm_interface.default, (X, X[:1, :1].exp(), 2), {}),
     (aten._weight_norm_interface_backward.default, (2 - X, X, *NORMED, 0), {}),
@@ -104,6 +106,19 @@ CRITERIA: dict[str, Callable[[Tensor], Tensor]] = {
     "logsumexp": lambda y: y.logsumexp(-1).sum(),
     "stack": lambda y: torch.stack([y, 2 * y]).square().sum(),
     "unbind": lambda y: (y.unbind(0)[1] ** 2).sum(),
+    "norm": lambda y: nn_functional.pairwise_distance(y, 2 * y.flip(1)).sum(),
+    "renorm": lambda y: torch.renorm(y, 2, 0, 1.0).pow(3).sum(),
+    "_euclidean_dist": lambda y: torch.cdist(
+        y, y + 1, compute_mode="use_mm_for_euclid_dist"
+    ).sum(),
+    "affine_grid_generator": lambda y: (
+        nn_functional.affine_grid(y.view(-1, 2, 3), [2, 1, 4, 5], False).pow(3).sum()
+    ),
+    "channel_shuffle": lambda y: (
+        nn_functional.channel_shuffle(y.view(1, 4, 3, 1), 2) * y.view(1, 4, 3, 1)
+    ).sum(),
+    "diag_embed": lambda y: torch.diag_embed(y).pow(3).sum(),
+    "_trilinear": lambda y: nn_functional.bilinear(y, y, torch.ones(2, 4, 4)).sum(),
     "glu": lambda y: nn_functional.glu(y).square().sum(),
     "group_norm": lambda y: nn_functional.group_norm(y, 2).pow(3).sum(),
     "roll": lambda y: (y.roll(1, 0) * y).sum(),

@@ -125,15 +125,45 @@ def test_a_sum_may_begin_with_zero(
     assert {*added} == {(Partial(),)}
 
 
-def test_a_number_added_to_a_loss_is_refused() -> None:
-    message = refusal(OfLayer(lambda y, layer: y.mean() + 1), torch.randn(4, 4))
-    assert "'add.Tensor/0'" in message
-    assert "with no number added to it" in message
+def penalized(y: torch.Tensor, layer: nn.Linear) -> torch.Tensor:
+    return y.square().mean() + torch.linalg.vector_norm(layer.weight)
 
 
-def test_a_penalty_of_the_parameters_is_refused() -> None:
-    model = OfLayer(lambda y, layer: y.square().mean() + layer.weight.square().sum())
-    assert "'add.Tensor/0'" in refusal(model, torch.randn(8, 4))
+def test_a_penalty_of_the_parameters_is_a_sum_of_shares() -> None:
+    model = OfLayer(penalized)
+    program = capture(model, (torch.randn(8, 4),), {}).program
+    chosen = choose_in_time(program, default_rules, 2)
+    assert chosen["linalg_vector_norm/0"].results == (Broadcast(),)
+    assert chosen["add.Tensor/0"].operands == (Partial(), Partial())
+
+
+def test_no_share_is_taken_of_what_is_no_sum() -> None:
+    model = OfLayer(lambda y, layer: penalized(y, layer).sqrt())
+    text = refusal(model, torch.randn(8, 4))
+    assert "'sqrt/0'" in text
+    assert "needs the whole batch: 'add.Tensor/0', which it uses, adds up" in text
+
+
+class Centred(nn.Module):
+    """Takes from every sample a running mean that it is part of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(4, 4)
+        self.mean = nn.Buffer(torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the loss of ``x`` ``[batch, 4]``."""
+        y = self.layer(x)
+        self.mean.mul_(0.9).add_(y.detach().mean(0), alpha=0.1)
+        return (y - self.mean).square().mean()
+
+
+def test_what_a_buffer_needs_the_whole_batch_for_is_named() -> None:
+    text = refusal(Centred(), torch.randn(8, 4))
+    assert "'sub.Tensor/0'" in text
+    assert "needs the whole batch: 'add.Tensor/0', which it uses, adds up" in text
 
 
 @pytest.mark.parametrize("count", [3, 16])
