@@ -30,6 +30,14 @@ def diagonal_backward(call: Call) -> str:
     return arrow([" ".join([*(names[d] for d in others), "?"])], [" ".join(names)])
 
 
+def diagonal_scatter(call: Call) -> str:
+    """Return dims of which two are whole, and what replaces their diagonal."""
+    names = dim_names(call.operands[0].ndim)
+    others = _without_pair(names, call.arg(3, 0), call.arg(4, 1))
+    every, diagonals = " ".join(names), " ".join([*(names[d] for d in others), "?"])
+    return arrow([every, diagonals], [every])
+
+
 def _without_pair(names: list[str], first: object, second: object) -> list[int]:
     """Make two dims whole in ``names``; return the places of the others."""
     assert isinstance(first, int)

@@ -18,6 +18,7 @@ from partita.compiler.rules import lattice_shapes as la
 from partita.compiler.rules import nn_shapes as nn
 from partita.compiler.rules import pool_shapes as po
 from partita.compiler.rules import shapes as s
+from partita.compiler.rules import solve_shapes as so
 from partita.compiler.rules.rule import Rule, RuleSet
 
 ROWS = (
@@ -48,6 +49,12 @@ ROWS = (
     Rule("aten._fft_r2c.default", s.along(1), linear="0"),
     Rule("aten._fused_rms_norm.default", nn.layer_norm),
     Rule("aten._fused_rms_norm_backward.default", nn.layer_norm_backward, linear="0"),
+    Rule("aten._linalg_check_errors.default", "* -> ?"),
+    Rule("aten._linalg_det.default", "* ? ? -> *, * ? ?, * ?"),
+    Rule("aten._linalg_eigh.default", so.decomposed),
+    Rule("aten._linalg_slogdet.default", "* ? ? -> *, *, * ? ?, * ?"),
+    Rule("aten._linalg_solve_ex.default", so.solve),
+    Rule("aten._linalg_svd.default", so.decomposed),
     Rule("aten._log_softmax.default", s.along(1, mark="!"), expand=e.log_softmax),
     Rule(
         "aten._log_softmax_backward_data.default",
@@ -203,6 +210,7 @@ ROWS = (
         linear="0",
         localize="shape@1",
     ),
+    Rule("aten.diagonal_scatter.default", la.diagonal_scatter, linear="0+1"),
     Rule("aten.digamma.default", "* -> *"),
     Rule("aten.div.Scalar", "* -> *", linear="0"),
     Rule("aten.div.Scalar_mode", "* -> *", linear=s.quotient),
@@ -298,7 +306,13 @@ ROWS = (
     Rule("aten.lerp.Scalar", "*, * -> *", linear="0+1"),
     Rule("aten.lerp.Tensor", "*, *, * -> *", linear="0+1"),
     Rule("aten.lgamma.default", "* -> *"),
+    Rule("aten.linalg_cholesky_ex.default", "* ? ? -> * ? ?, *"),
     Rule("aten.linalg_cross.default", s.along(2), linear="0*1"),
+    Rule("aten.linalg_inv_ex.default", "* ? ? -> * ? ?, *"),
+    Rule("aten.linalg_lu_solve.default", so.lu_solve, linear="2"),
+    Rule("aten.linalg_matrix_exp.default", "* ? ? -> * ? ?"),
+    Rule("aten.linalg_qr.default", "* ? ? -> * ? ?, * ? ?"),
+    Rule("aten.linalg_solve_triangular.default", so.solve_triangular, linear="1"),
     Rule("aten.linalg_vector_norm.default", s.reduced(2, False)),
     Rule("aten.linspace.default", " -> ?"),
     Rule("aten.log.default", "* -> *"),
@@ -433,6 +447,7 @@ ROWS = (
         expand=ei.scatter_add,
     ),
     Rule("aten.scatter_reduce.two", la.scatter_reduce, linear=la.scatter_reduce_sum),
+    Rule("aten.searchsorted.Tensor", so.sorted_in),
     Rule("aten.select.int", s.select, linear="0", free=True, expand=ei.select),
     Rule(
         "aten.select_backward.default",
@@ -469,6 +484,8 @@ ROWS = (
     Rule("aten.sort.default", s.along(1)),
     Rule("aten.sort.stable", s.along(1)),
     Rule("aten.special_entr.default", "* -> *"),
+    Rule("aten.special_i0e.default", "* -> *"),
+    Rule("aten.special_i1e.default", "* -> *"),
     Rule("aten.special_log_ndtr.default", "* -> *"),
     Rule("aten.special_ndtri.default", "* -> *"),
     Rule("aten.special_xlog1py.default", s.elementwise, linear="0"),

@@ -12,8 +12,8 @@ from partita.testing.prover import Sample
 aten = torch.ops.aten
 
 UNARY = """
-    angle deg2rad i0 isneginf isposinf rad2deg signbit sinc special_entr
-    special_log_ndtr
+    angle deg2rad i0 isneginf isposinf rad2deg signbit sinc special_entr special_i0e
+    special_i1e special_log_ndtr
 """
 
 
@@ -42,6 +42,8 @@ def matrices() -> Iterator[Sample]:
     yield call("diagonal", x(4, 6, 8), 1, 0, -1)
     yield call("diagonal", x(4, 4))
     yield call("diagonal_backward", x(6, 4), [4, 6, 8], 1, 0, -1)
+    yield call("diagonal_scatter", x(4, 6, 8), x(6, 4), 1, 0, -1)
+    yield call("diagonal_scatter", x(4, 4), x(4))
     yield call("trace", x(4, 6))
     yield call("addbmm", x(8), x(2, 4, 6), x(2, 6, 8))
     yield call("addbmm", x(4, 8), x(2, 4, 6), x(2, 6, 8), beta=2)
@@ -52,6 +54,34 @@ def matrices() -> Iterator[Sample]:
     yield call("_fft_r2c", x(4, 6, 8), [0, 2], 0, True)
     yield call("_fft_c2c", wave, [1], 0, True)
     yield call("_fft_c2r", wave, [2], 0, 14)
+
+
+def solvers() -> Iterator[Sample]:
+    # Far from singular, so that what is computed in shards is as exact as whole.
+    stack = x(4, 3, 3) + 20 * torch.eye(3)
+    definite = stack @ stack.mT
+    columns, lower = x(4, 3, 6), stack.tril()
+    factors, pivots = torch.linalg.lu_factor(stack)
+    yield call("_linalg_check_errors", ints(0, 1, 4).int(), "inv", is_matrix=False)
+    for name in ("_linalg_det", "_linalg_slogdet", "linalg_inv_ex", "linalg_qr"):
+        yield call(name, stack)
+    yield call("_linalg_eigh", definite)
+    yield call("_linalg_eigh", definite, compute_v=False)
+    yield call("_linalg_svd", stack)
+    yield call("_linalg_svd", stack, compute_uv=False)
+    yield call("linalg_matrix_exp", stack / 100)
+    yield call("linalg_cholesky_ex", definite)
+    yield call("linalg_lu_solve", factors, pivots, columns)
+    yield call("linalg_lu_solve", factors, pivots, columns.mT, left=False)
+    yield call("_linalg_solve_ex", stack, columns)
+    yield call("_linalg_solve_ex", stack, columns.mT, left=False)
+    yield call("_linalg_solve_ex", stack, x(4, 3))
+    yield call("_linalg_solve_ex", stack, x(3))
+    yield call("linalg_solve_triangular", lower, columns, upper=False)
+    yield call("linalg_solve_triangular", lower, columns.mT, upper=False, left=False)
+    edges = torch.tensor([-1.0, 0.0, 2.0]).double()
+    yield call("searchsorted.Tensor", edges, x(4, 6))
+    yield call("searchsorted.Tensor", edges.expand(4, 3).contiguous(), x(4, 6))
 
 
 def rarer_along_a_dim() -> Iterator[Sample]:
@@ -138,6 +168,7 @@ def padded_and_resized() -> Iterator[Sample]:
 GROUPS = (
     rarer_elementwise,
     matrices,
+    solvers,
     rarer_along_a_dim,
     rarer_indices,
     images,

@@ -1,0 +1,43 @@
+"""Dims of solvers: matrices are whole, stacks of them and what is solved for split."""
+
+from __future__ import annotations
+
+from partita.compiler.rules.rule import Call
+
+
+def decomposed(call: Call) -> str:
+    """Return stacks of matrices and of their factors, those that are asked for."""
+    ndim = call.operands[0].ndim
+    texts = {ndim: "* ? ?", ndim - 1: "* ?"}
+    found = (0 if result is None else result.ndim for result in call.results)
+    return f"* ? ? -> {', '.join(texts.get(n, '?') for n in found)}"
+
+
+def solve(call: Call) -> str:
+    """Return stacks of matrices and of columns, and the factors that were found."""
+    matrix, sides = call.operands
+    if sides.ndim == 1 or sides.shape == matrix.shape[:-1]:
+        return "* ? ?, * ? -> * ?, * ? ?, * ?, *"
+    columns = _columns(call)
+    return f"* ? ?, {columns} -> {columns}, * ? ? =k, * ? =k, * =k"
+
+
+def lu_solve(call: Call) -> str:
+    """Return stacks of factors, of pivots and of columns."""
+    return f"* ? ?, * ?, {_columns(call)} -> {_columns(call)}"
+
+
+def solve_triangular(call: Call) -> str:
+    """Return stacks of matrices and of columns."""
+    return f"* ? ?, {_columns(call)} -> {_columns(call)}"
+
+
+def _columns(call: Call) -> str:
+    """Return columns, each solved by itself; rows where they stand on the left."""
+    return "* ? k" if dict(call.kwargs).get("left", True) else "* k ?"
+
+
+def sorted_in(call: Call) -> str:
+    """Return numbers that are looked up in one row, or each stack in its own."""
+    rows = call.operands[0]
+    return "?, * -> *" if rows.ndim == 1 else "* ?, * k -> * k"
