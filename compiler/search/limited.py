@@ -66,8 +66,9 @@ _MUCH = 2.0  # times what is free; of bounds above it, it is asked whether all i
 _NEAR = 0.8  # of what is known, from where a bound may be brought to it in time
 _MOST_ENTRIES = 300_000  # pairs of choices that an integer program is written for
 _MOST_APART = 20_000  # of them where each block is by itself
-# A node by itself, at four moments, which no clock ends: 0.3 to 0.8 ms a node of stacks
-_WRITTEN_S = 5e-4  # of 24 to 384 layers, 395 to 6155 nodes (2-core AMD EPYC VM)
+# Writing down a node by itself, at four moments, takes 0.3 to 0.8 ms (stacks of 24 to
+# 384 layers, 2-core AMD EPYC VM) and is ended by no clock: of more it takes too long.
+_MOST_NODES_APART = 10_000
 _WINDOWS_SHARE = 0.5  # of the time that is left, for windows from one start
 _NEARLY = 1.25  # of the limit, what windows may begin with
 _MOST_NODES = 1000  # of a problem that is improved by windows
@@ -288,15 +289,14 @@ class LimitedSearch:
         """Let equal blocks differ, in choices that were met before."""
         if not best.fits or (best.is_optimal and not self.fold.has_classes):
             return best
-        share_s = _JOINT_SHARE * self.clock.left_s
-        if _WRITTEN_S * len(self.posed.problem.nodes) > share_s:
+        if len(self.posed.problem.nodes) > _MOST_NODES_APART:
             return best
         apart = Fold.none(self.posed.problem)
         allowed = tuple(np.zeros_like(own) for own in everything(apart))
         for choices in dict.fromkeys((best.choices, *(seen for seen, _ in self._kept))):
             for own, choice in zip(allowed, choices, strict=True):
                 own[choice] = True
-        if num_pairs(apart, allowed) > _MOST_APART:
+        if self.clock.left_s <= 0 or num_pairs(apart, allowed) > _MOST_APART:
             return best
         search = JointSearch(self.posed, apart, self.optimizer, limit, allowed, THREADS)
         known = Joint(best.choices, best.keeping, best.seconds)

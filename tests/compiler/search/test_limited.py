@@ -111,7 +111,7 @@ def test_equal_blocks_differ_where_memory_is_short() -> None:
     found = search.run(int(0.7 * search.run(1 << 40).keeping.peak_bytes))
     assert found.fits
     blocks = [{found.choices[node] for node in own} for own in search.fold.members]
-    assert max(map(len, blocks)) == 2, "of what memory is short for, some"
+    assert max(map(len, blocks)) > 1, "of what memory is short for, some"
     exact = cost_of(posed.problem, found.choices)
     assert found.seconds == pytest.approx(exact + found.keeping.seconds)
     assert found.bound_s <= found.seconds
