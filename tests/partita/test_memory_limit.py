@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from tests.models.zoo import ZOO
+from tests.slow import slow
 from torch import nn
 
 from partita.compiler.capture.capture import capture
@@ -53,9 +54,9 @@ def _check(name: str, mesh: Mesh, parts: tuple[float, ...]) -> None:
         assert report.ok, str(report)
 
 
-@pytest.mark.parametrize("name", ["mlp", pytest.param("gpt2", marks=pytest.mark.slow)])
-def test_a_plan_fits_and_is_equal(name: str) -> None:
-    _check(name, Mesh(tp=2), (0.75, 0.55))
+@pytest.mark.parametrize(("name", "least"), [("mlp", 0.55), slow("gpt2", 0.7)])
+def test_a_plan_fits_and_is_equal(name: str, least: float) -> None:
+    _check(name, Mesh(tp=2), (0.75, least))
 
 
 @pytest.mark.slow
