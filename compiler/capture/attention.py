@@ -23,7 +23,6 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from partita.compiler.capture.flash_attention import (
     cpu_flash_attention,
@@ -31,6 +30,7 @@ from partita.compiler.capture.flash_attention import (
     cuda_flash_attention,
     cuda_flash_attention_backward,
 )
+from partita.compiler.capture.in_place_of import InPlaceOf
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -242,27 +242,8 @@ def one_attention() -> Generator[None]:
 
     # Torch's own functions call it where a mode no longer looks.
     inside = patch.object(nn.functional, plain.__name__, attend)
-    with inside, _OneAttention(plain, attend):
+    with inside, InPlaceOf({plain: attend}):
         yield
-
-
-class _OneAttention(TorchFunctionMode):
-    """Within it ``attend`` is called in place of ``plain``."""
-
-    def __init__(self, plain: Any, attend: Any) -> None:
-        super().__init__()
-        self._plain, self._attend = plain, attend
-
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        """Run ``func``, or the op in its place."""
-        called = self._attend if func is self._plain else func
-        return called(*args, **(kwargs or {}))
 
 
 def _autocast(argument: Any) -> Any:

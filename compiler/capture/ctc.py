@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch import Tensor
 
 aten = torch.ops.aten
 
@@ -131,19 +130,3 @@ def ctc_loss(
     if how == "sum":
         return made.sum()
     return made if is_batched else made.squeeze(0)
-
-
-class OneCtcLoss(TorchFunctionMode):
-    """Within it losses of this kind are the one op."""
-
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        """Run ``func``, or the op in its place."""
-        is_loss = func is nn.functional.ctc_loss or func is torch.ctc_loss
-        called = ctc_loss if is_loss else func
-        return called(*args, **(kwargs or {}))

@@ -9,39 +9,29 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
+from torch import Tensor
 
 from partita.compiler.errors import CaptureFailed
 
 _DATA: Any = torch.Tensor.data  # what of the class gets and sets it
 
+SET_DATA: Any = _DATA.__set__
+"""What ``tensor.data = value`` calls."""
 
-class WrittenData(TorchFunctionMode):
-    """Within it setting the ``data`` of a tensor writes the values to it."""
 
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        """Run ``func``.
+def write_data(tensor: Tensor, value: Tensor) -> None:
+    """Write a value to a tensor, in place of ``tensor.data = value``.
 
-        Raises:
-            CaptureFailed: when a tensor that stays would change its shape or dtype.
-        """
-        if func != _DATA.__set__:
-            return func(*args, **(kwargs or {}))
-        tensor, value = args
-        if value.shape == tensor.shape and value.dtype == tensor.dtype:
-            tensor.detach().copy_(value.detach())
-        elif tensor.is_leaf:
-            raise CaptureFailed(
-                f".data of a tensor becomes {value.dtype} of shape "
-                f"{list(value.shape)}, it was {tensor.dtype} of shape "
-                f"{list(tensor.shape)}; a step may change only its values"
-            )
-        else:
-            func(*args)
-        return None
+    Raises:
+        CaptureFailed: when a tensor that stays would change its shape or dtype.
+    """
+    if value.shape == tensor.shape and value.dtype == tensor.dtype:
+        tensor.detach().copy_(value.detach())
+    elif tensor.is_leaf:
+        raise CaptureFailed(
+            f".data of a tensor becomes {value.dtype} of shape {list(value.shape)}, it "
+            f"was {tensor.dtype} of shape {list(tensor.shape)}; a step may change only "
+            "its values"
+        )
+    else:
+        SET_DATA(tensor, value)

@@ -16,15 +16,24 @@ import torch
 from torch import Tensor
 
 from partita.compiler.capture.checkpoints import called_checkpoints
-from partita.compiler.capture.ctc import OneCtcLoss
-from partita.compiler.capture.data_writes import WrittenData
+from partita.compiler.capture.ctc import ctc_loss
+from partita.compiler.capture.data_writes import SET_DATA, write_data
+from partita.compiler.capture.in_place_of import InPlaceOf
 from partita.compiler.capture.inputs import InputSpec
 from partita.compiler.capture.mixed_precision import autocasting
-from partita.compiler.capture.packed import RefusedPacking
-from partita.compiler.capture.torch_private import pytree, tables_of
+from partita.compiler.capture.packed import refuse_packing
+from partita.compiler.capture.torch_private import PACK, pytree, tables_of
 from partita.compiler.errors import CaptureFailed
 
 LossFunction = Callable[[Any], Tensor]
+
+_IN_PLACE: dict[Any, Callable[..., Any]] = {
+    SET_DATA: write_data,
+    torch.ctc_loss: ctc_loss,
+    torch.nn.functional.ctc_loss: ctc_loss,
+    PACK: refuse_packing,
+}
+"""What is called in place of what leaves too little, or too much, in a trace."""
 
 
 def pick_loss(outputs: Any, loss: LossFunction | None) -> Tensor:
@@ -170,9 +179,8 @@ class ScoredModel(torch.nn.Module):
         args, kwargs = self._spec.rebuild(
             dict(zip(self._spec.tensors, tensors, strict=True))
         )
-        with called_checkpoints(), autocasting(self.precision):
-            with WrittenData(), OneCtcLoss(), RefusedPacking():
-                return self._scored(args, kwargs)
+        with called_checkpoints(), autocasting(self.precision), InPlaceOf(_IN_PLACE):
+            return self._scored(args, kwargs)
 
     def _scored(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -238,6 +238,9 @@ def _renames_kept(kind: Any) -> AbstractContextManager[object]:
 BatchNorm = _BatchNorm
 """What batch norms of any number of dims are."""
 
+PACK: Any = vars(torch)["_VF"]._pack_padded_sequence
+"""What packs padded sequences."""
+
 
 def fake_copy(
     module: torch.nn.Module,

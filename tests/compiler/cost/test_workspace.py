@@ -2,43 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
+from tests.compiler.cost.kernels import measured_and_predicted, type_in_kernel
 from torch import Tensor
 
 from partita.compiler.capture import ctc as ctc  # defines the ops
 from partita.compiler.cost.workspace import LocalCall, workspace_bytes
 from partita.compiler.ir.sbp import Placement
-from partita.compiler.ir.tensor_type import TensorType
-from partita.runtime.measure_memory import measure_memory
 
 CPU = torch.device("cpu")
 ops = torch.ops
-
-
-def _type(x: Tensor) -> TensorType:
-    return TensorType(tuple(x.shape), x.dtype)
-
-
-def measured_and_predicted(
-    op: str, call: Callable[[], Any], operands: Sequence[Tensor], *constants: str
-) -> tuple[int, int]:
-    """Return what a kernel holds beyond its results, and what the table says."""
-    made: list[Any] = [call()]
-    made.clear()
-    memory = measure_memory(lambda: made.append(call()), (), CPU)
-    results = made[0] if isinstance(made[0], tuple) else (made[0],)
-    results = [x for x in results if x is not None]
-    own = sum(x.untyped_storage().nbytes() for x in results)
-    seen = [(_type(x), x.stride()) for x in operands]
-    types = [_type(x) for x in results]
-    found = workspace_bytes(LocalCall(op, seen, types, "cpu", constants))
-    return memory.peak_bytes - own, found
 
 
 def _heads(b: int, h: int, s: int, d: int, in_order: bool) -> Tensor:
@@ -315,8 +294,8 @@ def test_grouped_products_of_a_rank_that_has_some_groups() -> None:
     ]
     call = LocalCall(
         key,
-        [(_type(x), x.stride()) for x in given],
-        [_type(op(*given))],
+        [(type_in_kernel(x), x.stride()) for x in given],
+        [type_in_kernel(op(*given))],
         "cpu",
         placements=placements,
         sizes=(2, 3),
@@ -325,71 +304,9 @@ def test_grouped_products_of_a_rank_that_has_some_groups() -> None:
     assert whole > 1.5 * found
 
 
-def _added_up(x: Tensor, dims: list[int]) -> tuple[int, int]:
-    op = ops.aten.sum.dim_IntList
-    key, constants = "aten.sum.dim_IntList", f"1={dims}"
-    return measured_and_predicted(key, lambda: op(x, dims), [x], constants)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-@pytest.mark.parametrize(
-    "dims",
-    [[], [1], [-1], [0, 1], [0, 2], [1, 3], [-1, 0], [0, 1, 3], [0, 2, 3], [0, 1, 2]],
-)
-def test_sums_over_dims_side_by_side_and_apart(
-    dims: list[int], dtype: torch.dtype
-) -> None:
-    x = torch.randn(16, 32, 64, 8, dtype=dtype)
-    for given in (x, x.transpose(1, 2), x[:, :1].contiguous(), x.permute(3, 0, 2, 1)):
-        found, want = _added_up(given, dims)
-        assert found == want
-
-
-@pytest.mark.parametrize("dims", [[0], [0, 2], [0, 1, 2, 3]])
-def test_means_of_short_numbers(dims: list[int]) -> None:
-    x = torch.randn(16, 32, 64, 8, dtype=torch.bfloat16)
-    found, want = measured_and_predicted(
-        "aten.mean.dim", lambda: ops.aten.mean.dim(x, dims), [x], f"1={dims}"
-    )
-    assert found == want
-
-
-@pytest.mark.parametrize("value", [1, 1.5, True])
-@pytest.mark.parametrize(
-    "dtype", [torch.int64, torch.int32, torch.bool, torch.bfloat16, torch.float64]
-)
-def test_comparisons_to_a_number(dtype: torch.dtype, value: float) -> None:
-    x = torch.ones(64, 512).to(dtype)
-    found, want = measured_and_predicted(
-        "aten.ge.Scalar", lambda: ops.aten.ge.Scalar(x, value), [x], f"1={value}"
-    )
-    assert found == pytest.approx(want, abs=16)  # the number itself
-
-
-@pytest.mark.parametrize("op", ["isinf.default", "isfinite.default", "isnan.default"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
-def test_questions_of_numbers(dtype: torch.dtype, op: str) -> None:
-    x = torch.ones(64, 512, dtype=dtype)
-    packet, overload = op.split(".")
-    call = getattr(getattr(ops.aten, packet), overload)
-    found, want = measured_and_predicted(f"aten.{op}", lambda: call(x), [x])
-    assert found == pytest.approx(want, abs=16)
-
-
-@pytest.mark.parametrize("op", ["any.default", "any.dim", "all.dims"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8, torch.bool])
-def test_answers_for_many_numbers(dtype: torch.dtype, op: str) -> None:
-    x = torch.ones(64, 512, dtype=dtype)
-    packet, overload = op.split(".")
-    call = getattr(getattr(ops.aten, packet), overload)
-    dims = {"default": (), "dim": (1,), "dims": ([0, 1],)}[overload]
-    found, want = measured_and_predicted(f"aten.{op}", lambda: call(x, *dims), [x])
-    assert found == want
-
-
 def test_a_gpu_casts_while_it_reads() -> None:
-    types = [_type(x) for x in (X, NARROW)]
-    seen = [(_type(x), x.stride()) for x in (X, NARROW)]
+    types = [type_in_kernel(x) for x in (X, NARROW)]
+    seen = [(type_in_kernel(x), x.stride()) for x in (X, NARROW)]
     call = LocalCall("aten.add.Tensor", seen, types[:1], "cuda")
     assert workspace_bytes(call) == 0 < workspace_bytes(replace(call, device="cpu"))
 
