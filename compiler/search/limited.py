@@ -33,10 +33,10 @@ from partita.compiler.search.keeping import (
 )
 from partita.compiler.search.memory_price import MemoryPrice
 from partita.compiler.search.narrowed import Narrowed
-from partita.compiler.search.parts import Clock
+from partita.compiler.search.parts import THREADS, Clock
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import cost_of
-from partita.compiler.search.solver import HIGHS, THREADS, Solution, solve
+from partita.compiler.search.solver import HIGHS, Solution, solve
 from partita.compiler.search.state import States
 from partita.compiler.search.wanted import ANY, Wanted
 from partita.compiler.search.windows import WindowSearch

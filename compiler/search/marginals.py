@@ -16,7 +16,7 @@ import numpy as np
 from partita.compiler.search.model import Floats
 from partita.compiler.search.relaxation import End, Relaxation
 
-_RANDOM_TREES = 8
+_RANDOM_TREES = 3
 
 
 def surpluses(relaxation: Relaxation) -> dict[int, Floats]:

@@ -25,14 +25,12 @@ OPTIMAL_GAP = 1e-6  # and so close a bound is called optimal
 
 # How long to raise the bound. Parts of the gap are what two looks' sweeps gained.
 _SWEEPS_BETWEEN_LOOKS = 5
-_MOST_SWEEPS = 30
+_MOST_SWEEPS = 20
 _NEAR = 0.02  # a gap, as part of the cost, at which most choices may be too dear
+_MUCH_LESS = 0.8  # of the gap at the last look: when to look again at what is too dear
 _SLOW = 0.03
 _STALLED = 0.002  # ends it even if there is time
 
-# How many states one pass after another may have. Chosen, like the other numbers
-# here, on joint graphs of two-layer transformers and ResNets on 1-D and 2-D meshes.
-STATES = (300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 600_000)
 
 # When to begin anew: so small a part of the choices is left, unless the last pass
 # ruled out so much of the gap that more room will do.
@@ -41,6 +39,33 @@ _NEARLY = 0.6
 _WORTH_A_LAST_ROUND = 0.95  # once all passes failed
 
 _GRACE_S = 10.0  # to find any assignment at all, once the time is over
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How far a search goes that does not end by itself.
+
+    Attributes:
+        states: how many states one pass after another may have.
+        threads: for HiGHS, which gets what all passes leave; with none it is asked
+            only where nothing is known yet.
+    """
+
+    states: tuple[int, ...]
+    threads: int
+
+
+THREADS = 2  # for HiGHS
+
+# Chosen, like the other numbers here, on joint graphs of two-layer transformers and
+# ResNets on 1-D and 2-D meshes.
+THOROUGH = Effort(
+    (300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 600_000), THREADS
+)
+"""Up to the optimum, if there is time."""
+
+ROUGH = Effort(THOROUGH.states[:2], 0)
+"""For what is only to be compared with others, by another measure than its cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +115,7 @@ class PartSearch:
 
     model: Model
     clock: Clock
-    threads: int
-    states: tuple[int, ...] = STATES
+    effort: Effort = THOROUGH
     assignment: dict[int, int] | None = None
     cost: float = inf
     bound: float = -inf
@@ -139,7 +163,7 @@ class PartSearch:
         self._sweep(relaxation)
         order: list[int] = []
         pass_s = ruled_out = 0.0
-        for most in self.states:
+        for most in self.effort.states:
             if self._is_done():
                 break
             self._prune(relaxation)
@@ -161,7 +185,8 @@ class PartSearch:
             self._prune(relaxation)
             if model.num_choices < _WORTH_A_LAST_ROUND * num_choices:
                 return True
-        if not self._is_done() or self.assignment is None:
+        is_open = self.effort.threads > 0 and not self._is_done()
+        if is_open or self.assignment is None:
             self._search_ilp(relaxation)
         return False
 
@@ -195,6 +220,7 @@ class PartSearch:
             worth_s: how long to go on even if it is slow, unless it has stalled.
         """
         before = relaxation.bound
+        pruned_at = inf
         started = time.perf_counter()
         for sweep in count(1):
             relaxation.sweep()
@@ -202,12 +228,16 @@ class PartSearch:
                 continue
             self._descend(relaxation.decode())
             self._raise_bound(relaxation.bound)
-            if self._is_done() or self._is_small_soon(relaxation):
+            gap = self.cost - relaxation.bound
+            if self._is_done():
                 return
+            if gap < _MUCH_LESS * pruned_at and gap <= _NEAR * self.cost:
+                if self._is_small_soon(relaxation):
+                    return
+                pruned_at = gap
             if sweep % (2 * _SWEEPS_BETWEEN_LOOKS):
                 continue
             gained = relaxation.bound - before
-            gap = self.cost - relaxation.bound
             is_slow = sweep >= _MOST_SWEEPS or gained < _SLOW * gap
             is_worth_it = time.perf_counter() - started < worth_s
             if gained < _STALLED * gap:
@@ -218,8 +248,6 @@ class PartSearch:
 
     def _is_small_soon(self, relaxation: Relaxation) -> bool:
         """Whether enough choices are too dear to begin anew; they are dropped."""
-        if self.cost - relaxation.bound > _NEAR * self.cost:
-            return False
         num_choices = self.model.num_choices
         self._prune(relaxation)
         return self.model.num_choices < _WORTH_A_NEW_ROUND * num_choices
@@ -248,7 +276,7 @@ class PartSearch:
             self._known_positions(relaxation),
             self.cost,
             max(self.clock.left_s, _GRACE_S if self.assignment is None else 0.0),
-            self.threads,
+            max(self.effort.threads, 1),
         )
         if outcome.positions is not None:
             self._descend(outcome.positions)

@@ -24,11 +24,9 @@ from partita.compiler.errors import NoSolution
 from partita.compiler.search.build import build_model
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.model import DeadEnd
-from partita.compiler.search.parts import Clock, PartSearch, split
+from partita.compiler.search.parts import THOROUGH, Clock, Effort, PartSearch, split
 from partita.compiler.search.problem import Problem
 from partita.compiler.search.reduction import reduce_model
-
-THREADS = 2
 
 HIGHS = f"HiGHS {highspy.Highs().version()}"
 
@@ -40,9 +38,9 @@ class Solution:
     Attributes:
         choices: one choice index per node.
         seconds: ``cost_of`` the choices.
-        status: "optimal" when no assignment is cheaper by more than 1e-6 of the cost,
-            "time-limit" when that could not be shown; the same of all that keep to
-            a memory limit is "optimal" or "not shown to be optimal".
+        status: "optimal" when no assignment is cheaper by more than 1e-6 of the cost;
+            when that could not be shown "time-limit", or, where there was time and
+            no more effort asked for, or a memory limit, "not shown to be optimal".
         gap: (seconds - bound_s) / seconds.
         bound_s: no assignment costs less, with prices of memory if there are any.
         solver: what it took: "bounds alone" (steps 1 to 4), or "HiGHS 1.15.1" too.
@@ -59,17 +57,17 @@ class Solution:
 def solve(
     problem: Problem,
     time_limit_s: float,
-    threads: int = THREADS,
     fold: Fold | None = None,
+    effort: Effort = THOROUGH,
 ) -> Solution:
     """Return the cheapest assignment found within the time limit.
 
     Args:
         problem: the problem.
         time_limit_s: how long to search.
-        threads: for HiGHS.
         fold: which nodes are to choose alike; bound and status are then those of the
             assignments in which they do. Unless given, every node is by itself.
+        effort: how far to go for what is not settled soon.
 
     Raises:
         NoSolution: when the choices, ties and boxings allow no assignment.
@@ -81,7 +79,7 @@ def solve(
         reduce_model(model)
         # the small ones first: the last may use up the time
         parts = sorted(split(model), key=lambda part: part.num_choices)
-        searches = [PartSearch(part, clock, threads) for part in parts]
+        searches = [PartSearch(part, clock, effort) for part in parts]
         for search in searches:
             search.run()
     except DeadEnd as dead_end:
@@ -107,11 +105,15 @@ def solve(
     return Solution(
         choices=choices,
         seconds=seconds,
-        status="optimal" if is_optimal else "time-limit",
+        status="optimal" if is_optimal else _status(clock),
         gap=(seconds - bound_s) / seconds if seconds > 0 else 0.0,
         bound_s=bound_s,
         solver=HIGHS if used_ilp else "bounds alone",
     )
+
+
+def _status(clock: Clock) -> Literal["time-limit", "not shown to be optimal"]:
+    return "time-limit" if clock.left_s <= 0 else "not shown to be optimal"
 
 
 def _key(fold: Fold, variable: int) -> str:

@@ -43,6 +43,11 @@ class WholeParameters:
         problem = replace(fold.problem, nodes=tuple(nodes))
         return cls(replace(fold, problem=problem), fold.problem)
 
+    def has(self, choices: Sequence[int]) -> bool:
+        """Whether choices of ``problem`` are among these."""
+        each = zip(self.problem.nodes, choices, strict=True)
+        return all(_is_whole(node.choices[choice]) for node, choice in each)
+
     def among_all(self, choices: Sequence[int]) -> tuple[int, ...]:
         """Return the numbers that choices of ``fold`` have in ``problem``."""
         at: dict[int, dict[int, int]] = {}

@@ -22,9 +22,8 @@ from functools import cached_property
 
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.joint import Joint, JointSearch
-from partita.compiler.search.parts import Clock
+from partita.compiler.search.parts import THREADS, Clock
 from partita.compiler.search.pose import Posed
-from partita.compiler.search.solver import THREADS
 from partita.compiler.search.worthwhile import everything
 
 _TIMES_OVER = 2.0  # of a step's seconds: the price of holding a limit too much, first

@@ -27,7 +27,7 @@ from partita.compiler.search.by_axes import steps_of
 from partita.compiler.search.decide import Found
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.limited import LimitedSearch
-from partita.compiler.search.parts import OPTIMAL_GAP, Clock
+from partita.compiler.search.parts import OPTIMAL_GAP, ROUGH, THOROUGH, Clock, Effort
 from partita.compiler.search.solver import Solution, solve
 from partita.compiler.search.turns import with_turns
 from partita.planner import ALIKE, WITHIN, Planner, Search
@@ -69,6 +69,15 @@ class BesideSearch:
         if any(pin.price_s is not None for pin in planner.posed.pins.values()):
             return None  # a price is no time, and would have to be compared too
         return MessagesBeside.of(planner.posed.fold, hardware)
+
+    @property
+    def effort(self) -> Effort:
+        """How far to search for what is fastest with messages one by one.
+
+        It bounds nothing where they pass beside: it is one of those that are compared.
+        """
+        is_compared = self.messages is not None and self.planner.limit is None
+        return ROUGH if is_compared else THOROUGH
 
     @cached_property
     def free(self) -> Solution | None:
@@ -147,7 +156,7 @@ class BesideSearch:
         seconds = min(draft.plan.predicted.seconds for draft in others)
         if seconds * (1 - _OPEN) > self.least_s(seconds):
             fold = messages.between(_left(others[-1].plan))
-            found = solve(fold.problem, max(self.clock.left_s, 0.01), fold=fold)
+            found = solve(fold.problem, max(self.clock.left_s, 0.01), fold, ROUGH)
             if found.choices not in (free.choices, search.choices):
                 others.append(self._draft(found, search, messages, free.bound_s))
         return others

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from math import sqrt
+from math import inf, sqrt
 
 from partita.bucketed import turned_with_buckets, with_buckets
 from partita.compiler.collection import collection_paused
@@ -29,7 +29,7 @@ from partita.compiler.search.beside import MessagesBeside
 from partita.compiler.search.by_axes import steps_of
 from partita.compiler.search.decide import Found
 from partita.compiler.search.fold import Fold
-from partita.compiler.search.parts import Clock
+from partita.compiler.search.parts import ROUGH, Clock
 from partita.compiler.search.solver import Solution, solve
 from partita.compiler.search.whole_parameters import WholeParameters
 from partita.planner import ALIKE, Planner
@@ -60,40 +60,41 @@ def fastest_in_buckets(
     posed = planner.posed
     if any(pin.price_s is not None for pin in posed.pins.values()):
         return first  # a price is no time, and would have to be compared too
-    plans = [first]
-    choices: dict[int, Sequence[int]] = {}  # of the drafts, by their numbers
+    drafts: dict[Sequence[int], Plan] = {}
 
     def take(found: Solution) -> float:
         """Take up the draft of a solution; return what its step takes."""
-        spent_s = plan.search.seconds + time.perf_counter() - started
-        other = with_buckets(_decided(planner, found, plan, spent_s), most_bytes)
-        limit = plan.options.memory_bytes
-        if limit is None or other.predicted.bytes <= limit:
-            choices[len(plans)] = found.choices
-            plans.append(other)
-        return other.predicted.seconds
+        if found.choices not in drafts:
+            spent_s = plan.search.seconds + time.perf_counter() - started
+            draft = _decided(planner, found, plan, spent_s)
+            drafts[found.choices] = with_buckets(draft, most_bytes)
+        return drafts[found.choices].predicted.seconds
 
     hardware = load_hardware(plan.hardware)
     lightest = _light(planner, with_latency(hardware, share))
-    is_dearer = False
-    for part in (share, sqrt(share)):
-        is_least = part == share
-        fold = lightest if is_least else _light(planner, with_latency(hardware, part))
-        found = _solved(fold, clock)
-        seconds = take(found)
-        is_dearer |= seconds > _AS_PRICED * found.seconds
-        if seconds <= _KEPT * found.seconds:
-            break
-    if is_dearer:
-        whole = WholeParameters.of(lightest)
-        if whole is not None:
-            found = _solved(whole.fold, clock)
-            if found.seconds < min(one.predicted.seconds for one in plans):
-                take(replace(found, choices=whole.among_all(found.choices)))
-    best = min(range(len(plans)), key=lambda number: plans[number].predicted.seconds)
-    if best not in choices:
-        return plans[best]
-    return planner.with_alternatives(plans[best], choices[best])
+    found = least = _solved(lightest, clock)
+    seconds = take(found)
+    is_dearer = seconds > _AS_PRICED * found.seconds
+    if seconds > _KEPT * found.seconds:
+        found = _solved(_light(planner, with_latency(hardware, sqrt(share))), clock)
+        is_dearer |= take(found) > _AS_PRICED * found.seconds
+    whole = WholeParameters.of(lightest) if is_dearer else None
+    if whole is not None and not whole.has(least.choices):
+        found = _solved(whole.fold, clock)
+        known = (first, *drafts.values())
+        if found.seconds < min(one.predicted.seconds for one in known):
+            take(replace(found, choices=whole.among_all(found.choices)))
+    limit = plan.options.memory_bytes or inf
+    faster = [
+        choices
+        for choices, draft in drafts.items()
+        if draft.predicted.seconds < first.predicted.seconds
+        and draft.predicted.bytes <= limit
+    ]
+    if not faster:
+        return first
+    best = min(faster, key=lambda choices: drafts[choices].predicted.seconds)
+    return planner.with_alternatives(drafts[best], best)
 
 
 def _light(planner: Planner, light: Hardware) -> Fold:
@@ -106,7 +107,7 @@ def _light(planner: Planner, light: Hardware) -> Fold:
 
 
 def _solved(fold: Fold, clock: Clock) -> Solution:
-    return solve(fold.problem, max(clock.left_s, 0.01), fold=fold)
+    return solve(fold.problem, max(clock.left_s, 0.01), fold, ROUGH)
 
 
 def _decided(planner: Planner, found: Solution, first: Plan, spent_s: float) -> Plan:

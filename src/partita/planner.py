@@ -37,7 +37,7 @@ from partita.compiler.search.holdings import find_holdings
 from partita.compiler.search.keeping import keep
 from partita.compiler.search.known_prices import KnownPrices
 from partita.compiler.search.limited import LimitedSearch
-from partita.compiler.search.parts import Clock
+from partita.compiler.search.parts import THOROUGH, Clock, Effort
 from partita.compiler.search.pose import Posed, pose
 from partita.compiler.search.solver import Solution, solve
 from partita.compiler.search.wanted import ANY, Wanted
@@ -210,13 +210,15 @@ class Search:
     """One search of a planner, under its memory limit if there is one.
 
     Of other choices than those taken a plan tells ``most_alternatives``. What is no
-    faster under the limit than is ``wanted`` is not made a plan of.
+    faster under the limit than is ``wanted`` is not made a plan of. ``effort`` is for
+    the fastest without a limit.
     """
 
     planner: Planner
     clock: Clock
-    most_alternatives: int = MOST_ALTERNATIVES
     wanted: Wanted = ANY
+    effort: Effort = THOROUGH
+    most_alternatives: int = MOST_ALTERNATIVES
     steps: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
     found: tuple[Posed, Found] | None = None
     ways: list[str] = field(default_factory=list[str])
@@ -371,7 +373,7 @@ class Search:
         share = steps if self.planner.limit is None else 2 * steps
         self.is_folded |= posed.fold.has_classes
         left_s = max(self.clock.left_s, 0.01) / share
-        found = solve(posed.problem, left_s, fold=posed.fold)
+        found = solve(posed.problem, left_s, posed.fold, self.effort)
         self.steps.append(tuple(found.choices))
         return found
 

@@ -343,7 +343,7 @@ def _fastest(
         share = Clock.of(left_s if is_last else left_s / 2)
         beside = BesideSearch(planner, share)
         hidden_s = beside.most_hidden_s if best_s < inf else 0.0
-        search = Search(planner, share, wanted=Wanted(best_s + hidden_s))
+        search = Search(planner, share, Wanted(best_s + hidden_s), beside.effort)
         # More microbatches hold less and take longer.
         if best_s < inf and min(search.least_s(), beside.least_s(best_s)) >= best_s:
             if not (plans or refusals or slower):

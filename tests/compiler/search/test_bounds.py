@@ -20,7 +20,7 @@ from partita.compiler.search.local_search import LocalSearch
 from partita.compiler.search.marginals import surpluses
 from partita.compiler.search.model import DeadEnd, Model
 from partita.compiler.search.ordering import frontier_order
-from partita.compiler.search.parts import Clock, PartSearch, split
+from partita.compiler.search.parts import Clock, Effort, PartSearch, split
 from partita.compiler.search.reduction import reduce_model
 from partita.compiler.search.relaxation import Relaxation
 
@@ -199,7 +199,7 @@ def test_the_integer_program_finishes_what_the_frontier_left(
 ) -> None:
     model = hard_part(seed)
     best = min(cost for _, cost in assignments(model))
-    search = PartSearch(model, Clock.of(30.0), threads, states)
+    search = PartSearch(model, Clock.of(30.0), Effort(states, threads))
     try:
         search.run()
     except DeadEnd:
