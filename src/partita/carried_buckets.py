@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from partita.bucketed import with_buckets
 from partita.compiler.errors import BadPlan
 from partita.compiler.plan.buckets import collective_totals
 from partita.compiler.plan.check_buckets import check_bucket_keys, check_buckets
@@ -13,7 +12,8 @@ from partita.compiler.plan.document import Document
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.stages import stage_documents
 from partita.compiler.search.turns import with_turns
-from partita.recount import with_figures
+from partita.whole_plans.bucketed import with_buckets
+from partita.whole_plans.recount import with_figures
 
 
 def with_buckets_like(plan: Plan, old: Document, most_bytes: int) -> Plan:

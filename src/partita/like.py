@@ -30,12 +30,12 @@ from partita.compiler.plan.reapplied import Reapplied, compare_reapplied
 from partita.compiler.plan.units import parse_bytes
 from partita.compiler.search.carried import carried_pins
 from partita.lowering import in_microbatches
+from partita.one_mesh.rules_for import rules_for
 from partita.options import Options
 from partita.passes.expand_ops import ExpandOps
 from partita.passes.recompute import Recompute
+from partita.pipelines.staged import PIPELINE, stage_mesh
 from partita.planning import plan
-from partita.rules_for import rules_for
-from partita.staged import PIPELINE, stage_mesh
 
 KEPT = "what another plan decided kept"
 """Says in a plan that it is compared with those alone that decide so too."""

@@ -10,7 +10,7 @@ import transformers
 
 import partita as pt
 from partita.compiler.capture.capture import capture
-from partita.planner import Planner
+from partita.one_mesh.planner import Planner
 from partita.verification import Verifier
 
 VOCABULARY = 50257  # GPT-2's own

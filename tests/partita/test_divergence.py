@@ -14,9 +14,9 @@ from partita.compiler.plan.plan import Plan
 from partita.compiler.rules import expand
 from partita.compiler.rules.rule import Call, Rule, RuleSet
 from partita.compiler.rules.table import default_rules
+from partita.one_mesh.planner import Planner
 from partita.passes import lower_boxings
 from partita.passes.local_tensors import Local
-from partita.planner import Planner
 from partita.report import Report
 from partita.verification import Verifier
 

@@ -14,7 +14,7 @@ from partita.compiler.plan.buckets import collective_totals
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.reapplied import Reapplied
 from partita.like import plan_like
-from partita.recount import recount, with_figures
+from partita.whole_plans.recount import recount, with_figures
 
 X = torch.randn(64, 16)
 

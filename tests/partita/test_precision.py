@@ -8,7 +8,7 @@ from tests.models import zoo
 from torch import Tensor, nn
 
 import partita as pt
-from partita.planner import Planner
+from partita.one_mesh.planner import Planner
 from partita.precision import ConstantDtypes
 from partita.verification import Verifier, verify
 

@@ -21,7 +21,7 @@ from partita.compiler.ir.sbp import Placement
 from partita.compiler.rules.rule import Rule
 from partita.compiler.rules.table import default_rules
 from partita.lowering import Lowered
-from partita.planner import Planner
+from partita.one_mesh.planner import Planner
 from partita.verification import Verifier, verify
 
 GRID, TP = pt.Mesh(dp=2, tp=2), pt.Mesh(tp=2)

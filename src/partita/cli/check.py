@@ -35,7 +35,7 @@ from partita.compiler.plan.units import (
 )
 from partita.compiler.rules.rule import RuleSet
 from partita.edited import load_edited
-from partita.recount import recount, whole_figures
+from partita.whole_plans.recount import recount, whole_figures
 
 
 @dataclass(frozen=True, slots=True)

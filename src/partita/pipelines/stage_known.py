@@ -8,7 +8,7 @@ from math import inf
 from partita.compiler.plan.plan import Plan
 from partita.compiler.search.stage_cost import StageCost
 from partita.compiler.search.wanted import Wanted
-from partita.decided import Decided
+from partita.one_mesh.decided import Decided
 
 
 @dataclass(frozen=True)

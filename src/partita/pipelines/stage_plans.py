@@ -25,11 +25,11 @@ from partita.compiler.search.stage_ends import StageProgram
 from partita.compiler.search.stage_of import stage_of
 from partita.compiler.search.stretches import Stretches
 from partita.compiler.search.wanted import ANY, ROUGH, Wanted
-from partita.decided import Decided
 from partita.lowering import in_stages, stage_alone
-from partita.not_faster import NotFaster
-from partita.planner import Planner, Search
-from partita.stage_known import Known, Unknown, answers
+from partita.one_mesh.decided import Decided
+from partita.one_mesh.not_faster import NotFaster
+from partita.one_mesh.planner import Planner, Search
+from partita.pipelines.stage_known import Known, Unknown, answers
 
 _MOST_FITTINGS = 4
 _LEAST_S = 0.1

@@ -34,8 +34,8 @@ from partita.compiler.search.arrangement import (
 )
 from partita.compiler.search.stage_cost import StageHeld
 from partita.compiler.simulate.plan import seconds_by_part, simulate_step
-from partita.planner import Planner
-from partita.stage_plans import Planned, Room, StagePlans
+from partita.one_mesh.planner import Planner
+from partita.pipelines.stage_plans import Planned, Room, StagePlans
 
 
 def stage_mesh(mesh: Mesh) -> Mesh:

@@ -30,8 +30,8 @@ from partita.compiler.search.limited import LimitedSearch
 from partita.compiler.search.parts import OPTIMAL_GAP, Clock
 from partita.compiler.search.solver import Solution, solve
 from partita.compiler.search.turns import with_turns
-from partita.planner import ALIKE, WITHIN, Planner, Search
-from partita.recount import with_memory
+from partita.one_mesh.planner import ALIKE, WITHIN, Planner, Search
+from partita.whole_plans.recount import with_memory
 
 ONE_BY_ONE = "messages one by one"
 """Says in a plan that others were compared as if no message passed beside computing."""

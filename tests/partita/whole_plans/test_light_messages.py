@@ -10,12 +10,12 @@ from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import partita as pt
-from partita import light_messages
 from partita.compiler.cost.collectives import CollectiveKind, axis_seconds
 from partita.compiler.hardware.profile import Hardware, load_hardware
 from partita.compiler.search.beside import MessagesBeside
 from partita.compiler.search.fold import Fold
-from partita.light_messages import with_latency
+from partita.whole_plans import light_messages
+from partita.whole_plans.light_messages import with_latency
 
 MESH = pt.Mesh(dp=2)
 

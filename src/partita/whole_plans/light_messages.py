@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import sqrt
 
-from partita.bucketed import turned_with_buckets, with_buckets
 from partita.compiler.collection import collection_paused
 from partita.compiler.cost.collectives import CollectiveKind, axis_seconds
 from partita.compiler.hardware.links import CollectiveCost
@@ -32,7 +31,8 @@ from partita.compiler.search.fold import Fold
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.solver import Solution, solve
 from partita.compiler.search.whole_parameters import WholeParameters
-from partita.planner import ALIKE, Planner
+from partita.one_mesh.planner import ALIKE, Planner
+from partita.whole_plans.bucketed import turned_with_buckets, with_buckets
 
 _MUCH = 0.01  # of a step's seconds
 _KEPT = 1.01  # times what a plan was searched by, at most

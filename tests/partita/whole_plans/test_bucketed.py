@@ -9,14 +9,14 @@ import pytest
 from tests.models import zoo
 from tests.models.storage_pins import storage_pins
 
-from partita.bucketed import with_buckets
 from partita.compiler.errors import BadOptions, BadPlan
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.sent import sent_bytes
 from partita.options import Options
 from partita.planning import plan as make_plan
-from partita.recount import recount
+from partita.whole_plans.bucketed import with_buckets
+from partita.whole_plans.recount import recount
 
 KINDS = ("zero1", "zero2", "zero3")
 

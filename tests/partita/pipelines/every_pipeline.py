@@ -18,8 +18,8 @@ from partita.compiler.search.pipeline_step import (
     step_seconds,
 )
 from partita.compiler.search.wanted import Wanted
-from partita.pipeline_space import PipelineSpace
-from partita.stage_plans import Room, StagePlans
+from partita.pipelines.pipeline_space import PipelineSpace
+from partita.pipelines.stage_plans import Room, StagePlans
 
 
 class Pipeline(NamedTuple):

@@ -26,9 +26,9 @@ from partita.compiler.search.arrangement import Form
 from partita.compiler.search.cut_bounds import Cutter as LineCutter
 from partita.compiler.search.floors import Parts
 from partita.compiler.search.model import Floats, Ints
-from partita.pipeline_space import PipelineSpace
-from partita.stage_plans import Room, StagePlans
-from partita.ways_out import batch_of
+from partita.one_mesh.ways_out import batch_of
+from partita.pipelines.pipeline_space import PipelineSpace
+from partita.pipelines.stage_plans import Room, StagePlans
 
 _WHOLE_S = 1e-3
 """For a call of a plan of the whole model as one stage, without a memory limit."""

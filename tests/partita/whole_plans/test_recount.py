@@ -15,7 +15,12 @@ import partita as pt
 from partita.compiler.plan.document import Predicted
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.uses import held_of
-from partita.recount import recount, whole_figures, with_figures, with_seconds
+from partita.whole_plans.recount import (
+    recount,
+    whole_figures,
+    with_figures,
+    with_seconds,
+)
 
 SPLIT = {"layers.*.weight": "(S(0), B)", "x": "(S(0), B)"}
 WHOLE = {"layers.*.weight": "(B, B)", "x": "(B, S(0))"}

@@ -13,8 +13,8 @@ from tests.models.pipelines import WIDTH, Chain
 from partita import Mesh, Options
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.wanted import Wanted
-from partita.not_faster import NotFaster
-from partita.planner import Planner, Search
+from partita.one_mesh.not_faster import NotFaster
+from partita.one_mesh.planner import Planner, Search
 
 
 def test_time_limit_is_kept_and_told() -> None:

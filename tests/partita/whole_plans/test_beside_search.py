@@ -12,9 +12,9 @@ from tests.models.captured import captured
 from tests.slow import slow
 
 import partita as pt
-from partita.beside_search import BESIDE, ONE_BY_ONE, BesideSearch
 from partita.compiler.search.parts import Clock
-from partita.planner import Planner, Search
+from partita.one_mesh.planner import Planner, Search
+from partita.whole_plans.beside_search import BESIDE, ONE_BY_ONE, BesideSearch
 
 MACHINE = partial(machine, launch_s=1e-7, bytes_per_s=3e7)
 

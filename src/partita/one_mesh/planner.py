@@ -41,9 +41,9 @@ from partita.compiler.search.parts import Clock
 from partita.compiler.search.pose import Posed, pose
 from partita.compiler.search.solver import Solution, solve
 from partita.compiler.search.wanted import ANY, Wanted
-from partita.decided import Decided
 from partita.lowering import in_microbatches
-from partita.not_faster import NotFaster
+from partita.one_mesh.decided import Decided
+from partita.one_mesh.not_faster import NotFaster
 from partita.options import Options
 from partita.passes.expand_ops import ExpandOps
 from partita.passes.recompute import Recompute

@@ -12,22 +12,22 @@ from functools import lru_cache
 
 import pytest
 from tests.models.pipelines import FEW_CALLS, PIPELINES, conv_stem
-from tests.partita.every_pipeline import least_seconds
+from tests.partita.pipelines.every_pipeline import least_seconds
 
 import partita as pt
-from partita import pipeline_search
 from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.errors import NoSolution
 from partita.compiler.search.arrange import Arranger, Best
 from partita.compiler.search.arrangement import SINGLE
 from partita.compiler.search.parts import Clock
-from partita.cutter import Cutter
 from partita.lowering import in_microbatches
-from partita.pipeline_search import ALL, PipelineSearch
-from partita.pipeline_space import PipelineSpace
-from partita.planner import Planner
-from partita.stage_plans import StagePlans
-from partita.staged import arranged
+from partita.one_mesh.planner import Planner
+from partita.pipelines import pipeline_search
+from partita.pipelines.cutter import Cutter
+from partita.pipelines.pipeline_search import ALL, PipelineSearch
+from partita.pipelines.pipeline_space import PipelineSpace
+from partita.pipelines.stage_plans import StagePlans
+from partita.pipelines.staged import arranged
 from partita.verification import Verifier
 
 CLOCK = Clock.of(100_000.0)

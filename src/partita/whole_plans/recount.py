@@ -27,7 +27,7 @@ from partita.compiler.simulate.hidden import with_hidden
 from partita.compiler.simulate.plan import simulate_step
 from partita.compiler.simulate.reprice import price_anew
 from partita.compiler.simulate.turn_items import TurnItems
-from partita.staged import predicted
+from partita.pipelines.staged import predicted
 
 _SAME = 1e-6
 """By how much sums in another order may differ, relatively."""

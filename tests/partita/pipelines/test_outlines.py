@@ -12,14 +12,19 @@ from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.search.arrange import Best
 from partita.compiler.search.parts import Clock
-from partita.cutter import Cutter
 from partita.lowering import in_microbatches
-from partita.outlines import Outlines, are_too_many, counts_in_order, is_natural
-from partita.pipeline_search import ALL, PipelineSearch
-from partita.pipeline_space import PipelineSpace
-from partita.planner import Planner
-from partita.staged import SINGLE
-from partita.ways_out import batch_of
+from partita.one_mesh.planner import Planner
+from partita.one_mesh.ways_out import batch_of
+from partita.pipelines.cutter import Cutter
+from partita.pipelines.outlines import (
+    Outlines,
+    are_too_many,
+    counts_in_order,
+    is_natural,
+)
+from partita.pipelines.pipeline_search import ALL, PipelineSearch
+from partita.pipelines.pipeline_space import PipelineSpace
+from partita.pipelines.staged import SINGLE
 
 OPTIONS = pt.Options(hardware="a100-80gb-selene")
 COUNT, RANKS = 2, 16

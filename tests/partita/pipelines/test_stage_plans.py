@@ -19,8 +19,8 @@ from partita.compiler.search.parts import Clock
 from partita.compiler.search.stage_cost import StageCost, peak_bytes
 from partita.compiler.search.wanted import Wanted
 from partita.lowering import in_microbatches
-from partita.planner import Planner
-from partita.stage_plans import Room, StagePlans, search_stage
+from partita.one_mesh.planner import Planner
+from partita.pipelines.stage_plans import Room, StagePlans, search_stage
 
 PAIR = Mesh(dp=2)
 

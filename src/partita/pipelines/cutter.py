@@ -19,13 +19,13 @@ from partita.compiler.search.parts import Clock
 from partita.compiler.search.rearrange import Place
 from partita.compiler.search.stage_cost import StageCost
 from partita.compiler.search.wanted import ANY, ROUGH, Wanted
-from partita.outlines import Outlines
-from partita.pipeline_space import PipelineSpace
-from partita.planner import Planner, Search
-from partita.stage_plans import Room, StagePlans
-from partita.staged import SINGLE
-from partita.ways_out import batch_of
-from partita.whole_prices import WholePrices
+from partita.one_mesh.planner import Planner, Search
+from partita.one_mesh.ways_out import batch_of
+from partita.pipelines.outlines import Outlines
+from partita.pipelines.pipeline_space import PipelineSpace
+from partita.pipelines.stage_plans import Room, StagePlans
+from partita.pipelines.staged import SINGLE
+from partita.pipelines.whole_prices import WholePrices
 
 _LEAST_S = 0.1
 _CUTTING = 0.75

@@ -21,9 +21,9 @@ from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.units import parse_bytes
 from partita.compiler.search.parts import Clock
+from partita.one_mesh.ways_out import Refused
 from partita.options import Options
 from partita.planning import plan
-from partita.ways_out import Refused
 
 TP2 = Mesh(tp=2)
 WHOLE = {name: "(B,)" for name in ("up.weight", "up.bias", "down.weight", "down.bias")}

@@ -13,7 +13,12 @@ from partita.compiler.plan.stages import stage_documents
 from partita.compiler.search.buckets import Packing
 from partita.compiler.search.turns import turned, with_turns
 from partita.compiler.simulate.turn_items import TurnItems
-from partita.recount import apart_by_part, with_figures, with_memory, with_seconds
+from partita.whole_plans.recount import (
+    apart_by_part,
+    with_figures,
+    with_memory,
+    with_seconds,
+)
 
 _PARTS = (1, 4, 16, 64)
 """Of what was asked for: how large buckets are tried to be."""

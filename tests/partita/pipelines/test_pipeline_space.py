@@ -7,7 +7,7 @@ import pytest
 import partita as pt
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.mesh import Mesh
-from partita.pipeline_space import PipelineSpace, meshes_of
+from partita.pipelines.pipeline_space import PipelineSpace, meshes_of
 
 
 def test_few_ranks_form_rows_of_any_sizes() -> None:

@@ -25,11 +25,11 @@ from partita.compiler.search.fitting import fitting
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.rearrange import improve
 from partita.compiler.search.wanted import ANY, ROUGH, Wanted
-from partita.cutter import Cutter
-from partita.outlines import are_too_many
-from partita.pipeline_space import PipelineSpace
-from partita.planner import Planner
-from partita.staged import arranged
+from partita.one_mesh.planner import Planner
+from partita.pipelines.cutter import Cutter
+from partita.pipelines.outlines import are_too_many
+from partita.pipelines.pipeline_space import PipelineSpace
+from partita.pipelines.staged import arranged
 
 ALL = "optimal, of stages planned by themselves"
 """Says in a plan that all cuts, meshes of stages and schedules were compared."""
