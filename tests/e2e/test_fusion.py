@@ -17,7 +17,7 @@ from partita.compiler.ir.local_program import LocalProgram
 from partita.lowering import Lowered
 from partita.one_mesh.planner import Planner
 from partita.runtime.launch import launch
-from partita.verification import Verifier
+from partita.verifying.verification import Verifier
 
 NUM_STEPS = 2
 

@@ -16,7 +16,7 @@ import partita as pt
 from partita.one_mesh.planner import Planner
 from partita.runtime.launch import launch
 from partita.runtime.measure_memory import measure_step
-from partita.verification import DOUBLE_TOLERANCE, Verifier
+from partita.verifying.verification import DOUBLE_TOLERANCE, Verifier
 
 NUM_STEPS = 4
 FREE = "cpu-gloo-free"

@@ -23,7 +23,7 @@ from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.plan import Plan
 from partita.one_mesh.planner import Planner
 from partita.options import Options
-from partita.verification import Verifier
+from partita.verifying.verification import Verifier
 
 MESHES = (Mesh(tp=2), Mesh(tp=4), Mesh(dp=2, tp=2))
 LIMIT_S = 20.0

@@ -36,7 +36,7 @@ from partita.pipelines.pipeline_space import PipelineSpace, meshes_of
 from partita.pipelines.stage_plans import Planned, StagePlans
 from partita.pipelines.staged import joined, stage_mesh
 from partita.runtime.launch import launch
-from partita.verification import DOUBLE_TOLERANCE, Verifier
+from partita.verifying.verification import DOUBLE_TOLERANCE, Verifier
 
 MODELS = {
     **{name: PIPELINES[name] for name in PIPELINES},

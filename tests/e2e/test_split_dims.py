@@ -20,7 +20,7 @@ from partita.lowering import Lowered, capture_for
 from partita.one_mesh.planner import Planner
 from partita.runtime.launch import launch
 from partita.runtime.measure import count_collectives
-from partita.verification import Verifier
+from partita.verifying.verification import Verifier
 
 NUM_STEPS = 2
 RATE = 0.05

@@ -11,7 +11,7 @@ import transformers
 import partita as pt
 from partita.compiler.capture.capture import capture
 from partita.one_mesh.planner import Planner
-from partita.verification import Verifier
+from partita.verifying.verification import Verifier
 
 VOCABULARY = 50257  # GPT-2's own
 TABLE = "transformer.wte.weight"

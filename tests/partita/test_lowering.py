@@ -24,7 +24,7 @@ from partita.lowering import Lowered, capture_for, lower, lowerings_of
 from partita.one_mesh.planner import Planner
 from partita.options import Options
 from partita.planning import plan
-from partita.verification import verify
+from partita.verifying.verification import verify
 
 TP = Mesh(tp=2)
 at = Placement.parse

@@ -21,7 +21,7 @@ from partita.compiler.search.solver import solve
 from partita.one_mesh.planner import Planner
 from partita.options import Options
 from partita.planning import plan as make_plan
-from partita.verification import Verifier
+from partita.verifying.verification import Verifier
 
 
 def check_status(plan: Plan, free: Plan) -> None:

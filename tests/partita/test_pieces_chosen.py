@@ -20,7 +20,7 @@ from partita.compiler.search.problem import Choice
 from partita.lowering import in_microbatches
 from partita.one_mesh.planner import Planner
 from partita.options import Options
-from partita.verification import Verifier
+from partita.verifying.verification import Verifier
 
 COUNT = 4
 DATA = {"input_ids": "(S(0),)", "labels": "(S(0),)"}

@@ -17,7 +17,7 @@ from partita.compiler.capture.random_numbers import seed_value
 from partita.compiler.errors import CaptureFailed
 from partita.compiler.ir.program import InputKind
 from partita.one_mesh.planner import Planner
-from partita.verification import Verifier
+from partita.verifying.verification import Verifier
 
 
 class Noisy(nn.Module):

@@ -28,7 +28,7 @@ from partita.pipelines.pipeline_search import ALL, PipelineSearch
 from partita.pipelines.pipeline_space import PipelineSpace
 from partita.pipelines.stage_plans import StagePlans
 from partita.pipelines.staged import arranged
-from partita.verification import Verifier
+from partita.verifying.verification import Verifier
 
 CLOCK = Clock.of(100_000.0)
 

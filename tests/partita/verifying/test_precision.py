@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 import partita as pt
 from partita.one_mesh.planner import Planner
-from partita.precision import ConstantDtypes
-from partita.verification import Verifier, verify
+from partita.verifying.precision import ConstantDtypes
+from partita.verifying.verification import Verifier, verify
 
 GRID, TP = pt.Mesh(dp=2, tp=2), pt.Mesh(tp=2)
 

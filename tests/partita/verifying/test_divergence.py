@@ -17,8 +17,8 @@ from partita.compiler.rules.table import default_rules
 from partita.one_mesh.planner import Planner
 from partita.passes import lower_boxings
 from partita.passes.local_tensors import Local
-from partita.report import Report
-from partita.verification import Verifier
+from partita.verifying.report import Report
+from partita.verifying.verification import Verifier
 
 TP = pt.Mesh(tp=2)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from operator import methodcaller
 
-from partita.report import Report
+from partita.verifying.report import Report
 
 
 def test_report_shows_what_is_off_in_its_own_precision() -> None:

@@ -19,7 +19,7 @@ from partita.compiler.capture.scored_model import (
     pick_loss,
 )
 from partita.compiler.capture.torch_private import pytree, tensors_in
-from partita.relative_error import largest_of, relative_error, scale_floor
+from partita.verifying.relative_error import largest_of, relative_error, scale_floor
 
 Tensors = dict[str, torch.Tensor]
 

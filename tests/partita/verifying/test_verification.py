@@ -22,7 +22,7 @@ from partita.compiler.rules.rule import Rule
 from partita.compiler.rules.table import default_rules
 from partita.lowering import Lowered
 from partita.one_mesh.planner import Planner
-from partita.verification import Verifier, verify
+from partita.verifying.verification import Verifier, verify
 
 GRID, TP = pt.Mesh(dp=2, tp=2), pt.Mesh(tp=2)
 at = Placement.parse

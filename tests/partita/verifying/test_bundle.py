@@ -17,10 +17,10 @@ import torch
 from torch import nn
 
 import partita as pt
-from partita.bundle import ABOUT, GRAPH, PLAN, Bundle, Range
 from partita.cli.main import main
 from partita.compiler.errors import BadPlan
 from partita.compiler.ir.program import InputKind
+from partita.verifying.bundle import ABOUT, GRAPH, PLAN, Bundle, Range
 
 Captured = pytest.CaptureFixture[str]
 

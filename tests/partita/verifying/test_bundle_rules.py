@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 import partita as pt
-from partita.bundle import ABOUT, GRAPH, PLAN, Bundle
 from partita.cli.main import main
 from partita.compiler.errors import BadOptions, BadPlan
+from partita.verifying.bundle import ABOUT, GRAPH, PLAN, Bundle
 
 OP = "aten.special_erfcx.default"
 RULES = pt.default_rules.with_(pt.Rule(OP, "* -> *"))

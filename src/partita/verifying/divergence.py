@@ -31,10 +31,10 @@ from partita.compiler.ir.sbp import Broadcast, Partial, Placement
 from partita.lowering import Lowered
 from partita.passes.expand_ops import ExpandOps
 from partita.passes.promote_precision import promote_precision
-from partita.relative_error import largest_of, relative_error
 from partita.runtime.feeds import FeedKey, shards_of
 from partita.runtime.shards import assemble, take_shard
 from partita.runtime.virtual import run_all
+from partita.verifying.relative_error import largest_of, relative_error
 
 _Result = tuple[str, int]
 """The key of a node and which of its results."""

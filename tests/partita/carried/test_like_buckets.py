@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 import partita as pt
-from partita.carried_buckets import with_buckets_like
+from partita.carried.carried_buckets import with_buckets_like
+from partita.carried.like import plan_like
 from partita.compiler.plan.buckets import collective_totals
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.reapplied import Reapplied
-from partita.like import plan_like
 from partita.whole_plans.recount import recount, with_figures
 
 X = torch.randn(64, 16)

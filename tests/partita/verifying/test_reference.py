@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from partita.reference import Reference
+from partita.verifying.reference import Reference
 
 
 class Counting(nn.Module):

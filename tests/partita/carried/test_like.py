@@ -14,8 +14,8 @@ from tests.partita.conftest import MODEL
 from torch import nn
 
 import partita as pt
+from partita.carried.like import KEPT, plan_like
 from partita.cli.main import main
-from partita.like import KEPT, plan_like
 
 PINS = {"up.weight": "(B, S(0))", "down.weight": "(B, S(1))", "x": "(S(0), B)"}
 ZERO = "storage=(B, B); gradient=(S(0), B); optimizer=(S(0), B)"

@@ -10,8 +10,8 @@ from tests.models import zoo
 from torch import nn
 
 import partita as pt
-from partita.relative_error import relative_error
-from partita.verification import Verifier
+from partita.verifying.relative_error import relative_error
+from partita.verifying.verification import Verifier
 
 TP = pt.Mesh(tp=2)
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from partita.carried_buckets import with_buckets_like
-from partita.carried_fusion import with_fusion_like
+from partita.carried.carried_buckets import with_buckets_like
+from partita.carried.carried_fusion import with_fusion_like
 from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.collection import collection_paused
 from partita.compiler.hardware.profile import Hardware

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, cast
 
 import torch
 
-from partita.bundle_rules import check_rules, rows_to_carry, with_carried
 from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.capture.inputs import name_leaves
 from partita.compiler.capture.program_text import parse_program, print_program
@@ -43,13 +42,14 @@ from partita.compiler.rules.rule import RuleSet
 from partita.compiler.rules.table import default_rules
 from partita.lowering import check_same_model, in_microbatches, loss_of
 from partita.passes.promote_precision import promote_precision, promote_tensor
-from partita.precision import double_precision
-from partita.reference import Reference
-from partita.relative_error import largest_of
-from partita.report import Report
 from partita.runtime.feeds import FeedKey, shards_of
 from partita.runtime.virtual import run_all
-from partita.verification import Verifier
+from partita.verifying.bundle_rules import check_rules, rows_to_carry, with_carried
+from partita.verifying.precision import double_precision
+from partita.verifying.reference import Reference
+from partita.verifying.relative_error import largest_of
+from partita.verifying.report import Report
+from partita.verifying.verification import Verifier
 from partita.version import __version__
 
 PLAN, GRAPH, ABOUT = "plan.json", "graph.txt", "bundle.json"

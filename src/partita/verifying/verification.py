@@ -33,29 +33,29 @@ from partita.compiler.local_invariants import in_step, local_of_all
 from partita.compiler.plan.plan import Plan
 from partita.compiler.rules.rule import RuleSet
 from partita.compiler.rules.table import default_rules
-from partita.divergence import first_divergence
 from partita.lowering import capture_for, loss_of, lower
 from partita.passes.promote_precision import (
     promote_arguments,
     promote_precision,
     promote_tensor,
 )
-from partita.precision import (
+from partita.runtime.brought import copies_of
+from partita.runtime.feeds import FeedKey, part_of_batch, shards_of
+from partita.runtime.shards import take_shard
+from partita.runtime.virtual import run_all
+from partita.runtime.virtual_step import Left, run_step
+from partita.verifying.divergence import first_divergence
+from partita.verifying.precision import (
     ConstantDtypes,
     double_precision,
     doubled,
     own_tolerance,
     promoting_floats,
 )
-from partita.reference import Reference, device_of
-from partita.relative_error import relative_error
-from partita.report import Report
-from partita.runtime.brought import copies_of
-from partita.runtime.feeds import FeedKey, part_of_batch, shards_of
-from partita.runtime.shards import take_shard
-from partita.runtime.virtual import run_all
-from partita.runtime.virtual_step import Left, run_step
-from partita.virtual_stages import VirtualStages
+from partita.verifying.reference import Reference, device_of
+from partita.verifying.relative_error import relative_error
+from partita.verifying.report import Report
+from partita.verifying.virtual_stages import VirtualStages
 
 DOUBLE_TOLERANCE = 1e-9
 

@@ -11,8 +11,8 @@ from tests.models.pipelines import PIPELINES
 from torch import nn
 
 import partita as pt
+from partita.carried.like import plan_like
 from partita.compiler.ir.again import again_key
-from partita.like import plan_like
 
 
 class Block(nn.Module):
