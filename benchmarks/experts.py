@@ -23,7 +23,6 @@ import torch
 import transformers
 from torch import nn
 
-from partita.beside_search import BesideSearch
 from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.errors import PartitaError
 from partita.compiler.hardware.profile import load_hardware
@@ -31,8 +30,9 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.units import format_bytes
 from partita.compiler.search.parts import Clock
+from partita.one_mesh.planner import Planner, Search
 from partita.options import Options
-from partita.planner import Planner, Search
+from partita.whole_plans.beside_search import BesideSearch
 
 _ROUNDING = 1e-9  # of sums in another order
 TARGETS = (

@@ -25,13 +25,13 @@ import torch
 import transformers
 from torch import nn
 
-from partita.beside_search import BesideSearch
 from partita.compiler.collection import collection_paused
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.parts import Clock
+from partita.one_mesh.planner import Planner, Search
 from partita.options import Options
-from partita.planner import Planner, Search
+from partita.whole_plans.beside_search import BesideSearch
 
 Built = tuple[nn.Module, dict[str, Any]]
 _PARTS = ("pose", "fold", "solve", "beside", "decide")

@@ -24,12 +24,12 @@ from partita.compiler.capture.capture import capture
 from partita.compiler.search.arrange import Arranger, Best
 from partita.compiler.search.arrangement import SINGLE
 from partita.compiler.search.parts import Clock
-from partita.cutter import Cutter
 from partita.lowering import in_microbatches
-from partita.pipeline_space import PipelineSpace
-from partita.planner import Planner
+from partita.one_mesh.planner import Planner
+from partita.pipelines.cutter import Cutter
+from partita.pipelines.pipeline_space import PipelineSpace
+from partita.pipelines.staged import arranged
 from partita.runtime.launch import launch
-from partita.staged import arranged
 
 _WARM_UP = 2
 

@@ -27,9 +27,9 @@ from partita.compiler.rules.table import default_rules  # noqa: E402
 from partita.options import Options  # noqa: E402
 from partita.planning import plan  # noqa: E402
 from partita.plots.plot import plot  # noqa: E402
-from partita.report import Report  # noqa: E402
 from partita.runtime.loss_scaler import LossScaler  # noqa: E402
-from partita.verification import verify  # noqa: E402
+from partita.verifying.report import Report  # noqa: E402
+from partita.verifying.verification import verify  # noqa: E402
 from partita.version import __version__  # noqa: E402
 
 __all__ = [

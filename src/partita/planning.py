@@ -16,8 +16,6 @@ from typing import Any, cast
 
 import torch
 
-from partita.beside_search import BesideSearch
-from partita.bucketed import with_buckets
 from partita.compiler.capture.capture import Captured, capture, capture_spec
 from partita.compiler.capture.inputs import InputSpec
 from partita.compiler.collection import collection_paused
@@ -30,17 +28,19 @@ from partita.compiler.plan.units import format_bytes, format_seconds, parse_byte
 from partita.compiler.search.arrange import Best
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.wanted import Wanted
-from partita.light_messages import fastest_in_buckets
 from partita.lowering import in_microbatches
-from partita.not_faster import NotFaster
+from partita.one_mesh.not_faster import NotFaster
+from partita.one_mesh.planner import Planner, Search
+from partita.one_mesh.rules_for import rules_for
+from partita.one_mesh.ways_out import Refused
 from partita.options import Options
-from partita.outlines import are_too_many, counts_in_order
-from partita.pipeline_search import PipelineSearch
-from partita.pipeline_space import PipelineSpace, meshes_of
-from partita.planner import Planner, Search
-from partita.rules_for import rules_for
-from partita.staged import PIPELINE, SINGLE, stage_mesh
-from partita.ways_out import Refused
+from partita.pipelines.outlines import are_too_many, counts_in_order
+from partita.pipelines.pipeline_search import PipelineSearch
+from partita.pipelines.pipeline_space import PipelineSpace, meshes_of
+from partita.pipelines.staged import PIPELINE, SINGLE, stage_mesh
+from partita.whole_plans.beside_search import BesideSearch
+from partita.whole_plans.bucketed import with_buckets
+from partita.whole_plans.light_messages import fastest_in_buckets
 
 _LEAST_S = 0.1  # for one mesh, once the time is over
 

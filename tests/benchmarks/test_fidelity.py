@@ -31,8 +31,8 @@ from partita.compiler.search.stage_of import stage_of
 from partita.compiler.simulate.plan import schedule_of, step_of
 from partita.compiler.simulate.stage_items import stage_items
 from partita.lowering import in_stages
-from partita.planner import Planner
-from partita.staged import with_priced_transfers
+from partita.one_mesh.planner import Planner
+from partita.pipelines.staged import with_priced_transfers
 
 SHAPE = Shape(6, 512, 8, 128, 1024, 2048)
 AS_PLANNED = System(reruns=False, is_sequence_first=False)

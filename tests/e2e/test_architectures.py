@@ -12,8 +12,8 @@ from tests.models.more_models import MORE
 
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.reported import ReportKind
+from partita.one_mesh.planner import Planner
 from partita.options import Options
-from partita.planner import Planner
 
 QUICK = ("unet", "dlrm")
 WITHOUT_DRAWS = {"mamba", "resnet"}

@@ -35,8 +35,8 @@ from partita.compiler.plan.inputs import to_capture
 from partita.compiler.plan.plan import Plan
 from partita.compiler.rules.table import default_rules
 from partita.lowering import Lowered
+from partita.one_mesh.planner import Planner
 from partita.options import Options
-from partita.planner import Planner
 from partita.runtime.batch import BatchSpec
 from partita.runtime.groups import Groups, bind
 from partita.runtime.program import ParallelProgram

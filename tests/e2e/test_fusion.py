@@ -15,9 +15,9 @@ import partita as pt
 from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.ir.local_program import LocalProgram
 from partita.lowering import Lowered
-from partita.planner import Planner
+from partita.one_mesh.planner import Planner
 from partita.runtime.launch import launch
-from partita.verification import Verifier
+from partita.verifying.verification import Verifier
 
 NUM_STEPS = 2
 

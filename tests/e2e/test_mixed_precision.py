@@ -13,10 +13,10 @@ from tests.models.zoo import ZOO, Built, data_parallel_pins, tensor_parallel_pin
 from tests.slow import all_slow_but, slow
 
 import partita as pt
-from partita.planner import Planner
+from partita.one_mesh.planner import Planner
 from partita.runtime.launch import launch
 from partita.runtime.measure_memory import measure_step
-from partita.verification import DOUBLE_TOLERANCE, Verifier
+from partita.verifying.verification import DOUBLE_TOLERANCE, Verifier
 
 NUM_STEPS = 4
 FREE = "cpu-gloo-free"

@@ -21,9 +21,9 @@ from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.plan import Plan
+from partita.one_mesh.planner import Planner
 from partita.options import Options
-from partita.planner import Planner
-from partita.verification import Verifier
+from partita.verifying.verification import Verifier
 
 MESHES = (Mesh(tp=2), Mesh(tp=4), Mesh(dp=2, tp=2))
 LIMIT_S = 20.0

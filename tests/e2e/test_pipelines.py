@@ -30,13 +30,13 @@ from partita.compiler.plan.stages import read_schedule
 from partita.compiler.search.arrangement import SINGLE
 from partita.compiler.search.parts import Clock
 from partita.lowering import in_microbatches, lower
-from partita.pipeline_search import PipelineSearch
-from partita.pipeline_space import PipelineSpace, meshes_of
-from partita.planner import Planner
+from partita.one_mesh.planner import Planner
+from partita.pipelines.pipeline_search import PipelineSearch
+from partita.pipelines.pipeline_space import PipelineSpace, meshes_of
+from partita.pipelines.stage_plans import Planned, StagePlans
+from partita.pipelines.staged import joined, stage_mesh
 from partita.runtime.launch import launch
-from partita.stage_plans import Planned, StagePlans
-from partita.staged import joined, stage_mesh
-from partita.verification import DOUBLE_TOLERANCE, Verifier
+from partita.verifying.verification import DOUBLE_TOLERANCE, Verifier
 
 MODELS = {
     **{name: PIPELINES[name] for name in PIPELINES},

@@ -27,8 +27,8 @@ from partita.compiler.search.limited import LimitedSearch
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.solver import solve
 from partita.lowering import Lowered, lowerings_of
+from partita.one_mesh.planner import Planner
 from partita.options import Options
-from partita.planner import Planner
 
 # Quick links and slow arithmetic, so that even tiny models are split.
 MACHINE = machine(

@@ -13,8 +13,8 @@ from tests.e2e.verified import MESHES, assert_verified, captured
 from tests.models.more_models import MORE
 
 from partita.compiler.ir.mesh import Mesh
+from partita.one_mesh.planner import Planner
 from partita.options import Options
-from partita.planner import Planner
 
 SEEDS = tuple(range(first, first + 5) for first in range(0, 20, 5))
 """In parts, since a test may take so long and no longer."""

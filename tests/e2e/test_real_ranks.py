@@ -16,9 +16,9 @@ from tests.slow import slow
 
 import partita as pt
 from partita.passes.promote_precision import promote_arguments
-from partita.precision import double_precision, promoting_floats
 from partita.runtime.launch import launch
 from partita.runtime.measure import count_collectives
+from partita.verifying.precision import double_precision, promoting_floats
 
 pytestmark = pytest.mark.dist
 

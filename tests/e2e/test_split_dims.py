@@ -17,10 +17,10 @@ from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.ir.program import op_name
 from partita.compiler.rules.table import default_rules
 from partita.lowering import Lowered, capture_for
-from partita.planner import Planner
+from partita.one_mesh.planner import Planner
 from partita.runtime.launch import launch
 from partita.runtime.measure import count_collectives
-from partita.verification import Verifier
+from partita.verifying.verification import Verifier
 
 NUM_STEPS = 2
 RATE = 0.05

@@ -28,9 +28,9 @@ from partita.compiler.capture.eager_draws import LayoutFreeDraws
 from partita.compiler.capture.random_numbers import seed_value
 from partita.compiler.ir.layout import shard_shape
 from partita.passes.promote_precision import promote_arguments
-from partita.precision import double_precision, promoting_floats
 from partita.runtime.launch import launch
 from partita.runtime.measure import count_collectives
+from partita.verifying.precision import double_precision, promoting_floats
 
 pytestmark = pytest.mark.dist
 

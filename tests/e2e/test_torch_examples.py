@@ -13,8 +13,8 @@ from tests.models.torch_examples import EXAMPLES
 
 import partita as pt
 from partita.compiler.capture.capture import capture
-from partita.planner import Planner
-from partita.verification import DOUBLE_TOLERANCE, Verifier
+from partita.one_mesh.planner import Planner
+from partita.verifying.verification import DOUBLE_TOLERANCE, Verifier
 
 OPTIONS = pt.Options(hardware="cpu-gloo-free", time_limit=10.0)
 

@@ -10,8 +10,8 @@ import transformers
 
 import partita as pt
 from partita.compiler.capture.capture import capture
-from partita.planner import Planner
-from partita.verification import Verifier
+from partita.one_mesh.planner import Planner
+from partita.verifying.verification import Verifier
 
 VOCABULARY = 50257  # GPT-2's own
 TABLE = "transformer.wte.weight"

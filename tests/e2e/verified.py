@@ -9,7 +9,7 @@ from tests.models.more_models import MORE
 from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.plan import Plan
-from partita.verification import DOUBLE_TOLERANCE, Verifier
+from partita.verifying.verification import DOUBLE_TOLERANCE, Verifier
 
 MESHES = (Mesh(tp=2), Mesh(dp=2, tp=2), Mesh(dp=2, cp=2, tp=2))
 

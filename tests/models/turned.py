@@ -9,10 +9,10 @@ from tests.models.captured import captured
 from tests.models.storage_pins import storage_pins
 
 import partita as pt
-from partita.bucketed import with_buckets
 from partita.compiler.search.turns import with_turns
-from partita.planner import Planner
-from partita.recount import with_memory
+from partita.one_mesh.planner import Planner
+from partita.whole_plans.bucketed import with_buckets
+from partita.whole_plans.recount import with_memory
 
 MACHINE = partial(machine, launch_s=1e-7, memory_bytes_per_s=3e9, alpha_s=2e-5)
 

@@ -21,10 +21,10 @@ from partita.compiler.plan.document import LoweringStep
 from partita.compiler.plan.plan import Plan
 from partita.compiler.rules.table import default_rules
 from partita.lowering import Lowered, capture_for, lower, lowerings_of
+from partita.one_mesh.planner import Planner
 from partita.options import Options
-from partita.planner import Planner
 from partita.planning import plan
-from partita.verification import verify
+from partita.verifying.verification import verify
 
 TP = Mesh(tp=2)
 at = Placement.parse

@@ -18,10 +18,10 @@ from partita.compiler.search.holdings import find_holdings
 from partita.compiler.search.limited import LimitedSearch
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.solver import solve
+from partita.one_mesh.planner import Planner
 from partita.options import Options
-from partita.planner import Planner
 from partita.planning import plan as make_plan
-from partita.verification import Verifier
+from partita.verifying.verification import Verifier
 
 
 def check_status(plan: Plan, free: Plan) -> None:

@@ -18,9 +18,9 @@ from partita.compiler.rules.table import default_rules
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import Choice
 from partita.lowering import in_microbatches
+from partita.one_mesh.planner import Planner
 from partita.options import Options
-from partita.planner import Planner
-from partita.verification import Verifier
+from partita.verifying.verification import Verifier
 
 COUNT = 4
 DATA = {"input_ids": "(S(0),)", "labels": "(S(0),)"}

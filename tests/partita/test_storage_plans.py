@@ -16,9 +16,9 @@ from tests.slow import all_slow_but
 from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.plan import Plan
+from partita.one_mesh.planner import Planner
 from partita.options import Options
-from partita.planner import Planner
-from partita.verification import Verifier
+from partita.verifying.verification import Verifier
 
 BLOCKS = {"gpt2": "transformer.h.*", "llama": "model.layers.*", "bert": "*.layer.*"}
 TWO, THREE, GRID = Mesh(dp=2), Mesh(dp=3), Mesh(dp=2, tp=2)

@@ -13,10 +13,10 @@ from torch import fx
 import partita as pt
 from partita.compiler.ir.local_program import LocalProgram
 from partita.lowering import Lowered
+from partita.one_mesh.planner import Planner
 from partita.passes.begin_sums import begin_sums
 from partita.passes.localize import localize
 from partita.passes.sink_waits import sink_waits
-from partita.planner import Planner
 
 MM = torch.ops.aten.mm.default
 SUM = torch.ops._c10d_functional.all_reduce.default

@@ -16,7 +16,7 @@ from partita.compiler.rules.rule import Rule
 from partita.compiler.rules.table import default_rules
 from partita.lowering import Lowered
 from partita.passes.expand_ops import ExpandOps
-from partita.verification import Verifier
+from partita.verifying.verification import Verifier
 
 PINS = {"table.weight": "S(0) use=S(0)", "head.weight": "S(0)"}
 

@@ -22,9 +22,9 @@ from partita.compiler.ir.program import Phase, has_info, info, op_name
 from partita.compiler.plan.plan import Plan
 from partita.compiler.rules.table import default_rules
 from partita.lowering import Lowered
+from partita.one_mesh.planner import Planner
 from partita.options import Options
 from partita.passes.recompute import Recompute
-from partita.planner import Planner
 
 BLOCKS = {"gpt2": "transformer.h.*", "llama": "model.layers.*", "bert": "*.layer.*"}
 

@@ -21,7 +21,7 @@ from partita.options import Options
 from partita.passes.localize import localize
 from partita.passes.send_together import send_together
 from partita.planning import plan as make_plan
-from partita.verification import verify
+from partita.verifying.verification import verify
 
 MODELS = {"zero1": "gpt2", "zero2": "mlp", "zero3": "mlp"}
 

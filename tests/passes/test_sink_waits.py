@@ -15,12 +15,12 @@ import partita as pt
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.search.buckets import Packing
 from partita.lowering import Lowered
+from partita.one_mesh.planner import Planner
 from partita.passes.begin_sums import begin_sums
 from partita.passes.fuse_small_ops import fuse_small_ops
 from partita.passes.localize import localize
 from partita.passes.send_together import send_together
 from partita.passes.sink_waits import sink_waits
-from partita.planner import Planner
 from partita.runtime.collectives import is_collective, is_wait
 
 MM = torch.ops.aten.mm.default

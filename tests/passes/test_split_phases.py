@@ -14,8 +14,8 @@ from partita.compiler.capture.inputs import name_leaves
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.program import InputKind, OutputKind, has_info, info
 from partita.lowering import Lowered
+from partita.one_mesh.planner import Planner
 from partita.passes.split_phases import split_phases
-from partita.planner import Planner
 from partita.runtime.feeds import arguments, own_feeds, shards_of
 
 

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the bundle; say what replaying it found here."""
-    from partita.bundle import Bundle
+    from partita.verifying.bundle import Bundle
 
     plan = load_plan(options.plan, options.loss)
     example, rules = load_target(options.target), load_rules(options.rules)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 
+from partita.carried.edited import load_edited
 from partita.cli.command import (
     FAILED,
     OK,
@@ -34,8 +35,7 @@ from partita.compiler.plan.units import (
     printable,
 )
 from partita.compiler.rules.rule import RuleSet
-from partita.edited import load_edited
-from partita.recount import recount, whole_figures
+from partita.whole_plans.recount import recount, whole_figures
 
 
 @dataclass(frozen=True, slots=True)

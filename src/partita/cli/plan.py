@@ -110,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
     rules = load_rules(options.rules)
 
     import partita as pt
-    from partita.like import options_of, plan_like
+    from partita.carried.like import options_of, plan_like
 
     choices: dict[str, Any] = {
         "hardware": options.hardware,

@@ -20,7 +20,7 @@ from partita.cli.target import load_target
 from partita.compiler.errors import BadOptions
 
 if TYPE_CHECKING:
-    from partita.report import Report
+    from partita.verifying.report import Report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +58,7 @@ def _verified(options: argparse.Namespace) -> Report:
 
 
 def _replayed(options: argparse.Namespace) -> Report:
-    from partita.bundle import Bundle
+    from partita.verifying.bundle import Bundle
 
     if not options.target.endswith(".zip"):
         raise BadOptions(

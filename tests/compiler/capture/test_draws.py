@@ -16,8 +16,8 @@ from partita.compiler.capture.eager_draws import LayoutFreeDraws
 from partita.compiler.capture.random_numbers import seed_value
 from partita.compiler.errors import CaptureFailed
 from partita.compiler.ir.program import InputKind
-from partita.planner import Planner
-from partita.verification import Verifier
+from partita.one_mesh.planner import Planner
+from partita.verifying.verification import Verifier
 
 
 class Noisy(nn.Module):

@@ -11,7 +11,7 @@ from torch import Tensor, fx, nn
 from partita.compiler.capture.capture import capture
 from partita.compiler.ir.mesh import Mesh
 from partita.planning import plan
-from partita.verification import verify
+from partita.verifying.verification import verify
 
 SIZE = 6
 

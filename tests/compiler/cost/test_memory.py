@@ -31,8 +31,8 @@ from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.uses import handed_over
 from partita.compiler.rules.table import default_rules
 from partita.lowering import Lowered, capture_for
+from partita.one_mesh.planner import Planner
 from partita.options import Options
-from partita.planner import Planner
 from partita.planning import plan as make_plan
 from partita.runtime.executor import without_outputs
 

@@ -9,7 +9,7 @@ from torch import nn
 import partita as pt
 from partita.compiler.cost.memory import timeline, timeline_at
 from partita.compiler.cost.unlike_ranks import unlike_ranks
-from partita.planner import Planner
+from partita.one_mesh.planner import Planner
 
 
 class Halves(nn.Module):

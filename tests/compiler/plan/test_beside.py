@@ -13,7 +13,7 @@ from partita.compiler.ir.program import has_info, info
 from partita.compiler.plan.beside import sums_beside
 from partita.compiler.plan.plan import Plan
 from partita.lowering import Lowered
-from partita.planner import Planner
+from partita.one_mesh.planner import Planner
 from partita.runtime.collectives import is_collective, is_wait
 
 

@@ -12,7 +12,7 @@ import partita as pt
 from partita.compiler.errors import BadPlan
 from partita.compiler.plan.check_rules import check_rules, derived_by_node
 from partita.compiler.rules.table import default_rules
-from partita.planner import Planner
+from partita.one_mesh.planner import Planner
 
 
 @cache

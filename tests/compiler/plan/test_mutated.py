@@ -20,7 +20,7 @@ from partita.compiler.plan.difference_table import print_difference
 from partita.compiler.plan.plan import Plan
 from partita.exporters import EXPORTERS
 from partita.page.page import render_page
-from partita.recount import recount
+from partita.whole_plans.recount import recount
 
 NUM_QUICK, NUM_ALL = 60, 1000
 

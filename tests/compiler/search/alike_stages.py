@@ -16,7 +16,7 @@ from partita.compiler.search.again import patterns_of
 from partita.compiler.search.pinned import pins_of
 from partita.compiler.search.stage_of import stage_of
 from partita.lowering import in_stages
-from partita.planner import Planner
+from partita.one_mesh.planner import Planner
 
 PINS = {"layers.*.up.weight": "S(0)", "layers.*/_softmax/*": "S(1)"}
 

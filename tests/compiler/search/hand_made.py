@@ -19,8 +19,8 @@ from partita.compiler.hardware.profile import (
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.search.problem import Problem, made_placement, tied_placement
+from partita.one_mesh.planner import Planner
 from partita.options import Options
-from partita.planner import Planner
 
 
 def machine(

@@ -27,8 +27,8 @@ from partita.compiler.search.problem import (
     tied_placement,
 )
 from partita.compiler.search.solver import solve
+from partita.one_mesh.planner import Planner
 from partita.options import Options
-from partita.planner import Planner
 
 HARDWARE = machine(launch_s=1e-9, alpha_s=1e-8, bytes_per_s=1e9)
 

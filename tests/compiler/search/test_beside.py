@@ -19,8 +19,8 @@ from partita.compiler.search.decide import Found
 from partita.compiler.search.draw import draw_choices
 from partita.compiler.search.problem import cost_of
 from partita.compiler.search.solver import solve
-from partita.light_messages import with_latency
-from partita.planner import Planner
+from partita.one_mesh.planner import Planner
+from partita.whole_plans.light_messages import with_latency
 
 MACHINE = machine(flops_per_s=1e11, memory_bytes_per_s=1e11, overlap=0.9)
 TWO_LINKS = machine(

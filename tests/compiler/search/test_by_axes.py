@@ -13,8 +13,8 @@ from partita.compiler.errors import BadOptions
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.plan import Plan
 from partita.compiler.search.by_axes import steps_of
-from partita.planner import Planner
-from partita.verification import Verifier
+from partita.one_mesh.planner import Planner
+from partita.verifying.verification import Verifier
 
 CUBE = Mesh(dp=2, cp=2, tp=2)
 

@@ -31,9 +31,9 @@ from partita.compiler.search.decide import Found
 from partita.compiler.search.draw import draw_choices
 from partita.compiler.search.problem import cost_of
 from partita.compiler.search.solver import solve
+from partita.one_mesh.planner import Planner
 from partita.options import Options
-from partita.planner import Planner
-from partita.recount import with_memory
+from partita.whole_plans.recount import with_memory
 
 GRID, TP = Mesh(dp=2, tp=2), Mesh(tp=2)
 at = Placement.parse

@@ -15,8 +15,8 @@ from partita.compiler.search.limited import LimitedSearch
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.solver import solve
+from partita.one_mesh.planner import Planner
 from partita.options import Options
-from partita.planner import Planner
 
 MODELS: dict[str, Callable[[int], zoo.Built]] = {
     "gpt2": zoo.gpt2,

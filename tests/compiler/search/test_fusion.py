@@ -20,8 +20,8 @@ from partita.compiler.rules.calls import call_of
 from partita.compiler.rules.table import default_rules
 from partita.compiler.search import fusion
 from partita.compiler.search.fusion import add_fusion, choose_groups, is_elementwise
+from partita.one_mesh.planner import Planner
 from partita.options import Options
-from partita.planner import Planner
 
 CASES = [("gpt2", "tp=3"), ("gpt2", "dp=2,tp=2"), ("llama", "tp=2")]
 

@@ -9,12 +9,12 @@ from tests.models import zoo
 from tests.models.storage_pins import storage_pins
 from torch import Tensor, nn
 
+from partita.carried.like import plan_like
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.document import Boxing
 from partita.compiler.plan.plan import Plan
-from partita.like import plan_like
 from partita.options import Options
 from partita.planning import plan as make_plan
 

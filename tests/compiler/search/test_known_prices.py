@@ -14,7 +14,7 @@ from partita.compiler.rules.table import default_rules
 from partita.compiler.search.candidates import Candidates
 from partita.compiler.search.pose import pose
 from partita.compiler.search.problem import Problem
-from partita.planner import Planner
+from partita.one_mesh.planner import Planner
 
 GIVEN = default_rules, GRID, MACHINE
 

@@ -17,7 +17,7 @@ from partita.compiler.ir.signature import Signature
 from partita.compiler.plan.document import Boxing
 from partita.compiler.search.mended import with_wanted_boxings
 from partita.lowering import in_microbatches
-from partita.planner import Planner
+from partita.one_mesh.planner import Planner
 
 
 @cache

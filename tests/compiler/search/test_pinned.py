@@ -15,7 +15,7 @@ from partita.compiler.search.fold import Fold
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import Choice
 from partita.compiler.search.solver import solve
-from partita.planner import Planner
+from partita.one_mesh.planner import Planner
 
 TP = Mesh(tp=2)
 CUBE = Mesh(pod=2, dp=2, tp=2)

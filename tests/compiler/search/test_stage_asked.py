@@ -19,7 +19,7 @@ from partita.compiler.search.parts import Clock
 from partita.compiler.search.pinned import pins_of
 from partita.compiler.search.stage_asked import asked_of
 from partita.compiler.search.stage_ends import StageProgram
-from partita.planner import Search
+from partita.one_mesh.planner import Search
 
 
 @pytest.mark.parametrize("recompute", [(), ("layers.*",)], ids=["kept", "made again"])

@@ -11,7 +11,7 @@ from partita.compiler.cost.memory import timeline
 from partita.compiler.plan.turns import END, Half, turns_of
 from partita.compiler.search.turns import with_turns
 from partita.compiler.simulate.stage_items import stage_items
-from partita.recount import recount, with_memory
+from partita.whole_plans.recount import recount, with_memory
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -12,7 +12,7 @@ import partita as pt
 from partita.compiler.search.problem import cost_of, made_placement
 from partita.compiler.search.solver import solve
 from partita.compiler.search.whole_parameters import WholeParameters
-from partita.planner import Planner
+from partita.one_mesh.planner import Planner
 
 
 @cache

@@ -20,7 +20,7 @@ from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.uses import type_of
 from partita.compiler.search.model import Floats
 from partita.compiler.search.wide_sums import Narrow, WidePrices
-from partita.planner import Planner
+from partita.one_mesh.planner import Planner
 
 WIDTH, ROWS = 512, 2048
 FEW = 64  # rows and columns, where numbers are computed

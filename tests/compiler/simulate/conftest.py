@@ -12,8 +12,8 @@ from tests.models.zoo import ZOO
 import partita as pt
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.plan import Plan
+from partita.one_mesh.planner import Planner
 from partita.options import Options
-from partita.planner import Planner
 
 
 def chain(mesh: str, **options: Any) -> Plan:

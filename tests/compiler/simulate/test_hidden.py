@@ -20,8 +20,8 @@ from partita.compiler.simulate.hidden import one_by_one, with_hidden
 from partita.compiler.simulate.plan import simulate_step
 from partita.compiler.simulate.stage_items import stage_items
 from partita.compiler.simulate.timetable import make_timetable
-from partita.planner import Planner
-from partita.recount import recount, with_figures
+from partita.one_mesh.planner import Planner
+from partita.whole_plans.recount import recount, with_figures
 
 PART = "communication dp"
 MACHINE = partial(machine, alpha_s=3e-6, bytes_per_s=2e8)

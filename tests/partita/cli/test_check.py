@@ -12,7 +12,7 @@ import partita as pt
 from partita.cli.main import main
 from partita.compiler.plan.plan import Plan
 from partita.page.page import render_diff_page
-from partita.recount import recount, whole_figures
+from partita.whole_plans.recount import recount, whole_figures
 
 Captured = pytest.CaptureFixture[str]
 

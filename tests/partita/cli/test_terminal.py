@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.partita.test_like import old_plan
+from tests.partita.carried.test_like import old_plan
 
 from partita.cli.main import main
 from partita.cli.terminal import print_sections

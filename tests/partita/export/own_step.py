@@ -16,7 +16,7 @@ from partita.runtime.feeds import FeedKey, part_of_batch, shards_of
 from partita.runtime.shards import take_shard
 from partita.runtime.virtual import run_all
 from partita.runtime.virtual_step import run_step
-from partita.virtual_stages import VirtualStages
+from partita.verifying.virtual_stages import VirtualStages
 
 Built = tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]
 Found = dict[str, torch.Tensor]

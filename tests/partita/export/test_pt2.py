@@ -26,7 +26,7 @@ from partita.export.pt2 import write_pt2
 from partita.lowering import capture_for, lower
 from partita.runtime.feeds import FeedKey, shards_of
 from partita.runtime.virtual import run_all
-from partita.virtual_stages import Programs, VirtualStages
+from partita.verifying.virtual_stages import Programs, VirtualStages
 
 
 class Mlp(nn.Module):

@@ -100,8 +100,8 @@ def test_more_plans_run_so_too(kind: str, tmp_path: Path) -> None:
     from tests.models.storage_pins import storage_pins
     from tests.models.zoo import ZOO
 
+    from partita.one_mesh.planner import Planner
     from partita.options import Options
-    from partita.planner import Planner
 
     built = layers() if kind == "drawn" else ZOO["gpt2"]()
     if kind == "drawn":

@@ -31,7 +31,7 @@ import partita as pt
 from partita.compiler.capture.capture import capture
 from partita.export.python import write_python
 from partita.lowering import capture_for, in_microbatches, lower
-from partita.virtual_stages import VirtualStages
+from partita.verifying.virtual_stages import VirtualStages
 
 MODELS = PIPELINES | ZOO
 

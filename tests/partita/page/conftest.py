@@ -17,9 +17,9 @@ from partita.compiler.plan.plan import Plan
 from partita.compiler.search.arrangement import SINGLE
 from partita.compiler.search.parts import Clock
 from partita.lowering import in_microbatches
-from partita.pipeline_search import PipelineSearch
-from partita.pipeline_space import PipelineSpace
-from partita.planner import Planner
+from partita.one_mesh.planner import Planner
+from partita.pipelines.pipeline_search import PipelineSearch
+from partita.pipelines.pipeline_space import PipelineSpace
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 import partita as pt
+from partita.carried.like import plan_like
 from partita.compiler.plan.document import Ref
 from partita.compiler.plan.plan import Plan
-from partita.like import plan_like
 from partita.plots.batch_dims import find_batch
 from partita.plots.scaling import scale
 

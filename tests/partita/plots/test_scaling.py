@@ -13,10 +13,10 @@ from tests.models import zoo
 from torch import nn
 
 import partita as pt
+from partita.carried.like import plan_like
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.plan.document import Ref
 from partita.compiler.plan.plan import Plan
-from partita.like import plan_like
 from partita.plots.batch_dims import Run, find_batch
 from partita.plots.scaling import REST, scale
 

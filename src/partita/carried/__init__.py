@@ -1,0 +1,1 @@
+"""Plans made from plans: like another one, or edited by hand."""

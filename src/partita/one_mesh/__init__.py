@@ -1,0 +1,1 @@
+"""One captured model on one mesh: its rules, its plans, what helps if none fits."""

@@ -1,0 +1,397 @@
+"""One captured model on one mesh: plans of it, searched or drawn at random."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from math import inf
+from typing import Any
+
+import torch
+
+from partita.compiler.capture.capture import Captured, capture
+from partita.compiler.collection import collection_paused
+from partita.compiler.errors import NoSolution
+from partita.compiler.hardware.profile import load_hardware
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.plan.document import LossKind, PlanOptions
+from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.search_result import SearchResult
+from partita.compiler.plan.units import format_bytes, parse_bytes
+from partita.compiler.search.by_axes import Choose, choose_by_axes, steps_of
+from partita.compiler.search.candidates import Candidates
+from partita.compiler.search.chosen import read_choices
+from partita.compiler.search.decide import (
+    MOST_ALTERNATIVES,
+    Found,
+    counted,
+    draft,
+    with_alternatives,
+)
+from partita.compiler.search.draw import draw_again, draw_choices, draw_held
+from partita.compiler.search.fusion import add_fusion
+from partita.compiler.search.holdings import find_holdings
+from partita.compiler.search.keeping import keep
+from partita.compiler.search.known_prices import KnownPrices
+from partita.compiler.search.limited import LimitedSearch
+from partita.compiler.search.parts import THOROUGH, Clock, Effort
+from partita.compiler.search.pose import Posed, pose
+from partita.compiler.search.solver import Solution, solve
+from partita.compiler.search.wanted import ANY, Wanted
+from partita.lowering import in_microbatches
+from partita.one_mesh.decided import Decided
+from partita.one_mesh.not_faster import NotFaster
+from partita.options import Options
+from partita.passes.expand_ops import ExpandOps
+from partita.passes.recompute import Recompute
+from partita.version import __version__
+
+ALIKE = "equal blocks alike"
+"""Says in a plan that it is compared with those alone whose equal blocks are alike."""
+
+WITHIN = "within the memory limit"
+"""Says in a plan that it is the fastest found among those that the limit allows."""
+
+_MOST_FITTINGS = 6
+_ROUGHLY = 1.25  # what the search counts may be more than the plan does
+
+
+@dataclass(frozen=True)
+class Planner:
+    """One captured model on one mesh; makes plans of it, searched or drawn.
+
+    Who wants several plans of one model on one mesh keeps it: capturing and posing take
+    longer than deciding. ``known`` is what was priced, by mesh: those that ``replace``
+    makes of it share that.
+    """
+
+    captured: Captured
+    class_name: str
+    mesh: Mesh
+    options: Options
+    known: dict[Mesh, KnownPrices] = field(
+        default_factory=dict[Mesh, KnownPrices], compare=False, repr=False
+    )
+
+    @classmethod
+    def of(
+        cls,
+        model: torch.nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        mesh: Mesh,
+        options: Options,
+    ) -> Planner:
+        """Capture ``model``, to be planned on ``mesh``; see ``plan``."""
+        with collection_paused():
+            captured = capture(
+                model,
+                args,
+                kwargs,
+                loss=options.loss,
+                train=options.train,
+                precision=options.precision,
+            )
+        if isinstance(options.microbatches, int):
+            captured = in_microbatches(captured, options.microbatches, options.rules)
+        return cls(captured, type(model).__name__, mesh, options)
+
+    @cached_property
+    def posed(self) -> Posed:
+        """The search problem on all axes at once."""
+        options, program = self.options, self.captured.program.with_mesh(self.mesh)
+        hardware = load_hardware(options.hardware)
+        known = self.known.get(self.mesh)
+        candidates = Candidates(
+            program, options.rules, self.mesh, hardware, known=known
+        )
+        self.known[self.mesh] = candidates.known
+        return pose(candidates, options.pins, options.optimizer, options.wide_sums)
+
+    def search(self) -> Plan:
+        """Return the fastest plan that the search finds in its time.
+
+        Raises:
+            NoSolution: when no plan was found that keeps to ``Options(memory=)``.
+        """
+        return Search(self, Clock.of(self.options.time_limit)).run()
+
+    @cached_property
+    def limit(self) -> int | None:
+        """The bytes that one rank may use."""
+        memory = self.options.memory
+        return None if memory is None else parse_bytes(memory)
+
+    @collection_paused()
+    def decided(self, decided: Decided) -> Plan:
+        """Return the plan of what was decided for a program like this one."""
+        steps = iter(decided.steps)
+        posed, _ = self.choose(lambda _: next(steps))
+        again = decided.again_in(posed)
+        recompute = self.options.recompute
+        return self.decide(Found(decided.last, decided.result, again, recompute), posed)
+
+    @collection_paused()
+    def random(self, seed: int) -> Plan:
+        """Return a plan of choices drawn at random among all that are legal.
+
+        It states no alternatives: next to what was drawn they say nothing.
+        """
+        rng = random.Random(seed)
+        posed, choices = self.choose(partial(draw_choices, rng))
+        result = SearchResult("random", "drawn", None, 0.0)
+        chosen = read_choices(self.captured.program, posed, choices)
+        again, held = draw_again(rng, chosen), draw_held(rng, posed)
+        found = Found(choices, result, again, held=held, most_alternatives=0)
+        return self.decide(found, posed)
+
+    def choose(self, choose: Choose) -> tuple[Posed, Sequence[int]]:
+        """Return a posed problem of the mesh and a choice per node of it.
+
+        ``choose`` picks the choices of a posed problem; it is asked once per step.
+        """
+        if len(steps_of(self.mesh)) == 1:
+            return self.posed, choose(self.posed)
+        options = self.options
+        return choose_by_axes(
+            self.captured.program,
+            options.rules,
+            self.mesh,
+            load_hardware(options.hardware),
+            options.pins,
+            options.optimizer,
+            choose,
+            options.wide_sums,
+        )
+
+    def decide(self, found: Found, posed: Posed | None = None) -> Plan:
+        """Return the plan of one assignment; ``posed`` is the problem it is of."""
+        return self._finished(counted(self._draft(found, posed)))
+
+    def draft(self, found: Found, posed: Posed | None = None) -> Plan:
+        """Return a plan that is only to be compared: no alternatives, no memory."""
+        return self._finished(self._draft(replace(found, most_alternatives=0), posed))
+
+    def _draft(self, found: Found, posed: Posed | None) -> Plan:
+        options = self.options
+        return draft(
+            self.captured,
+            posed or self.posed,
+            found,
+            version=__version__,
+            class_name=self.class_name,
+            options=PlanOptions(
+                loss=LossKind.CALLABLE if options.loss else LossKind.OUTPUT,
+                train=options.train,
+                optimizer=options.optimizer,
+                memory_bytes=self.limit,
+                pins={name: str(pin) for name, pin in options.pins.items()},
+                precision=options.precision,
+            ),
+        )
+
+    def _finished(self, plan: Plan) -> Plan:
+        if self.options.fuse:
+            program = ExpandOps(plan, self.options.rules).run(self.captured.program)
+            program = Recompute(plan).run(program)
+            plan = add_fusion(plan, program, self.options.rules)
+        return replace(plan, loss_function=self.options.loss)
+
+    def with_alternatives(self, draft: Plan, choices: Sequence[int]) -> Plan:
+        """Return a draft on all axes at once with what its nodes could have been."""
+        return with_alternatives(draft, self.posed, choices, MOST_ALTERNATIVES)
+
+
+@dataclass
+class Search:
+    """One search of a planner, under its memory limit if there is one.
+
+    Of other choices than those taken a plan tells ``most_alternatives``. What is no
+    faster under the limit than is ``wanted`` is not made a plan of. ``effort`` is for
+    the fastest without a limit.
+    """
+
+    planner: Planner
+    clock: Clock
+    wanted: Wanted = ANY
+    effort: Effort = THOROUGH
+    most_alternatives: int = MOST_ALTERNATIVES
+    steps: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
+    found: tuple[Posed, Found] | None = None
+    ways: list[str] = field(default_factory=list[str])
+    is_folded: bool = False
+    limited: LimitedSearch | None = None
+    again: frozenset[str] = frozenset()
+    fits: bool = True
+    bound_s: float | None = None
+    memory_price: float | None = 0.0
+    started: float = field(default_factory=time.perf_counter)
+
+    @collection_paused()
+    def run(self) -> Plan:
+        """Return the fastest plan found that keeps to the limit; see ``search``.
+
+        Raises:
+            NotFaster: when it takes no less than is wanted.
+        """
+        limit = self.planner.limit
+        least = inf
+        if limit is None or self._may_fit(limit):
+            plan = self._plan(None)
+            if limit is None or plan.predicted.bytes <= limit:
+                return plan
+            least = plan.predicted.bytes
+        allowed = limit
+        for _ in range(_MOST_FITTINGS):
+            plan = self._plan(allowed)
+            if plan.predicted.bytes <= limit:
+                return plan
+            least = min(least, plan.predicted.bytes)
+            if not self.fits:
+                break
+            # The search counts a little less than the plan does.
+            allowed -= max(plan.predicted.bytes - limit, limit // 100)
+        told = (
+            f"memory: the limit is {format_bytes(limit)} on a rank, and no plan was "
+            f"found that needs less than {format_bytes(int(least))}"
+        )
+        if self.is_hopeless and self.limited is not None:
+            told += (
+                "; parameters, optimizer states and inputs take "
+                f"{format_bytes(self.limited.state_bytes)} at the least"
+            )
+        state_bytes = 0 if self.limited is None else self.limited.state_bytes
+        raise NoSolution(told, int(least), state_bytes)
+
+    def draft(self) -> Plan:
+        """Return a draft of the fastest plan found, whatever it holds."""
+        return self.planner.draft(*self._decided(None))
+
+    @collection_paused()
+    def least_s(self) -> float:
+        """Return seconds that no plan of the search can be faster than; 0 if unknown.
+
+        It solves the problem without the limit, which ``run`` goes on from.
+        """
+        posed, free = self._fastest
+        is_priced = any(pin.price_s is not None for pin in posed.pins.values())
+        is_priced |= self.planner.options.fuse  # a group may take less than its calls
+        if is_priced or len(steps_of(self.planner.mesh)) > 1:
+            return 0.0
+        return free.bound_s
+
+    @property
+    def free_s(self) -> float | None:
+        """The seconds of the fastest plan without making it, where nothing is asked."""
+        options = self.planner.options
+        is_asked = options.memory is not None or options.recompute
+        return None if is_asked else self._fastest[1].seconds
+
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """Those of the fastest plan without a limit, of several axes of the last."""
+        return self._fastest[1].choices
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken so far."""
+        return time.perf_counter() - self.started
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether what stays from step to step takes more than the limit by itself."""
+        limit, limited = self.planner.limit, self.limited
+        return limited is not None and limited.state_bytes > (limit or 0)
+
+    @cached_property
+    def _fastest(self) -> tuple[Posed, Solution]:
+        """The problem, of several axes the last, and its fastest choices."""
+        steps = len(steps_of(self.planner.mesh))
+        found: list[tuple[Posed, Solution]] = []
+
+        def choose(posed: Posed) -> tuple[int, ...]:
+            found.append((posed, self._free(posed, steps)))
+            return found[-1][1].choices
+
+        self.planner.choose(choose)
+        return found[-1]
+
+    def _may_fit(self, limit: int) -> bool:
+        """Whether the fastest of all plans may keep to the limit, by a rough count."""
+        posed, free = self._fastest
+        held = find_holdings(posed, free.choices, self.planner.options.optimizer)
+        return keep(held, ()).peak_bytes <= _ROUGHLY * limit
+
+    def _plan(self, allowed: int | None) -> Plan:
+        """Return the fastest plan that the search counts ``allowed`` bytes for."""
+        return self.planner.decide(*self._decided(allowed))
+
+    def _decided(self, allowed: int | None) -> tuple[Found, Posed]:
+        """Return what the fastest plan is of, and the problem that it is of."""
+        planner = self.planner
+        steps = len(steps_of(planner.mesh))
+        posed, last = self._fastest
+        self.ways = ["axis by axis"] if steps > 1 else []
+        if self.is_folded and allowed is None:
+            self.ways.append(ALIKE)
+        if allowed is not None:  # of many axes, the last is decided anew
+            last = self._within(posed, last, allowed)
+            below_s = self.wanted.below_s
+            if below_s < inf and not (self.fits and last.seconds < below_s):
+                raise NotFaster(last.seconds if self.fits else None)
+        asked = planner.options.recompute
+        is_compared = not ("axis by axis" in self.ways or asked)
+        status = f"{last.status}, {ALIKE}" if ALIKE in self.ways else last.status
+        result = SearchResult(
+            ", ".join([last.solver, *self.ways]),
+            status if is_compared else "not compared with all",
+            last.gap if is_compared else None,
+            self.seconds,
+            memory_price=self.memory_price,
+        )
+        found = Found(
+            last.choices,
+            result,
+            self.again,
+            asked,
+            most_alternatives=self.most_alternatives,
+        )
+        self.found = posed, found
+        return found, posed
+
+    @property
+    def decided(self) -> Decided:
+        """What the plan made last is of, for programs alike."""
+        assert self.found is not None
+        return Decided.of(self.steps, *self.found)
+
+    def _free(self, posed: Posed, steps: int) -> Solution:
+        """Return the fastest assignment; with a limit, half of the time is for that."""
+        share = steps if self.planner.limit is None else 2 * steps
+        self.is_folded |= posed.fold.has_classes
+        left_s = max(self.clock.left_s, 0.01) / share
+        found = solve(posed.problem, left_s, posed.fold, self.effort)
+        self.steps.append(tuple(found.choices))
+        return found
+
+    def _within(self, posed: Posed, free: Solution, allowed: int) -> Solution:
+        """Return the fastest assignment found that is counted as so many bytes."""
+        if self.limited is None:
+            optimizer = self.planner.options.optimizer
+            self.limited = LimitedSearch(
+                posed, free, optimizer, self.clock, self.wanted
+            )
+        found = self.limited.run(allowed)
+        self.again, self.fits = found.keeping.again, found.fits
+        if found.choices != self.limited.free.choices or found.keeping.again:
+            self.ways.append(WITHIN)
+        if self.limited.fold.has_classes and ALIKE not in self.ways:
+            self.ways.append(ALIKE)
+        if self.bound_s is None:  # of the limit itself; less is allowed from now on
+            self.bound_s = found.bound_s
+            # without a price the bound is that of a plan without a limit
+            self.memory_price = found.price or None
+        return found.solution(self.bound_s)

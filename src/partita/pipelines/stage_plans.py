@@ -1,0 +1,317 @@
+"""Plans of stages: of any stretch of a program, on any mesh, each search made once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import inf
+
+from partita.compiler.capture.capture import Captured
+from partita.compiler.errors import NoSolution
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.program import Program
+from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.rename import renamed
+from partita.compiler.plan.units import format_bytes
+from partita.compiler.search.again import patterns_of
+from partita.compiler.search.cut_line import Line
+from partita.compiler.search.parts import Clock
+from partita.compiler.search.pinned import pins_of
+from partita.compiler.search.pins import parse_pin
+from partita.compiler.search.stage_asked import asked_of
+from partita.compiler.search.stage_cost import StageCost, peak_bytes
+from partita.compiler.search.stage_ends import StageProgram
+from partita.compiler.search.stage_of import stage_of
+from partita.compiler.search.stretches import Stretches
+from partita.compiler.search.wanted import ANY, ROUGH, Wanted
+from partita.lowering import in_stages, stage_alone
+from partita.one_mesh.decided import Decided
+from partita.one_mesh.not_faster import NotFaster
+from partita.one_mesh.planner import Planner, Search
+from partita.pipelines.stage_known import Known, Unknown, answers
+
+_MOST_FITTINGS = 4
+_LEAST_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a stage has: bytes on a rank, for so many microbatches at once."""
+
+    limit_bytes: int
+    live: int
+
+
+def search_stage(
+    planner: Planner,
+    program: Program,
+    room: Room | None,
+    clock: Clock,
+    wanted: Wanted = ANY,
+) -> tuple[Plan, Decided]:
+    """Return the fastest plan found of a stage's program, and what it decides.
+
+    It tells no alternatives.
+
+    Args:
+        planner: what plans it, on the stage's mesh.
+        program: of the stage.
+        room: what it must fit; anything does unless said.
+        clock: half of the time left is for it.
+        wanted: in less than which seconds, one thing after another.
+
+    Raises:
+        NoSolution: when no plan was found that fits.
+        NotFaster: when none was found that takes less than is wanted.
+    """
+    planner = _of_stage(planner, program)
+    allowed = None if room is None else room.limit_bytes
+    least = 0
+    for _ in range(_MOST_FITTINGS):
+        share = Clock.of(max(clock.left_s, _LEAST_S) / 2)
+        options = replace(planner.options, memory=allowed)
+        fitted = replace(planner, options=options)
+        search = Search(
+            fitted,
+            share,
+            most_alternatives=0,
+            wanted=wanted,
+        )
+        try:
+            plan = search.run()
+        except NoSolution:
+            if least == 0:
+                raise
+            break
+        if room is None or allowed is None:
+            return plan, search.decided
+        least = peak_bytes(plan, room.live)
+        if least <= room.limit_bytes:
+            return plan, search.decided
+        more = least - plan.predicted.bytes
+        allowed = min(allowed - 1, room.limit_bytes - more)
+        if allowed <= 0:
+            break
+    assert room is not None
+    raise NoSolution(
+        f"memory: the limit is {format_bytes(room.limit_bytes)} on a rank; a stage "
+        f"that holds {room.live} microbatches at once needs {format_bytes(least)}",
+        least,
+    )
+
+
+def _of_stage(planner: Planner, program: Program) -> Planner:
+    """Return what plans a stage's program, with what of the options is about it."""
+    options = replace(
+        planner.options,
+        memory=None,
+        pins=pins_of(program, planner.options.pins),
+        recompute=patterns_of(program, planner.options.recompute),
+    )
+    captured = replace(planner.captured, program=program)
+    return replace(planner, captured=captured, options=options)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The plan of a stage, with the figures of it."""
+
+    plan: Plan
+    cost: StageCost
+
+    @classmethod
+    def of(cls, plan: Plan, program: Program) -> Planned:
+        """Return a plan with its figures, given the stage's program."""
+        return cls(plan, StageCost.of(plan, program))
+
+
+@dataclass
+class StagePlans:
+    """What stages of one program take, for one number of microbatches.
+
+    Attributes:
+        planner: what plans a program; its mesh does not count.
+        line: along which the program is cut.
+        clock: when to come to an end.
+        refusals: of stages that do not fit.
+    """
+
+    planner: Planner
+    line: Line
+    clock: Clock
+    refusals: list[NoSolution] = field(default_factory=list[NoSolution])
+    _programs: dict[tuple[int, int], StageProgram] = field(
+        default_factory=dict[tuple[int, int], StageProgram]
+    )
+    _costs: dict[tuple[int, int, Mesh, Room | None], StageCost | None] = field(
+        default_factory=dict[tuple[int, int, Mesh, "Room | None"], "StageCost | None"]
+    )
+    _known: dict[tuple[object, bool], Known | Unknown] = field(
+        default_factory=dict[tuple[object, bool], "Known | Unknown"]
+    )
+
+    @classmethod
+    def of(cls, planner: Planner, clock: Clock) -> StagePlans:
+        """Return the plans of the stages of a planner's program."""
+        return cls(planner, Line.of(planner.captured.program), clock)
+
+    @property
+    def captured(self) -> Captured:
+        """The model."""
+        return self.planner.captured
+
+    @cached_property
+    def _stretches(self) -> Stretches:
+        return Stretches(self.captured.program, self.line)
+
+    @property
+    def homes(self) -> tuple[int, ...]:
+        """The places along the line where parameters to train are at home, in order."""
+        return self._stretches.homes
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """The places where parameters are used first, trained or not, in order."""
+        return self._stretches.held
+
+    def programs(self, ends: Sequence[int]) -> tuple[Program, ...]:
+        """Return the programs of the stages that end at these boundaries."""
+        stages = {
+            key: sum(at >= end for end in ends[:-1])
+            for at, key in enumerate(self.line.forward)
+        }
+        program = self.captured.program
+        return in_stages(program, stage_of(program, stages), len(ends))
+
+    def program(self, begin: int, end: int) -> StageProgram:
+        """Return the program of a stage from one boundary to another."""
+        if (begin, end) not in self._programs:
+            found = stage_alone(self._stretches.between(begin, end))
+            self._programs[begin, end] = StageProgram(found)
+        return self._programs[begin, end]
+
+    def cost(
+        self,
+        begin: int,
+        end: int,
+        mesh: Mesh,
+        room: Room | None,
+        wanted: Wanted = ANY,
+    ) -> StageCost | None:
+        """Return what a stage takes; ``None`` where no plan of it was found that fits.
+
+        What fits is the same plan with room and without. What does not fit with fewer
+        microbatches is not tried with more. Nor is anything searched within a limit
+        where the fastest plan without one keeps a rank busy too long.
+        """
+        place = begin, end, mesh, room
+        if place not in self._costs:
+            known = self._fitting(self.program(begin, end), mesh, room, wanted)
+            cost = known.cost if isinstance(known, Known) else None
+            if wanted != ANY:
+                return cost
+            self._costs[place] = cost
+        return self._costs[place]
+
+    def _fitting(
+        self, stage: StageProgram, mesh: Mesh, room: Room | None, wanted: Wanted
+    ) -> Known | Unknown:
+        free = self._searched(stage, mesh, None, ANY)
+        if not isinstance(free, Known) or room is None:
+            return free
+        if free.cost.bytes(room.live) <= room.limit_bytes:
+            return free
+        if room.limit_bytes <= 0:
+            return Unknown()
+        if not self._is_time:
+            wanted = wanted.less_than(inf)
+        elif free.cost.busy_s(self.captured.program.in_time.count) >= wanted.below_s:
+            return Unknown(wanted.below_s)
+        for live in range(1, room.live):
+            fewer = self._found(
+                self._key(stage, mesh, replace(room, live=live)), wanted
+            )
+            if isinstance(fewer, Unknown):
+                return fewer
+        return self._searched(stage, mesh, room, wanted, free.hidden_s)
+
+    @cached_property
+    def _is_time(self) -> bool:
+        """Whether what is searched for is the time that a rank is busy.
+
+        A fused group may take less than its calls, and what a pin costs is no time.
+        """
+        options = self.planner.options
+        pins = (parse_pin(name, pin) for name, pin in options.pins.items())
+        return not options.fuse and all(pin.is_hard for pin in pins)
+
+    def _found(self, key: object, wanted: Wanted) -> Known | Unknown | None:
+        """Return what is known that answers; what was found roughly, if it will do."""
+        for is_rough in (False, True)[: 1 + wanted.is_rough]:
+            known = self._known.get((key, is_rough))
+            if known is not None and answers(known, wanted):
+                return known
+        return None
+
+    def _searched(
+        self,
+        stage: StageProgram,
+        mesh: Mesh,
+        room: Room | None,
+        wanted: Wanted,
+        hidden_s: float = 0.0,
+    ) -> Known | Unknown:
+        key = self._key(stage, mesh, room)
+        known = self._found(key, wanted)
+        if known is None:
+            planner = replace(self.planner, mesh=mesh)
+            # messages may pass while a rank computes
+            less = wanted.less_than(wanted.below_s + hidden_s)
+            try:
+                found = search_stage(planner, stage.program, room, self.clock, less)
+            except NoSolution as refusal:
+                self.refusals.append(refusal)
+                known = Unknown()
+            except NotFaster:
+                known = Unknown(wanted.below_s)
+            else:
+                plan, decided = found
+                known = Known.of(plan, StageCost.of(plan, stage.program), decided)
+            self._known[key, wanted.is_rough] = known
+        return known
+
+    def _key(self, stage: StageProgram, mesh: Mesh, room: Room | None) -> object:
+        """Return what stages have in common that are planned alike."""
+        options = self.planner.options
+        pins = pins_of(stage.program, options.pins)
+        again = patterns_of(stage.program, options.recompute)
+        asked = asked_of(stage.program, pins, again, options.rules)
+        return stage.structure, mesh, room, asked
+
+    def plan(
+        self,
+        ends: Sequence[int],
+        meshes: Sequence[Mesh],
+        rooms: Sequence[Room | None],
+    ) -> list[Planned]:
+        """Return the plans of all stages: what was decided for stages alike.
+
+        Raises:
+            NoSolution: when one does not fit.
+        """
+        found: list[Planned] = []
+        first: dict[object, tuple[Program, Plan]] = {}
+        for program, mesh, room in zip(self.programs(ends), meshes, rooms, strict=True):
+            stage = StageProgram(program)
+            known = self._fitting(stage, mesh, room, ROUGH)
+            if not isinstance(known, Known):
+                raise self.refusals[-1]
+            # with more or less room what is decided for it is often the same
+            key = self._key(stage, mesh, None), id(known)
+            if key not in first:
+                planner = _of_stage(replace(self.planner, mesh=mesh), program)
+                first[key] = program, planner.decided(known.decided)
+            own, plan = first[key]
+            found.append(Planned(renamed(plan, own, program), known.cost))
+        return found

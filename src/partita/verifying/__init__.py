@@ -1,0 +1,1 @@
+"""All ranks in one process, against the model: a report, which a bundle replays."""

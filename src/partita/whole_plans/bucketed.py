@@ -1,0 +1,113 @@
+"""A plan whose small messages are sent together, within its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from partita.compiler.collection import collection_paused
+from partita.compiler.hardware.profile import load_hardware
+from partita.compiler.plan.buckets import collective_totals
+from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.stages import stage_documents
+from partita.compiler.search.buckets import Packing
+from partita.compiler.search.turns import turned, with_turns
+from partita.compiler.simulate.turn_items import TurnItems
+from partita.whole_plans.recount import (
+    apart_by_part,
+    with_figures,
+    with_memory,
+    with_seconds,
+)
+
+_PARTS = (1, 4, 16, 64)
+"""Of what was asked for: how large buckets are tried to be."""
+
+
+@collection_paused()
+def with_buckets(plan: Plan, most_bytes: int) -> Plan:
+    """Return the plan with buckets that pay, and what its step takes then.
+
+    They hold up to ``most_bytes`` and a tensor, less where the plan's memory limit asks
+    for it; where not even small ones fit there are none. On a machine that computes
+    while messages pass, large buckets are ready late: smaller ones are tried as long as
+    the step gets faster, and the size is taken, or none, that makes the fastest. Which
+    messages start ahead and which are waited for late is chosen for each.
+    """
+    if len(plan.stages) == 1:
+        items = TurnItems(plan)
+        return _of_one_stage(with_turns(plan, items), items, most_bytes)
+    plans: Iterable[Plan] = map(with_figures, _in_sizes(plan, most_bytes))
+    if load_hardware(plan.hardware).overlap:
+        plans = _fastest_first(plan, plans)
+    limit = plan.options.memory_bytes
+    fitting = (p for p in plans if limit is None or p.predicted.bytes <= limit)
+    return next(fitting, plan)
+
+
+def turned_with_buckets(plan: Plan, most_bytes: int) -> Plan:
+    """Return ``with_buckets`` of one stage that has the turns of ``with_turns``."""
+    return _of_one_stage(plan, TurnItems(plan), most_bytes)
+
+
+def _of_one_stage(alone: Plan, items: TurnItems, most_bytes: int) -> Plan:
+    limit = alone.options.memory_bytes
+    drafts: Iterable[Plan] = (
+        _draft(one, items) for one in _in_sizes(alone, most_bytes)
+    )
+    if items.hardware.overlap:
+        drafts = _fastest_first(alone, drafts)
+    best: Plan | None = None
+    for draft in drafts:
+        if best is not None and _seconds(best) <= _seconds(draft):
+            break
+        fitting = draft if limit is None else with_turns(draft, items)
+        found = with_memory(with_seconds(fitting, items))
+        fits = limit is None or found.predicted.bytes <= limit
+        if fits and (best is None or _seconds(found) < _seconds(best)):
+            best = found
+    if best is None or _seconds(best) > _seconds(alone):
+        return with_memory(alone)
+    return best
+
+
+def _draft(plan: Plan, items: TurnItems) -> Plan:
+    """Return the plan with the turns that it has without a limit.
+
+    Of its figures the seconds are right.
+    """
+    found, hidden_s = turned(plan, items, None)
+    hidden = found.microbatches * sum(hidden_s.values())
+    seconds = sum(apart_by_part(found).values()) - hidden
+    return replace(found, predicted=replace(found.predicted, seconds=seconds))
+
+
+def _in_sizes(plan: Plan, most_bytes: int) -> Iterator[Plan]:
+    """Yield the plan in buckets of each size that pay, the largest first."""
+    packings = [Packing.of(part) for part in stage_documents(plan)]
+    known: set[tuple[tuple[str, ...], ...]] = set()
+    for part in _PARTS:
+        size = most_bytes // part
+        buckets = tuple(keys for one in packings for keys in one.into(size))
+        if not buckets:
+            return
+        if buckets not in known:
+            known.add(buckets)
+            together = replace(plan, buckets=buckets, ahead={}, late={})
+            yield replace(together, collectives=collective_totals(together))
+
+
+def _fastest_first(plan: Plan, sizes: Iterable[Plan]) -> Iterator[Plan]:
+    """Yield those that are no slower than ``plan``, without smaller ones than pay."""
+    timed: list[Plan] = []
+    has_limit = plan.options.memory_bytes is not None  # a small one may be what fits
+    for one in sizes:
+        timed.append(one)
+        if not has_limit and len(timed) > 1 and _seconds(one) > _seconds(timed[-2]):
+            break
+    fast = (one for one in timed if _seconds(one) <= _seconds(plan))
+    yield from sorted(fast, key=_seconds)
+
+
+def _seconds(plan: Plan) -> float:
+    return plan.predicted.seconds

@@ -1,0 +1,110 @@
+"""The search reckons with sums that pass while ranks compute."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache, partial
+
+import pytest
+from tests.compiler.search.hand_made import machine
+from tests.models import zoo
+from tests.models.captured import captured
+from tests.slow import slow
+
+import partita as pt
+from partita.compiler.search.parts import Clock
+from partita.one_mesh.planner import Planner, Search
+from partita.whole_plans.beside_search import BESIDE, ONE_BY_ONE, BesideSearch
+
+MACHINE = partial(machine, launch_s=1e-7, bytes_per_s=3e7)
+
+
+@cache
+def planner(name: str, overlap: float, mesh: str = "dp=2") -> Planner:
+    _, known = captured(name)
+    made = MACHINE(overlap=overlap)
+    options = pt.Options(hardware=made)
+    return Planner(known, name, pt.Mesh.parse(mesh), options)
+
+
+def found(made: Planner) -> pt.Plan:
+    return fastest(BesideSearch(made, Clock.of(60.0)))
+
+
+def fastest(beside: BesideSearch) -> pt.Plan:
+    return beside.fastest(Search(beside.planner, beside.clock))
+
+
+@pytest.mark.parametrize("name", ["mlp", "gpt2", slow("vit")])
+def test_it_is_no_slower_than_what_is_found_one_by_one(name: str) -> None:
+    made = planner(name, 0.9)
+    assert found(made).predicted.seconds <= made.search().predicted.seconds
+
+
+def test_no_pins_of_experts_are_faster() -> None:
+    built, known = captured("vit")
+    made = planner("vit", 0.9)
+    best = found(made).predicted.seconds
+    for pins in (
+        zoo.data_parallel_pins(built, 1),
+        zoo.sharded_pins(built[0], 1),
+        zoo.tensor_parallel_pins(built[0], 1),
+    ):
+        pinned = replace(made, options=replace(made.options, pins=pins))
+        assert best <= found(pinned).predicted.seconds * (1 + 1e-9)
+    assert known is made.captured
+
+
+def test_what_it_finds_is_told_with_the_gap_to_its_bound() -> None:
+    made = planner("vit", 0.9)
+    search = BesideSearch(made, Clock.of(60.0))
+    alone, plan = made.search(), fastest(search)
+    least_s = search.least_s(plan.predicted.seconds)
+    assert least_s <= plan.predicted.seconds < 0.98 * alone.predicted.seconds
+    assert plan.predicted.hidden_by_part["communication dp"] > 0.0
+    assert BESIDE in plan.search.solver
+    assert plan.search.status == "not shown to be optimal"
+    gap = 1 - least_s / plan.predicted.seconds
+    assert plan.search.gap == pytest.approx(gap)
+    assert plan.search.seconds > alone.search.seconds / 2
+    model, args, kwargs = captured("vit")[0]
+    assert pt.verify(model, *args, plan=plan, **kwargs).ok
+
+
+def test_where_nothing_is_hidden_the_plan_says_what_it_was_compared_with() -> None:
+    made = planner("mlp", 0.01)
+    alone = made.search()
+    plan = found(made)
+    assert not plan.predicted.hidden_by_part
+    assert plan.search.status == f"{alone.search.status}, {ONE_BY_ONE}"
+    assert plan.nodes == alone.nodes
+
+
+def test_a_memory_limit_is_kept() -> None:
+    made = planner("vit", 0.9)
+    limit = int(0.95 * found(made).predicted.bytes)
+    options = replace(made.options, memory=limit, time_limit=12.0)
+    within = replace(made, options=options)
+    alone = within.search()
+    plan = fastest(BesideSearch(within, Clock.of(12.0)))
+    assert plan.predicted.bytes <= limit
+    assert plan.predicted.seconds <= alone.predicted.seconds
+
+
+def test_without_overlap_it_leaves_a_plan_alone() -> None:
+    made = planner("mlp", 0.0)
+    search = BesideSearch(made, Clock.of(60.0))
+    assert fastest(search).nodes == made.search().nodes
+    assert search.messages is None
+    assert search.most_hidden_s == 0.0
+
+
+@pytest.mark.slow
+def test_meshes_are_compared_by_what_is_not_hidden() -> None:
+    model, args, kwargs = captured("vit")[0]
+    made = MACHINE(overlap=0.9)
+    options = pt.Options(hardware=made, schedule="sequential")
+    plan = pt.plan(model, *args, devices=4, options=options, **kwargs)
+    for mesh in ("dp=4", "dp=2,tp=2"):
+        other = pt.plan(model, *args, mesh=mesh, options=options, **kwargs)
+        assert plan.predicted.seconds <= other.predicted.seconds * (1 + 1e-9)
