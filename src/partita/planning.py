@@ -28,10 +28,9 @@ from partita.compiler.plan.units import format_bytes, format_seconds, parse_byte
 from partita.compiler.search.arrange import Best
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.wanted import Wanted
-from partita.lowering import in_microbatches
+from partita.one_mesh.batch import Batch
 from partita.one_mesh.not_faster import NotFaster
 from partita.one_mesh.planner import Planner, Search
-from partita.one_mesh.rules_for import rules_for
 from partita.one_mesh.ways_out import Refused
 from partita.options import Options
 from partita.pipelines.outlines import are_too_many, counts_in_order
@@ -92,7 +91,7 @@ def plan(
             meshes, space = _of_devices(devices, options)
         else:
             meshes, space = [mesh], None
-        batch = _Batch(captured, type(model).__name__, options)
+        batch = Batch(captured, type(model).__name__, options)
         compared = _Compared(batch, Clock.of(options.time_limit))
         num_calls = sum(1 for _ in captured.program.calls())
         if space is not None and are_too_many(space, num_calls, options.time_limit):
@@ -108,7 +107,7 @@ def plan(
             return _in_buckets(batch, compared)
 
     def attempt(captured: Captured, mesh: Mesh, options: Options) -> Plan:
-        other = _Batch(captured, type(model).__name__, options)
+        other = Batch(captured, type(model).__name__, options)
         return _fastest(other, mesh, Clock.of(options.time_limit))
 
     def recapture(spec: InputSpec) -> Captured:
@@ -148,7 +147,7 @@ def _captured(
     return captured
 
 
-def _in_buckets(batch: _Batch, compared: _Compared) -> Plan:
+def _in_buckets(batch: Batch, compared: _Compared) -> Plan:
     """Return the fastest plan with what is sent together, or one faster so."""
     found, bucket = compared.result, batch.options.bucket
     if not bucket:
@@ -196,41 +195,10 @@ def _summary(plan: Plan) -> str:
 
 
 @dataclass
-class _Batch:
-    """A captured model, its batch in one piece or in parts.
-
-    The planner asked for last is kept, with all that it has posed and priced.
-    """
-
-    captured: Captured
-    class_name: str
-    options: Options
-    known: dict[int, tuple[Captured, Options]] = field(
-        default_factory=dict[int, tuple[Captured, Options]]
-    )
-    last: tuple[int, Planner] | None = None
-
-    def planner(self, count: int, mesh: Mesh) -> Planner:
-        """Return what plans the program of one of ``count`` microbatches.
-
-        Raises:
-            BadOptions: when the batch cannot be cut so.
-        """
-        if count not in self.known:
-            captured = in_microbatches(self.captured, count, self.options.rules)
-            rules = rules_for(captured.program, self.options.rules)
-            self.known[count] = captured, replace(self.options, rules=rules)
-        if self.last is None or self.last[0] != count or self.last[1].mesh != mesh:
-            captured, options = self.known[count]
-            self.last = count, Planner(captured, self.class_name, mesh, options)
-        return self.last[1]
-
-
-@dataclass
 class _Compared:
     """The fastest plan of those that were found, what was tried, who refused."""
 
-    batch: _Batch
+    batch: Batch
     clock: Clock
     fastest: Plan | None = None
     tried: list[Tried] = field(default_factory=list[Tried])
@@ -303,7 +271,7 @@ class _Compared:
 
 
 def _fastest(
-    batch: _Batch,
+    batch: Batch,
     mesh: Mesh,
     clock: Clock,
     known_s: float = inf,
@@ -353,6 +321,8 @@ def _fastest(
             plans.append(take(beside, search))
         except NotFaster as found:
             slower.append(found)
+            if plans:
+                break  # still more microbatches save less memory each time
         except NoSolution as refusal:
             refusals.append(refusal)
         if asked != "auto" or not batch.options.train or search.limited is None:
@@ -368,7 +338,7 @@ def _fastest(
 
 
 def _pipelines(
-    batch: _Batch, space: PipelineSpace, clock: Clock, bound_s: float = inf
+    batch: Batch, space: PipelineSpace, clock: Clock, bound_s: float = inf
 ) -> PipelineSearch:
     """Return the search for a pipeline of what is asked for, faster than a bound.
 
@@ -386,7 +356,7 @@ def _pipelines(
     return PipelineSearch(_planners(batch, counts), space, clock, Best(seconds=bound_s))
 
 
-def _planners(batch: _Batch, counts: Sequence[int]) -> Iterator[Planner]:
+def _planners(batch: Batch, counts: Sequence[int]) -> Iterator[Planner]:
     """Yield what plans the program of one microbatch, of each number that can be.
 
     Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,10 @@ import torch
 from torch import nn
 
 import partita as pt
+from partita.compiler.search.wanted import ANY
+from partita.one_mesh.not_faster import NotFaster
+from partita.one_mesh.planner import Search
+from partita.whole_plans.beside_search import BesideSearch
 
 WIDTH, BATCH = 32, 512
 
@@ -63,6 +68,27 @@ def test_a_limit_that_one_piece_cannot_keep_to_is_kept_in_parts() -> None:
         assert found.predicted.seconds <= fixed.predicted.seconds * (1 + 1e-9)
     report = pt.verify(Tower(), torch.randn(BATCH, WIDTH), plan=found)
     assert report.ok, report
+
+
+def test_no_more_parts_are_tried_once_more_are_no_faster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+    draft = BesideSearch.draft
+
+    def only_whole(beside: BesideSearch, search: Search) -> pt.Plan:
+        asked.append(search.planner.captured.program.in_time.count)
+        whole = replace(search, wanted=ANY)
+        found = draft(beside, whole)
+        search.limited = whole.limited
+        if asked[-1] > 1:
+            raise NotFaster(found.predicted.seconds)
+        return found
+
+    monkeypatch.setattr(BesideSearch, "draft", only_whole)
+    monkeypatch.setattr(Search, "least_s", lambda _: 0.0)
+    assert planned(memory="400KiB", time_limit=4).microbatches == 1
+    assert asked == [1, 2]
 
 
 def test_meshes_are_compared_with_their_own_microbatches() -> None:

@@ -369,8 +369,9 @@ class Search:
         return Decided.of(self.steps, *self.found)
 
     def _free(self, posed: Posed, steps: int) -> Solution:
-        """Return the fastest assignment; with a limit, half of the time is for that."""
-        share = steps if self.planner.limit is None else 2 * steps
+        """Return the fastest assignment, in half of the time where more is to come."""
+        is_all = self.planner.limit is None and self.effort is THOROUGH
+        share = steps if is_all else 2 * steps
         self.is_folded |= posed.fold.has_classes
         left_s = max(self.clock.left_s, 0.01) / share
         found = solve(posed.problem, left_s, posed.fold, self.effort)

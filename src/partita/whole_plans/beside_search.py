@@ -156,7 +156,7 @@ class BesideSearch:
         seconds = min(draft.plan.predicted.seconds for draft in others)
         if seconds * (1 - _OPEN) > self.least_s(seconds):
             fold = messages.between(_left(others[-1].plan))
-            found = solve(fold.problem, max(self.clock.left_s, 0.01), fold, ROUGH)
+            found = solve(fold.problem, max(self.clock.left_s / 2, 0.01), fold, ROUGH)
             if found.choices not in (free.choices, search.choices):
                 others.append(self._draft(found, search, messages, free.bound_s))
         return others

@@ -107,7 +107,7 @@ def _light(planner: Planner, light: Hardware) -> Fold:
 
 
 def _solved(fold: Fold, clock: Clock) -> Solution:
-    return solve(fold.problem, max(clock.left_s, 0.01), fold, ROUGH)
+    return solve(fold.problem, max(clock.left_s / 2, 0.01), fold, ROUGH)
 
 
 def _decided(planner: Planner, found: Solution, first: Plan, spent_s: float) -> Plan:
