@@ -85,8 +85,11 @@ def test_no_more_parts_are_tried_once_more_are_no_faster(
             raise NotFaster(found.predicted.seconds)
         return found
 
+    def unbounded(_: Search) -> float:
+        return 0.0
+
     monkeypatch.setattr(BesideSearch, "draft", only_whole)
-    monkeypatch.setattr(Search, "least_s", lambda _: 0.0)
+    monkeypatch.setattr(Search, "least_s", unbounded)
     assert planned(memory="400KiB", time_limit=4).microbatches == 1
     assert asked == [1, 2]
 
