@@ -276,8 +276,8 @@ def _plan(
     try:
         planner = Planner(captured, "", mesh, options)
         clock = Clock.of(options.time_limit)
-        search = Search(planner, clock)
-        plan, why = BesideSearch(planner, clock).fastest(search), ""
+        beside = BesideSearch(planner, clock)
+        plan, why = beside.fastest(Search(planner, clock, effort=beside.effort)), ""
     except PartitaError as error:
         plan, why = None, str(error).splitlines()[0]
     return plan, why, time.process_time() - started

@@ -121,9 +121,10 @@ class Timed:
         with collection_paused():
             posed = self._part("pose", lambda: planner.posed)
             fold = self._part("fold", lambda: _folded(posed.fold))
-            search = Search(planner, Clock.of(planner.options.time_limit))
+            clock = Clock.of(planner.options.time_limit)
+            beside = BesideSearch(planner, clock)
+            search = Search(planner, clock, effort=beside.effort)
             assert self._part("solve", lambda: search.choices)
-            beside = BesideSearch(planner, search.clock)
             self._part("beside", lambda: beside.free)
             plan = self._part("decide", lambda: beside.fastest(search))
         self.outcome = (

@@ -22,6 +22,7 @@ from math import inf, sqrt
 
 import numpy as np
 
+from partita.compiler.search.at_price import AtPrice
 from partita.compiler.search.build import build_model
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.holdings import Holdings, find_holdings
@@ -36,7 +37,7 @@ from partita.compiler.search.narrowed import Narrowed
 from partita.compiler.search.parts import THREADS, Clock
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import cost_of
-from partita.compiler.search.solver import HIGHS, Solution, solve
+from partita.compiler.search.solver import HIGHS, Solution
 from partita.compiler.search.state import States
 from partita.compiler.search.wanted import ANY, Wanted
 from partita.compiler.search.windows import WindowSearch
@@ -95,7 +96,6 @@ class LimitedSearch:
     clock: Clock
     wanted: Wanted = ANY
     moments: list[int] = field(default_factory=list[int])
-    _solved: dict[object, Solution] = field(default_factory=dict[object, Solution])
     _found: dict[tuple[int, ...], None] = field(
         default_factory=dict[tuple[int, ...], None]
     )
@@ -162,11 +162,11 @@ class LimitedSearch:
             best = best.better(self._at_if_kept(price, limit, best))
         met = [c for c, allowed in self._kept if allowed == limit]
         met.sort(key=lambda c: self._kept[c, limit].peak_bytes)
-        for choices in met:
+        for number, choices in enumerate(met):
             if best.fits or self.clock.left_s <= 0:
                 break
             found = self._keep(choices, limit, -inf)
-            share_s = _SHARE * self.clock.left_s
+            share_s = self.clock.left_s / (len(met) - number)
             best = best.better(self._with_least(found, limit, share_s))
         return best
 
@@ -258,7 +258,7 @@ class LimitedSearch:
             known = Joint(best.choices, best.keeping, best.seconds)
         below_s = min(self.wanted.below_s, best.seconds if best.fits else inf)
         if below_s < inf:
-            fold = self._priced(self._whole, best.price)
+            fold = self._at_price.fold(self.posed, best.price)
             paid_s = best.price * limit
             worth, least = worthwhile(fold, below_s, paid_s, self.clock)
             bound = max(bound, least)
@@ -350,22 +350,17 @@ class LimitedSearch:
     def _whole(self) -> Narrowed:
         return Narrowed.whole(self.posed, self.fold)
 
-    def _priced(self, among: Narrowed, seconds_per_byte: float) -> Fold:
-        """Return what is left of the problem with memory at a price."""
-        priced = MemoryPrice(among.posed, self.optimizer, self.moments)
-        return Fold(priced.problem(seconds_per_byte), self.fold.class_of)
+    @cached_property
+    def _at_price(self) -> AtPrice:
+        return AtPrice(self.fold.class_of, self.optimizer, self.moments)
 
     def _at(self, price: float, limit: int, best: Limited, clock: Clock) -> Limited:
         """Search with memory at a price, relative to the free assignment's time."""
         among, seconds_per_byte = self._left(best, price), price * self._unit
-        known = among, price, tuple(self.moments)
-        if known not in self._solved:
-            fold = self._priced(among, seconds_per_byte)
-            time_s = _SHARE * max(clock.left_s, 1.0)
-            self._solved[known] = solve(fold.problem, time_s, fold=fold)
-        solved = self._solved[known]
-        choices = among.widened(solved.choices)
+        time_s = _SHARE * max(clock.left_s, 1.0)
+        solved = self._at_price.solved(among.posed, seconds_per_byte, time_s)
         bound = min(solved.bound_s - seconds_per_byte * limit, among.known_s)
+        choices = among.widened(solved.choices)
         found = self._keep(choices, limit, bound, seconds_per_byte)
         if not found.fits and found.keeping.moment not in self.moments:
             self.moments.append(found.keeping.moment)
@@ -373,10 +368,9 @@ class LimitedSearch:
 
     def _at_if_kept(self, price: float, limit: int, best: Limited) -> Limited:
         """Search with memory at a price as if nothing could be made again."""
-        among = self._left(best, price)
-        priced = MemoryPrice(among.posed, self.optimizer, self.moments)
-        fold = Fold(priced.kept_problem(price * self._unit), self.fold.class_of)
-        solved = solve(fold.problem, _SHARE * max(self.clock.left_s, 1.0), fold=fold)
+        among, time_s = self._left(best, price), _SHARE * max(self.clock.left_s, 1.0)
+        kept = MemoryPrice.kept_problem
+        solved = self._at_price.solved(among.posed, price * self._unit, time_s, kept)
         return self._keep(among.widened(solved.choices), limit, -inf)
 
     def _held_by(self, choices: tuple[int, ...]) -> Holdings:

@@ -1,0 +1,58 @@
+"""The cheapest assignments with memory at a price, each searched once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from partita.compiler.search.fold import Fold
+from partita.compiler.search.memory_price import MemoryPrice
+from partita.compiler.search.pose import Posed
+from partita.compiler.search.problem import Problem
+from partita.compiler.search.solver import Solution, solve
+
+Posing = Callable[[MemoryPrice, float], Problem]
+"""A problem with every byte at a price: ``MemoryPrice.problem`` or the like."""
+
+
+@dataclass
+class AtPrice:
+    """What was searched with memory at one price or another.
+
+    Attributes:
+        class_of: which nodes are to choose alike, as of ``Fold``.
+        optimizer: what holds moments of every parameter.
+        moments: the calls at which memory has a price; more may be added.
+    """
+
+    class_of: tuple[int, ...]
+    optimizer: str
+    moments: Sequence[int]
+    _solved: dict[object, tuple[Posed, Solution]] = field(
+        default_factory=dict[object, tuple[Posed, Solution]]
+    )
+
+    def fold(
+        self,
+        posed: Posed,
+        seconds_per_byte: float,
+        posing: Posing = MemoryPrice.problem,
+    ) -> Fold:
+        """Return a problem, or what is left of it, with memory at a price."""
+        priced = MemoryPrice(posed, self.optimizer, self.moments)
+        return Fold(posing(priced, seconds_per_byte), self.class_of)
+
+    def solved(
+        self,
+        posed: Posed,
+        seconds_per_byte: float,
+        time_limit_s: float,
+        posing: Posing = MemoryPrice.problem,
+    ) -> Solution:
+        """Return the cheapest assignment of what ``fold`` returns."""
+        known = id(posed), seconds_per_byte, posing, tuple(self.moments)
+        if known not in self._solved:
+            fold = self.fold(posed, seconds_per_byte, posing)
+            found = solve(fold.problem, time_limit_s, fold)
+            self._solved[known] = posed, found  # as long as this is kept its id is its
+        return self._solved[known][1]
