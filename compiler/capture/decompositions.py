@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from partita.compiler.capture.factored import det, slogdet
 from partita.compiler.capture.strided import as_strided, as_strided_scatter
 from partita.compiler.capture.torch_private import decompositions
 
@@ -216,6 +217,8 @@ OWN: dict[Any, Callable[..., Any]] = {
     aten._trilinear.default: _trilinear,
     aten._weight_norm_interface.default: _weight_norm,
     aten._weight_norm_interface_backward.default: _weight_norm_backward,
+    aten._linalg_det.default: det,
+    aten._linalg_slogdet.default: slogdet,
     aten.as_strided.default: as_strided,
     aten.as_strided_scatter.default: as_strided_scatter,
 }

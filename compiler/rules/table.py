@@ -309,6 +309,7 @@ ROWS = (
     Rule("aten.linalg_cholesky_ex.default", "* ? ? -> * ? ?, *"),
     Rule("aten.linalg_cross.default", s.along(2), linear="0*1"),
     Rule("aten.linalg_inv_ex.default", "* ? ? -> * ? ?, *"),
+    Rule("aten.linalg_lu_factor_ex.default", "* ? ? -> * ? ?, * ?, *"),
     Rule("aten.linalg_lu_solve.default", so.lu_solve, linear="2"),
     Rule("aten.linalg_matrix_exp.default", "* ? ? -> * ? ?"),
     Rule("aten.linalg_qr.default", "* ? ? -> * ? ?, * ? ?"),

@@ -71,6 +71,7 @@ def solvers() -> Iterator[Sample]:
     yield call("_linalg_svd", stack, compute_uv=False)
     yield call("linalg_matrix_exp", stack / 100)
     yield call("linalg_cholesky_ex", definite)
+    yield call("linalg_lu_factor_ex", stack)
     yield call("linalg_lu_solve", factors, pivots, columns)
     yield call("linalg_lu_solve", factors, pivots, columns.mT, left=False)
     yield call("_linalg_solve_ex", stack, columns)
