@@ -13,6 +13,7 @@ from torch import Tensor, distributions, nn
 from partita.compiler.capture.capture import capture
 from partita.compiler.capture.value_checks import passing_checks
 from partita.compiler.collection import collection_paused
+from partita.compiler.ir.program import op_name
 
 
 def raising(wrong: Tensor) -> str:
@@ -58,6 +59,38 @@ def test_branches_that_do_not_raise_go_by_values() -> None:
             assert bool(tensor) is value
             assert (not tensor) is not value
             assert list(filter(None, [tensor])) == [tensor] * value
+
+
+class Clamped(small.Scale):
+    """Keeps what overflowed in range, as encoders of images do."""
+
+    def __init__(self, asks: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.asks = asks
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x * self.w
+        if self.asks(x):
+            x = x.clamp(-1, 1)
+        return x.exp().sum()
+
+
+OVERFLOWS: list[Callable[[Tensor], Tensor]] = [
+    lambda x: ~torch.isfinite(x).all(),
+    lambda x: torch.logical_not(x.isfinite()).any(),
+    lambda x: torch.isinf(x).any(),
+    lambda x: torch.any(x.isnan()),
+]
+
+
+@pytest.mark.parametrize("precision", [None, "bfloat16"])
+@pytest.mark.parametrize("asks", OVERFLOWS)
+def test_values_are_finite_where_a_model_asks(
+    asks: Callable[[Tensor], Tensor], precision: str | None
+) -> None:
+    x = torch.full((4,), 2.0)
+    program = capture(Clamped(asks), (x,), {}, precision=precision).program
+    assert not any("clamp" in op_name(node) for node in program.calls())
 
 
 def test_what_was_asked_is_let_go() -> None:
