@@ -38,7 +38,6 @@ FROM_TORCH = (
     aten.soft_margin_loss_backward,
     aten.stack,
     aten.unbind,
-    aten.repeat,
     aten.rsub,
     aten.logsumexp,
     aten.roll,
@@ -202,6 +201,16 @@ def _trilinear(
     return torch.einsum(first, a, weight, b, second, c, out)
 
 
+def _repeat(x: Tensor, repeats: Sequence[int]) -> Tensor:
+    """Return what lies in one piece, as aten's does, and its views may ask for it."""
+    sizes = [1] * (len(repeats) - x.ndim) + list(x.shape)
+    pairs = list(zip(repeats, sizes, strict=True))
+    once = [m for n, size in pairs for m in ([size] if n == 1 else [1, size])]
+    often = [m for n, size in pairs for m in ([size] if n == 1 else [n, size])]
+    whole = x.reshape(once).expand(often).clone(memory_format=torch.contiguous_format)
+    return whole.view([n * size for n, size in pairs])
+
+
 def _others(x: Tensor, dim: int) -> list[int]:
     return [other for other in range(x.ndim) if other != dim % x.ndim]
 
@@ -217,6 +226,7 @@ OWN: dict[Any, Callable[..., Any]] = {
     aten._trilinear.default: _trilinear,
     aten._weight_norm_interface.default: _weight_norm,
     aten._weight_norm_interface_backward.default: _weight_norm_backward,
+    aten.repeat.default: _repeat,
     aten._linalg_det.default: det,
     aten._linalg_slogdet.default: slogdet,
     aten.as_strided.default: as_strided,

@@ -61,6 +61,10 @@ CALLS: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
         (X.transpose(1, 2), X[0], [4, 5], [5, 1], 8),
         {},
     ),
+    (aten.repeat.default, (X, [2, 1, 3]), {}),
+    (aten.repeat.default, (X.mT, [2, 3, 1, 1, 2]), {}),
+    (aten.repeat.default, (X[0, 0, 0], [2, 3]), {}),
+    (aten.repeat.default, (X, [2, 0, 1]), {}),
     (aten._linalg_det.default, (MATRIX,), {}),
     (aten._linalg_det.default, (MATRIX[1].mT,), {}),
     (aten._linalg_slogdet.default, (MATRIX,), {}),
@@ -129,7 +133,7 @@ CRITERIA: dict[str, Callable[[Tensor], Tensor]] = {
     "glu": lambda y: nn_functional.glu(y).square().sum(),
     "group_norm": lambda y: nn_functional.group_norm(y, 2).pow(3).sum(),
     "roll": lambda y: (y.roll(1, 0) * y).sum(),
-    "repeat": lambda y: (y.repeat(2, 1) ** 2).sum(),
+    "repeat": lambda y: y.T.repeat(3, 1, 1).view(12, 3).repeat(1, 2).exp().sum(),
     "rsub": lambda y: (1 - y).square().sum(),
 }
 
