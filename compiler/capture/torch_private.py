@@ -46,7 +46,7 @@ __all__ = ["decompositions", "descriptors", "export_joint", "pytree"]
 
 
 @contextmanager
-def _seen_as_export() -> Generator[None]:
+def seen_as_export() -> Generator[None]:
     """Within it models that ask whether they are being exported are told so.
 
     They then leave out what depends on values, such as a warning about padding.
@@ -75,8 +75,6 @@ def export_joint(
     table: dict[Any, Callable[..., Any]] = get_decompositions(list(decompose))
     table.update(own)
     with ExitStack() as stack:
-        if not isinstance(module, fx.GraphModule):
-            stack.enter_context(_seen_as_export())
         joint = aot_export_joint_with_descriptors(
             stack, module, inputs, decompositions=table
         )
