@@ -20,6 +20,7 @@ from partita.compiler.capture.ctc import ctc_loss
 from partita.compiler.capture.data_writes import SET_DATA, write_data
 from partita.compiler.capture.in_place_of import InPlaceOf
 from partita.compiler.capture.inputs import InputSpec
+from partita.compiler.capture.masked_rows import SET_ITEM, set_item
 from partita.compiler.capture.mixed_precision import autocasting
 from partita.compiler.capture.packed import refuse_packing
 from partita.compiler.capture.torch_private import (
@@ -34,6 +35,7 @@ LossFunction = Callable[[Any], Tensor]
 
 _IN_PLACE: dict[Any, Callable[..., Any]] = {
     SET_DATA: write_data,
+    SET_ITEM: set_item,
     torch.ctc_loss: ctc_loss,
     torch.nn.functional.ctc_loss: ctc_loss,
     PACK: refuse_packing,

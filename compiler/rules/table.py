@@ -340,6 +340,7 @@ ROWS = (
     Rule("aten.masked_fill.Scalar", "*, * -> *", linear=s.linear_if_zero(2)),
     Rule("aten.masked_fill.Tensor", "*, *, * -> *", linear="0+2"),
     Rule("aten.masked_scatter.default", "?, ?, ? -> ?", linear="0+2"),
+    Rule("aten.masked_scatter_backward.default", "?, ? -> ?", linear="0"),
     Rule("aten.max.default", "* -> ", reduce=Reduction.MAX),
     Rule("aten.max.dim", s.reduced(1, False)),
     Rule("aten.max_pool2d_with_indices.default", po.maximum, expand=ew.max_pool),

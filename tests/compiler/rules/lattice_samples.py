@@ -101,6 +101,7 @@ def rarer_indices() -> Iterator[Sample]:
     yield call("index_add", x(), 0, ints(0, 1, 1), x())
     yield call("index_add", mask(4, 6), 1, ints(0, 6, 8), mask(4, 8))
     yield call("masked_scatter", x(4, 6), mask(4, 6), x(24))
+    yield call("masked_scatter_backward", x(4, 6), mask(4, 6), [4, 6])
     for how, keep in (("sum", True), ("sum", False), ("amax", True), ("mean", True)):
         at = ints(0, 6, 4, 6)
         args = (x(4, 6), 1, at, x(4, 6), how)
