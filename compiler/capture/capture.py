@@ -45,6 +45,7 @@ from partita.compiler.capture.scored_model import LossFunction, OutputForm, Scor
 from partita.compiler.capture.torch_private import (
     any_name,
     fake_copy,
+    unread_masks,
     without_code,
     without_mkldnn,
 )
@@ -146,7 +147,7 @@ def capture_spec(
         tensors = tuple(spec.example(torch.device("cpu")).values())
     form = OutputForm()
     scored = ScoredModel(model, spec, loss, train, form)
-    with passing_checks(), whole_batches():
+    with passing_checks(), whole_batches(), unread_masks():
         joint = try_trace(scored, tensors) if precision is None else None
         if joint is None:
             joint = _exported_or_run(model, scored, tensors, form, precision)

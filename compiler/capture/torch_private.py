@@ -33,6 +33,7 @@ from torch.fx._lazy_graph_module import (
     _use_lazy_graph_module,  # pyright: ignore[reportPrivateUsage]
 )
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.nn.modules import transformer
 from torch.nn.modules.batchnorm import (
     _BatchNorm,  # pyright: ignore[reportPrivateUsage]
 )
@@ -139,6 +140,18 @@ def around_recurrent_layers(
     """
     name = "_rnn_helper"
     return patch.object(decompositions, name, stand_in(vars(decompositions)[name]))
+
+
+def unread_masks() -> AbstractContextManager[object]:
+    """Return a block in which torch's transformers do not ask whether a mask is causal.
+
+    They take it for a hint, and hand on the mask as well, which says it all.
+    """
+
+    def hint(mask: Any, is_causal: bool | None = None, size: Any = None) -> bool:
+        return is_causal is True
+
+    return patch.object(transformer, "_detect_is_causal_mask", hint)
 
 
 def without_order(unordered: Any) -> AbstractContextManager[object]:
