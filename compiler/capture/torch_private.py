@@ -154,6 +154,11 @@ def unread_masks() -> AbstractContextManager[object]:
     return patch.object(transformer, "_detect_is_causal_mask", hint)
 
 
+def unvalidated_distributions() -> AbstractContextManager[object]:
+    """Return a block in which distributions do not check what they are made of."""
+    return patch.object(torch.distributions.Distribution, "_validate_args", False)
+
+
 def without_order(unordered: Any) -> AbstractContextManager[object]:
     """Return a block in which traces keep no order among calls of an op."""
     has_effects = effects.has_effects

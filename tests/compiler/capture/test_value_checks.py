@@ -122,3 +122,32 @@ def test_models_that_check_values_are_captured(precision: str | None) -> None:
     batch = torch.randn(4, 4), torch.randn(4)
     program = capture(Likely(), batch, {}, precision=precision).program
     assert program.trained
+
+
+class Jointly(nn.Module):
+    """The negative log-likelihood of points under a kernel that is learned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.width = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        """Return a scalar of ``x`` ``[points]`` and ``target`` ``[points]``."""
+        near = torch.exp(-(x[:, None] - x).square() * self.width.exp())
+        kernel = near + torch.eye(len(x))
+        mean = torch.zeros(len(x))
+        return -distributions.MultivariateNormal(mean, kernel).log_prob(target)
+
+
+def test_a_distribution_does_not_branch_by_what_it_is_made_of() -> None:
+    batch = torch.randn(4), torch.randn(4)
+    model, program = Jointly(), capture(Jointly(), batch, {}).program
+    feeds = {"width": model.width, "x": batch[0], "target": batch[1]}
+    feeds["loss_scale"] = torch.ones(())
+    values = [feeds.get(r.name, program.constants.get(r.name)) for r in program.inputs]
+    with torch.no_grad():
+        loss, gradient = program.graph_module(*values)
+    wanted = model(*batch)
+    wanted.backward()
+    torch.testing.assert_close(loss, wanted.detach())
+    torch.testing.assert_close(gradient, model.width.grad)
