@@ -118,7 +118,9 @@ def settled(program: Program) -> None:
     * the loss leaves as ``B``
     * a mutated buffer leaves as it came
     """
-    stored = {role.name: node for node, role in program.placeholders()}
+    stored = {
+        role.name: node for node, role in program.placeholders() if role.kind.is_state
+    }
     for node, role in program.results():
         placement = placement_of(value_of(node))
         if placement.has_partial:

@@ -48,7 +48,6 @@ _TRANSPARENT = {
 _SAME = {
     aten._unsafe_index.Tensor: aten.index.Tensor,
     aten._unsafe_index_put.default: aten.index_put.default,
-    aten._conj.default: aten.conj_physical.default,
     aten._neg_view.default: aten.neg.default,
 }
 
@@ -300,6 +299,19 @@ _CONSTANTS: dict[object, int] = {
 }
 
 
+def _to_conjugate(node: fx.Node) -> None:
+    """Conjugate a tensor, or the number that a trace knows it to be."""
+    number = node.args[0]
+    if isinstance(number, fx.Node):
+        node.target = aten.conj_physical.default
+        return
+    assert isinstance(number, complex | float | int)
+    type_ = type_of(Value(node, 0))
+    node.target = aten.full.default
+    node.args = (list(type_.shape), number.conjugate())
+    node.kwargs = {"dtype": type_.dtype, "device": torch.device("cpu")}
+
+
 def _state_statistics(node: fx.Node) -> None:
     """Give a norm's statistics their dtype: of its parameters, if that is wider.
 
@@ -321,6 +333,7 @@ def _drop_overwritten(node: fx.Node) -> None:
 
 
 _REWRITES: dict[object, Callable[[fx.Node], None]] = {
+    aten._conj.default: _to_conjugate,
     aten.view.default: _to_reshape,
     aten._unsafe_view.default: _to_reshape,
     aten.unsqueeze.default: _to_reshape,

@@ -45,6 +45,7 @@ from partita.compiler.capture.scored_model import LossFunction, OutputForm, Scor
 from partita.compiler.capture.torch_private import (
     any_name,
     fake_copy,
+    unread_masks,
     without_code,
     without_mkldnn,
 )
@@ -146,10 +147,10 @@ def capture_spec(
         tensors = tuple(spec.example(torch.device("cpu")).values())
     form = OutputForm()
     scored = ScoredModel(model, spec, loss, train, form)
-    with passing_checks(), whole_batches():
+    with passing_checks(), whole_batches(), unread_masks():
         joint = try_trace(scored, tensors) if precision is None else None
         if joint is None:
-            joint = _exported(model, scored, tensors, form, precision)
+            joint = _exported_or_run(model, scored, tensors, form, precision)
     program = read_roles(joint, model, spec, form.returned, train)
     if train and not program.trained:
         raise CaptureFailed(
@@ -160,6 +161,31 @@ def capture_spec(
     if precision is not None:
         program = share_copies(program)
     return Captured(program, spec, form)
+
+
+def _exported_or_run(
+    model: torch.nn.Module,
+    scored: ScoredModel,
+    tensors: tuple[torch.Tensor, ...],
+    form: OutputForm,
+    precision: str | None,
+) -> fx.GraphModule:
+    """Return the joint graph of ``scored``, exported or, at last, as it is run.
+
+    A model that is told it is being exported may leave out what it needs, such as a
+    mask that it makes for itself.
+
+    Raises:
+        CaptureFailed: when it cannot be traced.
+    """
+    try:
+        return _exported(model, scored, tensors, form, precision)
+    except CaptureFailed:
+        scored.seen_as_run = True
+        joint = try_trace(scored, tensors) if precision is None else None
+        if joint is None:
+            raise
+        return joint
 
 
 def _exported(

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from partita.compiler.capture.factored import det, slogdet
 from partita.compiler.capture.strided import as_strided, as_strided_scatter
 from partita.compiler.capture.torch_private import decompositions
 
@@ -37,7 +38,6 @@ FROM_TORCH = (
     aten.soft_margin_loss_backward,
     aten.stack,
     aten.unbind,
-    aten.repeat,
     aten.rsub,
     aten.logsumexp,
     aten.roll,
@@ -201,6 +201,16 @@ def _trilinear(
     return torch.einsum(first, a, weight, b, second, c, out)
 
 
+def _repeat(x: Tensor, repeats: Sequence[int]) -> Tensor:
+    """Return what lies in one piece, as aten's does, and its views may ask for it."""
+    sizes = [1] * (len(repeats) - x.ndim) + list(x.shape)
+    pairs = list(zip(repeats, sizes, strict=True))
+    once = [m for n, size in pairs for m in ([size] if n == 1 else [1, size])]
+    often = [m for n, size in pairs for m in ([size] if n == 1 else [n, size])]
+    whole = x.reshape(once).expand(often).clone(memory_format=torch.contiguous_format)
+    return whole.view([n * size for n, size in pairs])
+
+
 def _others(x: Tensor, dim: int) -> list[int]:
     return [other for other in range(x.ndim) if other != dim % x.ndim]
 
@@ -216,6 +226,9 @@ OWN: dict[Any, Callable[..., Any]] = {
     aten._trilinear.default: _trilinear,
     aten._weight_norm_interface.default: _weight_norm,
     aten._weight_norm_interface_backward.default: _weight_norm_backward,
+    aten.repeat.default: _repeat,
+    aten._linalg_det.default: det,
+    aten._linalg_slogdet.default: slogdet,
     aten.as_strided.default: as_strided,
     aten.as_strided_scatter.default: as_strided_scatter,
 }

@@ -1,12 +1,20 @@
 """The flash attention that aten has for CPUs and for CUDA.
 
 Queries, keys and values are ``[batch, heads, positions, width]``, log-sum-exp
-``[batch, heads, positions]``.
+``[batch, heads, positions]``. The kernels read what is beside an element as the next
+one of its row; those for CPUs do not check that it is, so queries, keys and values are
+made so.
 """
 
 from __future__ import annotations
 
 import torch
+
+
+def _in_rows(tensor: torch.Tensor) -> torch.Tensor:
+    """Return ``tensor``, copied unless its last dim is of elements side by side."""
+    is_so = tensor.stride(-1) == 1 or tensor.shape[-1] == 1
+    return tensor if is_so else tensor.contiguous()
 
 
 def cpu_flash_attention(
@@ -19,7 +27,10 @@ def cpu_flash_attention(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the output and log-sum-exp of aten's flash attention for the CPU."""
     return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default(
-        query, key, value, 0.0, is_causal, attn_mask=mask, scale=scale
+        *map(_in_rows, (query, key, value)),
+        *(0.0, is_causal),
+        attn_mask=mask,
+        scale=scale,
     )
 
 
@@ -37,7 +48,10 @@ def cpu_flash_attention_backward(
     """Return the gradients of query, key and value of ``cpu_flash_attention``."""
     op = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
     return op(
-        grad, query, key, value, out, lse, 0.0, is_causal, attn_mask=mask, scale=scale
+        *(grad, *map(_in_rows, (query, key, value))),
+        *(out, lse, 0.0, is_causal),
+        attn_mask=mask,
+        scale=scale,
     )
 
 
@@ -50,7 +64,7 @@ def cuda_flash_attention(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the output and log-sum-exp of aten's flash attention for CUDA."""
     out, lse, *_ = torch.ops.aten._scaled_dot_product_flash_attention.default(
-        query, key, value, 0.0, is_causal, scale=scale
+        *map(_in_rows, (query, key, value)), 0.0, is_causal, scale=scale
     )
     return out, lse
 
@@ -77,7 +91,8 @@ def cuda_flash_attention_backward(
         torch.zeros((), dtype=torch.uint64, device=query.device),
     )
     return op(
-        *(grad.contiguous(), query, key, value, out, lse.contiguous()),
+        *(grad.contiguous(), *map(_in_rows, (query, key, value))),
+        *(out, lse.contiguous()),
         *(*sizes, 0.0, is_causal, *state),
         scale=scale,
     )

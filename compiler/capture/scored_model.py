@@ -9,7 +9,7 @@ torch cannot look into (a key-value cache) are left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -20,15 +20,22 @@ from partita.compiler.capture.ctc import ctc_loss
 from partita.compiler.capture.data_writes import SET_DATA, write_data
 from partita.compiler.capture.in_place_of import InPlaceOf
 from partita.compiler.capture.inputs import InputSpec
+from partita.compiler.capture.masked_rows import SET_ITEM, set_item
 from partita.compiler.capture.mixed_precision import autocasting
 from partita.compiler.capture.packed import refuse_packing
-from partita.compiler.capture.torch_private import PACK, pytree, tables_of
+from partita.compiler.capture.torch_private import (
+    PACK,
+    pytree,
+    seen_as_export,
+    tables_of,
+)
 from partita.compiler.errors import CaptureFailed
 
 LossFunction = Callable[[Any], Tensor]
 
 _IN_PLACE: dict[Any, Callable[..., Any]] = {
     SET_DATA: write_data,
+    SET_ITEM: set_item,
     torch.ctc_loss: ctc_loss,
     torch.nn.functional.ctc_loss: ctc_loss,
     PACK: refuse_packing,
@@ -153,7 +160,7 @@ class ScoredModel(torch.nn.Module):
 
     ``precision`` is that of a forward which nothing around it casts; ``is_trained``
     says whether there is to be a loss. Checkpoints in the model only call their
-    functions.
+    functions. One that is ``seen_as_run`` is not told that it is being exported.
     """
 
     def __init__(
@@ -172,6 +179,7 @@ class ScoredModel(torch.nn.Module):
         self.is_trained = train
         self.training = model.training  # not train(), which would reach its modules
         self.precision: str | None = None
+        self.seen_as_run = False
         self._tied = _tied(model)
 
     def forward(self, *tensors: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -179,7 +187,9 @@ class ScoredModel(torch.nn.Module):
         args, kwargs = self._spec.rebuild(
             dict(zip(self._spec.tensors, tensors, strict=True))
         )
-        with called_checkpoints(), autocasting(self.precision), InPlaceOf(_IN_PLACE):
+        told = nullcontext() if self.seen_as_run else seen_as_export()
+        casting = autocasting(self.precision)
+        with called_checkpoints(), casting, InPlaceOf(_IN_PLACE), told:
             return self._scored(args, kwargs)
 
     def _scored(

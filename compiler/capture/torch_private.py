@@ -33,6 +33,7 @@ from torch.fx._lazy_graph_module import (
     _use_lazy_graph_module,  # pyright: ignore[reportPrivateUsage]
 )
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.nn.modules import transformer
 from torch.nn.modules.batchnorm import (
     _BatchNorm,  # pyright: ignore[reportPrivateUsage]
 )
@@ -46,7 +47,7 @@ __all__ = ["decompositions", "descriptors", "export_joint", "pytree"]
 
 
 @contextmanager
-def _seen_as_export() -> Generator[None]:
+def seen_as_export() -> Generator[None]:
     """Within it models that ask whether they are being exported are told so.
 
     They then leave out what depends on values, such as a warning about padding.
@@ -75,8 +76,6 @@ def export_joint(
     table: dict[Any, Callable[..., Any]] = get_decompositions(list(decompose))
     table.update(own)
     with ExitStack() as stack:
-        if not isinstance(module, fx.GraphModule):
-            stack.enter_context(_seen_as_export())
         joint = aot_export_joint_with_descriptors(
             stack, module, inputs, decompositions=table
         )
@@ -141,6 +140,23 @@ def around_recurrent_layers(
     """
     name = "_rnn_helper"
     return patch.object(decompositions, name, stand_in(vars(decompositions)[name]))
+
+
+def unread_masks() -> AbstractContextManager[object]:
+    """Return a block in which torch's transformers do not ask whether a mask is causal.
+
+    They take it for a hint, and hand on the mask as well, which says it all.
+    """
+
+    def hint(mask: Any, is_causal: bool | None = None, size: Any = None) -> bool:
+        return is_causal is True
+
+    return patch.object(transformer, "_detect_is_causal_mask", hint)
+
+
+def unvalidated_distributions() -> AbstractContextManager[object]:
+    """Return a block in which distributions do not check what they are made of."""
+    return patch.object(torch.distributions.Distribution, "_validate_args", False)
 
 
 def without_order(unordered: Any) -> AbstractContextManager[object]:

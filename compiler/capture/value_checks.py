@@ -3,7 +3,8 @@
 What is traced has no values. Where the truth of a tensor is asked for, and one of the
 two answers does nothing but raise (``assert``, ``if ...: raise``, the checks of
 ``torch.distributions``), the other one is given: the program that is captured goes the
-way of values that are right, and does not check them.
+way of values that are right, and does not check them. So are values finite wherever the
+model asks whether they are (``if not torch.isfinite(x).all(): x = x.clamp(...)``).
 
 Not here: code that does one thing or another by values; no answer is right for it.
 """
@@ -15,9 +16,13 @@ import inspect
 from collections.abc import Generator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch.overrides import TorchFunctionMode
+
+from partita.compiler.capture.torch_private import unvalidated_distributions
 
 _ENDS = ("JUMP", "RETURN", "YIELD", "FOR_ITER", "SEND")  # or leaves, or comes back
 
@@ -29,10 +34,48 @@ def passing_checks() -> Generator[None]:
 
     def answer(tensor: torch.Tensor) -> bool:
         passes = _passing(inspect.currentframe())  # a frame that held itself would stay
+        if passes is None:
+            passes = vars(tensor).get(_KNOWN)
         return truth(tensor) if passes is None else passes
 
-    with patch.object(torch.Tensor, truth.__name__, answer):
+    answering = patch.object(torch.Tensor, truth.__name__, answer)
+    with answering, _Finite(), unvalidated_distributions():
         yield
+
+
+class _Finite(TorchFunctionMode):
+    """Within it what tells whether values are finite knows that all of them are."""
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Run ``func``, and note the truth of what it returns where that is known."""
+        found = func(*args, **(kwargs or {}))
+        known = _ASKS.get(func)
+        if known is None and func in _HANDS_ON:
+            known = vars(args[0]).get(_KNOWN)
+            known = known if known is None else known is not (func in _NEGATES)
+        if known is not None:
+            setattr(found, _KNOWN, known)
+        return found
+
+
+_KNOWN = "_partita_is_true"
+_ASKS: dict[Any, bool] = {
+    torch.isfinite: True,
+    torch.Tensor.isfinite: True,
+    torch.isinf: False,
+    torch.Tensor.isinf: False,
+    torch.isnan: False,
+    torch.Tensor.isnan: False,
+}
+_NEGATES = {torch.logical_not, torch.Tensor.logical_not, torch.Tensor.__invert__}
+_HANDS_ON = {torch.all, torch.Tensor.all, torch.any, torch.Tensor.any, *_NEGATES}
+"""Functions of one tensor, all of whose values are the same."""
 
 
 def _passing(here: FrameType | None) -> bool | None:

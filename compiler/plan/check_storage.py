@@ -23,7 +23,11 @@ def check_storage(document: Document) -> None:
     Raises:
         BadPlan: naming the parameter, the output or the boxing.
     """
-    keys = {node.role.name: key for key, node in document.nodes.items() if node.role}
+    keys = {
+        node.role.name: key
+        for key, node in document.nodes.items()
+        if node.role is not None and node.role.kind.is_state
+    }
     entering = {boxing.producer: boxing for boxing in document.boxings if boxing.enters}
     expected: set[str] = set()
     for name, parameter in document.parameters.items():

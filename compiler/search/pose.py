@@ -128,7 +128,9 @@ class _Poser:
         self._entering: dict[object, tuple[Choice, ...]] = {}
         self._leaving: dict[tuple[Placement, ...], tuple[Choice, ...]] = {}
         self.roles = dict(self.program.placeholders())
-        self.stored = {role.name: node for node, role in self.roles.items()}
+        self.stored = {  # an input may have the name of one of them
+            role.name: node for node, role in self.roles.items() if role.kind.is_state
+        }
         self._added = self._added_up()
         self.pinned = Pinned(candidates, pins)
 

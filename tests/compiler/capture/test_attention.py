@@ -80,6 +80,26 @@ def test_attention_is_torchs(case: Case) -> None:
         torch.testing.assert_close(gradient, want, rtol=1e-11, atol=1e-12)
 
 
+def turned(tensor: Tensor | None) -> Tensor | None:
+    """Return what equals ``tensor``, whose rows are not in one piece."""
+    return tensor if tensor is None else tensor.mT.contiguous().mT
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_operands_may_lie_in_any_order(number: int) -> None:
+    """As those do that are cut out of an image's channels."""
+    case = CASES[6]
+    inputs = (*case.tensors(torch.float64), case.make_mask(torch.float64))
+    out, lse = attention(*inputs, False, 0.25)
+    grads = attention_backward(out, *inputs, out, lse, False, 0.25)
+    args = [turned(x) if number == n else x for n, x in enumerate(inputs)]
+    found = attention(*args, False, 0.25)
+    grad = turned(out) if number == 4 else out
+    gradients = attention_backward(grad, *args, *found, False, 0.25)
+    for mine, want in zip((*found, *gradients), (out, lse, *grads), strict=True):
+        torch.testing.assert_close(mine, want, rtol=1e-11, atol=1e-12)
+
+
 @pytest.mark.parametrize("case", [CASES[0], CASES[7]], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_other_precisions(case: Case, dtype: torch.dtype) -> None:

@@ -228,6 +228,26 @@ def test_a_conjugate_is_computed_and_no_mark_on_a_view() -> None:
     assert not {"aten._conj.default", "aten.resolve_conj.default"} & ops
 
 
+def test_the_conjugate_of_a_number_is_a_number() -> None:
+    class Turned(small.Scale):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.exp(1j * self.w * x).real.sum()
+
+    x = torch.linspace(-1, 1, 4)
+    model = Turned()
+    program = capture(model, (x,), {}).program
+    conjugates = program.graph.find_nodes(
+        op="call_function", target=aten.conj_physical.default
+    )
+    assert all(node.all_input_nodes for node in conjugates)
+    feeds = {"w": model.w, "x": x, "loss_scale": torch.ones(())}
+    values = [feeds.get(r.name, program.constants.get(r.name)) for r in program.inputs]
+    with torch.no_grad():
+        _, gradient = program.graph_module(*values)
+    model(x).backward()
+    torch.testing.assert_close(gradient, model.w.grad)
+
+
 CALLABLES: list[Callable[..., Any]] = [aten.detach.default, aten.alias.default]
 
 

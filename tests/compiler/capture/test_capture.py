@@ -375,3 +375,18 @@ def test_code_is_made_of_few_of_the_graphs(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(fx.Graph, "python_code", counted)
     capture(small.Normed(), (small.batch(),), {})
     assert len(sizes) <= _GRAPHS_WITH_CODE
+
+
+class Unmasked(small.Scale):
+    """Makes the mask that it needs, but not where it is told that it is compiled."""
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        if mask is None and not torch.compiler.is_compiling():
+            mask = torch.ones(x.shape)
+        assert mask is not None, "no mask"
+        return (x * self.w * mask[:, :1]).sum()
+
+
+def test_a_model_that_an_export_cannot_take_is_traced_as_it_is_run() -> None:
+    program = capture(Unmasked(), (torch.randn(2, 4),), {}).program
+    assert program.trained == {"w"}

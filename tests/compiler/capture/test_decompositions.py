@@ -30,6 +30,8 @@ EVERY = [True, True, True]
 TRIPLE = X[0], X.mT, X[1, :, :4]
 HALF, WIDE = X.bfloat16(), [weight.float() for weight in WEIGHTS]
 
+MATRIX = X[:2, :, :4] + torch.eye(4)
+
 CALLS: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (aten.mean.default, (X,), {}),
     (aten.mean.default, (X.float(),), {"dtype": torch.float64}),
@@ -59,6 +61,15 @@ CALLS: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
         (X.transpose(1, 2), X[0], [4, 5], [5, 1], 8),
         {},
     ),
+    (aten.repeat.default, (X, [2, 1, 3]), {}),
+    (aten.repeat.default, (X.mT, [2, 3, 1, 1, 2]), {}),
+    (aten.repeat.default, (X[0, 0, 0], [2, 3]), {}),
+    (aten.repeat.default, (X, [2, 0, 1]), {}),
+    (aten._linalg_det.default, (MATRIX,), {}),
+    (aten._linalg_det.default, (MATRIX[1].mT,), {}),
+    (aten._linalg_slogdet.default, (MATRIX,), {}),
+    (aten._linalg_slogdet.default, (MATRIX.contiguous().mT,), {}),
+    (aten._linalg_slogdet.default, (MATRIX + 1j,), {}),
     (aten.native_group_norm.default, (HALF, None, None, 3, 4, 5, 1, 0.1), {}),
     (aten.native_group_norm.default, (HALF, *WIDE, *GROUPS, 0.1), {}),
     (
@@ -122,7 +133,7 @@ CRITERIA: dict[str, Callable[[Tensor], Tensor]] = {
     "glu": lambda y: nn_functional.glu(y).square().sum(),
     "group_norm": lambda y: nn_functional.group_norm(y, 2).pow(3).sum(),
     "roll": lambda y: (y.roll(1, 0) * y).sum(),
-    "repeat": lambda y: (y.repeat(2, 1) ** 2).sum(),
+    "repeat": lambda y: y.T.repeat(3, 1, 1).view(12, 3).repeat(1, 2).exp().sum(),
     "rsub": lambda y: (1 - y).square().sum(),
 }
 
@@ -146,6 +157,23 @@ def test_losses_fall_into_parts_with_the_same_value(name: str) -> None:
     with torch.no_grad():
         loss, gradient = program.graph_module(*values)
     wanted = model(x)
+    wanted.backward()
+    torch.testing.assert_close(loss, wanted.detach())
+    torch.testing.assert_close(gradient, model.w.grad)
+
+
+@pytest.mark.parametrize("function", [torch.linalg.det, torch.logdet])
+def test_the_matrix_of_a_determinant_may_lie_otherwise_where_it_is_run(
+    function: Callable[[Tensor], Tensor],
+) -> None:
+    matrix = (MATRIX[1] + 3 * torch.eye(4)).float()
+    model = Scored(lambda y: function(y))
+    program = capture(model, (matrix,), {}).program
+    feeds = {"w": model.w, "x": matrix.mT.contiguous().mT, "loss_scale": torch.ones(())}
+    values = [feeds.get(r.name, program.constants.get(r.name)) for r in program.inputs]
+    with torch.no_grad():
+        loss, gradient = program.graph_module(*values)
+    wanted = model(matrix)
     wanted.backward()
     torch.testing.assert_close(loss, wanted.detach())
     torch.testing.assert_close(gradient, model.w.grad)

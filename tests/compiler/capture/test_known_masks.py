@@ -130,3 +130,30 @@ def test_capture_does_not_depend_on_the_default_device() -> None:
         model, x = Attending(causal), torch.zeros(2, SIZE, 8)
         within = capture(model, (x,), {})
     assert within.fingerprint == capture(model, (x,), {}).fingerprint
+
+
+class Layers(nn.Module):
+    """Torch's own layers, given a mask and no word about it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+        other = nn.TransformerDecoderLayer(8, 2, 16, 0.0, batch_first=True)
+        self.decoder = nn.TransformerDecoder(other, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1])
+        return self.decoder(x, self.encoder(x, mask), mask).square().mean()
+
+
+def test_torchs_own_layers_are_given_a_mask_that_nobody_reads() -> None:
+    is_causal = [
+        node.args[4]
+        for node in attentions(Layers())
+        if node.target is torch.ops.partita.attention.default
+    ]
+    assert is_causal == [True, True, False]
+    x = torch.randn(2, SIZE, 8)
+    made = plan(Layers(), x, mesh=Mesh(tp=2))
+    assert verify(Layers(), x, plan=made).ok

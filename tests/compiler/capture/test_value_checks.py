@@ -13,6 +13,7 @@ from torch import Tensor, distributions, nn
 from partita.compiler.capture.capture import capture
 from partita.compiler.capture.value_checks import passing_checks
 from partita.compiler.collection import collection_paused
+from partita.compiler.ir.program import op_name
 
 
 def raising(wrong: Tensor) -> str:
@@ -60,6 +61,38 @@ def test_branches_that_do_not_raise_go_by_values() -> None:
             assert list(filter(None, [tensor])) == [tensor] * value
 
 
+class Clamped(small.Scale):
+    """Keeps what overflowed in range, as encoders of images do."""
+
+    def __init__(self, asks: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.asks = asks
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x * self.w
+        if self.asks(x):
+            x = x.clamp(-1, 1)
+        return x.exp().sum()
+
+
+OVERFLOWS: list[Callable[[Tensor], Tensor]] = [
+    lambda x: ~torch.isfinite(x).all(),
+    lambda x: torch.logical_not(x.isfinite()).any(),
+    lambda x: torch.isinf(x).any(),
+    lambda x: torch.any(x.isnan()),
+]
+
+
+@pytest.mark.parametrize("precision", [None, "bfloat16"])
+@pytest.mark.parametrize("asks", OVERFLOWS)
+def test_values_are_finite_where_a_model_asks(
+    asks: Callable[[Tensor], Tensor], precision: str | None
+) -> None:
+    x = torch.full((4,), 2.0)
+    program = capture(Clamped(asks), (x,), {}, precision=precision).program
+    assert not any("clamp" in op_name(node) for node in program.calls())
+
+
 def test_what_was_asked_is_let_go() -> None:
     with passing_checks(), collection_paused():
         tensor = torch.tensor([False])
@@ -89,3 +122,32 @@ def test_models_that_check_values_are_captured(precision: str | None) -> None:
     batch = torch.randn(4, 4), torch.randn(4)
     program = capture(Likely(), batch, {}, precision=precision).program
     assert program.trained
+
+
+class Jointly(nn.Module):
+    """The negative log-likelihood of points under a kernel that is learned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.width = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        """Return a scalar of ``x`` ``[points]`` and ``target`` ``[points]``."""
+        near = torch.exp(-(x[:, None] - x).square() * self.width.exp())
+        kernel = near + torch.eye(len(x))
+        mean = torch.zeros(len(x))
+        return -distributions.MultivariateNormal(mean, kernel).log_prob(target)
+
+
+def test_a_distribution_does_not_branch_by_what_it_is_made_of() -> None:
+    batch = torch.randn(4), torch.randn(4)
+    model, program = Jointly(), capture(Jointly(), batch, {}).program
+    feeds = {"width": model.width, "x": batch[0], "target": batch[1]}
+    feeds["loss_scale"] = torch.ones(())
+    values = [feeds.get(r.name, program.constants.get(r.name)) for r in program.inputs]
+    with torch.no_grad():
+        loss, gradient = program.graph_module(*values)
+    wanted = model(*batch)
+    wanted.backward()
+    torch.testing.assert_close(loss, wanted.detach())
+    torch.testing.assert_close(gradient, model.width.grad)

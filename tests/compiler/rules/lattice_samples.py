@@ -71,6 +71,7 @@ def solvers() -> Iterator[Sample]:
     yield call("_linalg_svd", stack, compute_uv=False)
     yield call("linalg_matrix_exp", stack / 100)
     yield call("linalg_cholesky_ex", definite)
+    yield call("linalg_lu_factor_ex", stack)
     yield call("linalg_lu_solve", factors, pivots, columns)
     yield call("linalg_lu_solve", factors, pivots, columns.mT, left=False)
     yield call("_linalg_solve_ex", stack, columns)
@@ -100,6 +101,7 @@ def rarer_indices() -> Iterator[Sample]:
     yield call("index_add", x(), 0, ints(0, 1, 1), x())
     yield call("index_add", mask(4, 6), 1, ints(0, 6, 8), mask(4, 8))
     yield call("masked_scatter", x(4, 6), mask(4, 6), x(24))
+    yield call("masked_scatter_backward", x(4, 6), mask(4, 6), [4, 6])
     for how, keep in (("sum", True), ("sum", False), ("amax", True), ("mean", True)):
         at = ints(0, 6, 4, 6)
         args = (x(4, 6), 1, at, x(4, 6), how)

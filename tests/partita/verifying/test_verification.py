@@ -94,6 +94,31 @@ def test_inference_and_own_loss() -> None:
     assert verify(model, small.batch(), plan=loaded, loss=torch.sum).ok
 
 
+class Namesakes(nn.Module):
+    """Has a parameter and a buffer, and takes inputs of their names."""
+
+    seen: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token = nn.Parameter(torch.ones(8))
+        self.register_buffer("seen", torch.zeros(8))
+
+    def forward(self, token: Tensor, seen: Tensor) -> Tensor:
+        """Return a scalar of ``token`` ``[4, 4]`` and ``seen`` ``[4, 4, 8]``."""
+        self.seen += 1
+        return torch.where(token.unsqueeze(-1) > 0, self.token, seen).square().mean()
+
+
+@pytest.mark.parametrize("token", ["S(0)", "storage=B; optimizer=S(0)"])
+def test_inputs_may_have_the_names_of_what_is_stored(token: str) -> None:
+    batch = torch.randn(4, 4), torch.randn(4, 4, 8)
+    pins = {"parameter:token": token, "buffer:seen": "S(0)"}
+    options = pt.Options(hardware="cpu-gloo-free", pins=pins)
+    plan = pt.plan(Namesakes(), *batch, mesh=pt.Mesh(tp=2), options=options)
+    assert pt.verify(Namesakes(), *batch, plan=plan).ok
+
+
 class Checkpointed(nn.Module):
     """Drops elements in a checkpoint, and behind it."""
 
