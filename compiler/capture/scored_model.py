@@ -29,6 +29,7 @@ from partita.compiler.capture.torch_private import (
     seen_as_export,
     tables_of,
 )
+from partita.compiler.capture.value_checks import FINITE
 from partita.compiler.errors import CaptureFailed
 
 LossFunction = Callable[[Any], Tensor]
@@ -36,6 +37,7 @@ LossFunction = Callable[[Any], Tensor]
 _IN_PLACE: dict[Any, Callable[..., Any]] = {
     SET_DATA: write_data,
     SET_ITEM: set_item,
+    **FINITE,
     torch.ctc_loss: ctc_loss,
     torch.nn.functional.ctc_loss: ctc_loss,
     PACK: refuse_packing,

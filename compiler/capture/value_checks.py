@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import dis
 import inspect
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch.overrides import TorchFunctionMode
+from torch import Tensor
 
 from partita.compiler.capture.torch_private import unvalidated_distributions
 
@@ -39,43 +39,47 @@ def passing_checks() -> Generator[None]:
         return truth(tensor) if passes is None else passes
 
     answering = patch.object(torch.Tensor, truth.__name__, answer)
-    with answering, _Finite(), unvalidated_distributions():
+    with answering, unvalidated_distributions():
         yield
 
 
-class _Finite(TorchFunctionMode):
-    """Within it what tells whether values are finite knows that all of them are."""
+def _telling(func: Callable[..., Tensor], known: bool) -> Callable[..., Tensor]:
+    """Return ``func``, which notes that all that it returns is ``known``."""
 
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        """Run ``func``, and note the truth of what it returns where that is known."""
-        found = func(*args, **(kwargs or {}))
-        known = _ASKS.get(func)
-        if known is None and func in _HANDS_ON:
-            known = vars(args[0]).get(_KNOWN)
-            known = known if known is None else known is not (func in _NEGATES)
-        if known is not None:
-            setattr(found, _KNOWN, known)
+    def tell(*args: Any, **kwargs: Any) -> Tensor:
+        found = func(*args, **kwargs)
+        setattr(found, _KNOWN, known)
         return found
+
+    return tell
+
+
+def _handing_on(func: Callable[..., Tensor], negates: bool) -> Callable[..., Tensor]:
+    """Return ``func`` of one tensor, which notes what follows from what is known."""
+
+    def hand_on(*args: Any, **kwargs: Any) -> Tensor:
+        found = func(*args, **kwargs)
+        known = vars(args[0]).get(_KNOWN) if args else None
+        if known is not None:
+            setattr(found, _KNOWN, known is not negates)
+        return found
+
+    return hand_on
 
 
 _KNOWN = "_partita_is_true"
-_ASKS: dict[Any, bool] = {
-    torch.isfinite: True,
-    torch.Tensor.isfinite: True,
-    torch.isinf: False,
-    torch.Tensor.isinf: False,
-    torch.isnan: False,
-    torch.Tensor.isnan: False,
+_FINITE = (torch.isfinite, Tensor.isfinite)
+_NOT_FINITE = (torch.isinf, Tensor.isinf, torch.isnan, Tensor.isnan)
+_WHOLE = (torch.all, Tensor.all, torch.any, Tensor.any)
+_NEGATED = (torch.logical_not, Tensor.logical_not, Tensor.__invert__)
+
+FINITE: dict[Any, Callable[..., Tensor]] = {
+    **{func: _telling(func, known=True) for func in _FINITE},
+    **{func: _telling(func, known=False) for func in _NOT_FINITE},
+    **{func: _handing_on(func, negates=False) for func in _WHOLE},
+    **{func: _handing_on(func, negates=True) for func in _NEGATED},
 }
-_NEGATES = {torch.logical_not, torch.Tensor.logical_not, torch.Tensor.__invert__}
-_HANDS_ON = {torch.all, torch.Tensor.all, torch.any, torch.Tensor.any, *_NEGATES}
-"""Functions of one tensor, all of whose values are the same."""
+"""What stands in the place of torch's functions, so that all values are finite."""
 
 
 def _passing(here: FrameType | None) -> bool | None:
