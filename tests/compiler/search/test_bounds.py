@@ -208,3 +208,21 @@ def test_the_integer_program_finishes_what_the_frontier_left(
     assert search.is_optimal
     assert search.cost == pytest.approx(best, rel=1e-7)
     assert search.bound <= best * (1 + ROUNDING)
+
+
+@settings(max_examples=60)
+@given(SEEDS, st.sampled_from([(), (1,)]))
+def test_a_rough_search_ends_without_the_integer_program(
+    seed: int, states: tuple[int, ...]
+) -> None:
+    model = hard_part(seed)
+    best = min(cost for _, cost in assignments(model))
+    search = PartSearch(model, Clock.of(30.0), Effort(states, 0))
+    try:
+        search.run()
+    except DeadEnd:
+        assert best == inf
+        return
+    assert not search.used_ilp
+    assert search.bound <= best * (1 + ROUNDING)
+    assert best <= search.cost * (1 + ROUNDING)
