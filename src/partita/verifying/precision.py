@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -56,6 +57,7 @@ def doubled(model: torch.nn.Module) -> torch.nn.Module:
 
 
 _MADE_OF_NUMBERS = (torch.tensor, torch.as_tensor, torch.Tensor.new_tensor)
+_FINFO = torch.finfo
 _NORMS = (torch.rms_norm, torch.nn.functional.rms_norm)
 
 Notes = list[tuple[Any, torch.dtype]]
@@ -67,13 +69,42 @@ class ConstantDtypes(TorchFunctionMode):
     A program in double precision holds the constants of the capture: the float32 that
     ``torch.tensor(0.1)`` was there. In double its eager model would make others, of
     the default dtype or of that of an input. The ``eps`` of an RMS norm that is given
-    none is such a constant too.
+    none is such a constant too, as is all that ``torch.finfo`` says of a dtype.
     """
 
     def __init__(self, notes: Notes | None = None) -> None:
         super().__init__()
         self.notes: Notes = []
-        self._left = None if notes is None else list(reversed(notes))
+        self._left: dict[Any, list[torch.dtype]] | None = None
+        if notes is not None:
+            self._left = {func: [] for func, _ in notes}
+            for func, dtype in reversed(notes):
+                self._left[func].append(dtype)
+        self._asking = patch.object(torch, _FINFO.__name__, self._finfo)
+
+    def __enter__(self) -> ConstantDtypes:
+        """Note constants, or keep to them, from now on."""
+        self._asking.start()
+        return super().__enter__()
+
+    def __exit__(self, *raised: Any) -> None:
+        """Leave constants alone again."""
+        self._asking.stop()
+        super().__exit__(*raised)
+
+    def _finfo(self, *of: torch.dtype) -> torch.finfo:
+        """Return what ``torch.finfo`` says of a dtype, or of the one of before."""
+        (asked,) = of or (torch.get_default_dtype(),)
+        return _FINFO(self._dtype(_FINFO, asked))
+
+    def _dtype(self, func: Any, found: torch.dtype) -> torch.dtype:
+        """Note a constant's dtype; return the one that it had where it is known."""
+        if self._left is None:
+            self.notes.append((func, found))
+            return found
+        left = self._left.get(func)
+        before = left.pop() if left else found
+        return before if before.is_floating_point else found
 
     def __torch_function__(
         self,
@@ -87,17 +118,14 @@ class ConstantDtypes(TorchFunctionMode):
         if func not in (*_MADE_OF_NUMBERS, *_NORMS):
             return self._mixed(func, args, kwargs)
         result = func(*args, **kwargs)
-        if self._left is None:
-            self.notes.append((func, result.dtype))
-            return result
-        before, dtype = self._left.pop() if self._left else (None, result.dtype)
-        if before is not func or dtype == result.dtype or not dtype.is_floating_point:
+        dtype = self._dtype(func, result.dtype)
+        if dtype == result.dtype:
             return result
         if func in _MADE_OF_NUMBERS:
             return func(*args, **kwargs | {"dtype": dtype})
         eps = args[3] if len(args) > 3 else kwargs.get("eps")
         if eps is None:
-            args, kwargs["eps"] = args[:3], torch.finfo(dtype).eps
+            args, kwargs["eps"] = args[:3], _FINFO(dtype).eps
         return func(*args, **kwargs)
 
     def _mixed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -44,6 +44,28 @@ def test_an_epsilon_that_follows_from_the_dtype_agrees() -> None:
     assert verify(model, x, plan=pt.plan(model, x, mesh=TP)).ok
 
 
+class Stabilized(nn.Module):
+    """Adds what is small in its dtype, and noise that no zero was drawn for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return a mean over ``x`` ``[batch, 8]``."""
+        none, one = torch.zeros((), dtype=x.dtype), torch.ones((), dtype=x.dtype)
+        noise = torch.distributions.Gumbel(none, one).sample(x.shape)
+        return (self.out(x + noise) + 1e6 * torch.finfo(x.dtype).eps).square().mean()
+
+
+def test_what_a_dtype_can_hold_is_that_of_the_model() -> None:
+    torch.manual_seed(0)
+    model, x = Stabilized(), torch.randn(4, 8)
+    report = verify(model, x, plan=pt.plan(model, x, mesh=TP))
+    assert report.ok, str(report)
+    assert isinstance(torch.finfo, type)
+
+
 def test_an_input_that_wants_a_gradient_is_an_input() -> None:
     model, x = Normed(), torch.randn(4, 8, requires_grad=True)
     assert verify(model, x, plan=pt.plan(model, x, mesh=TP)).ok
