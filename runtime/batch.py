@@ -11,6 +11,8 @@ import torch
 from partita.compiler.errors import BadBatch
 from partita.compiler.ir.tensor_type import TensorType
 
+_SHOWN = 80  # characters of a value in a message
+
 Flatten = Callable[[tuple[Any, ...], dict[str, Any]], Mapping[str, Any]]
 """From (args, kwargs) of a call to its leaves by name."""
 
@@ -72,4 +74,8 @@ def _equal(found: object, want: object) -> bool:
 def _show(leaf: object) -> str:
     if isinstance(leaf, TensorType):
         return str(leaf)
-    return str(_type_of(leaf)) if isinstance(leaf, torch.Tensor) else repr(leaf)
+    if isinstance(leaf, torch.Tensor):
+        return str(_type_of(leaf))
+    text = repr(leaf)
+    is_short = len(text) <= _SHOWN and "\n" not in text
+    return text if is_short else f"of type {type(leaf).__name__}"

@@ -18,6 +18,7 @@ from partita.runtime.collectives import is_collective
 from partita.runtime.compilation import Compilation
 from partita.runtime.feeds import FeedKey, Feeds, arguments, own_feeds
 from partita.runtime.groups import Groups
+from partita.runtime.where import say_where
 
 Values = tuple[torch.Tensor | None, ...]
 
@@ -40,7 +41,11 @@ class Executable:
 
     def compute(self, values: Sequence[torch.Tensor | int]) -> Values:
         """Run on the values of the program's inputs, in order."""
-        return cast(Values, tuple(self.local.graph_module.forward(*values)))
+        try:
+            return cast(Values, tuple(self.local.graph_module.forward(*values)))
+        except Exception as error:
+            say_where(error, self.local.graph_module)
+            raise
 
     def by_role(self, feeds: Feeds) -> dict[OutputRole, torch.Tensor | None]:
         """Run as ``run`` does; return the outputs by their roles."""

@@ -149,7 +149,21 @@ def _raise_first_failure(codes: Sequence[int | None], folder: Path) -> None:
     if not report.traceback:
         code = codes[rank] or 0
         raise RankFailed(f"rank {rank} {_end_of(code)} after its target was done")
-    raise RankFailed(f"rank {rank} failed:\n{report.traceback}") from _cause(report)
+    done = [r for r, code in enumerate(codes) if code is not None]
+    left = ", ".join(str(r) for r in done if _left_before(codes, folder, r, report))
+    first = left and f", after rank {left} was done and had left"
+    raise RankFailed(f"rank {rank} failed{first}:\n{report.traceback}") from _cause(
+        report
+    )
+
+
+def _left_before(
+    codes: Sequence[int | None], folder: Path, rank: int, failed: Report
+) -> bool:
+    """Whether a rank had ended well when another failed, which may have missed it."""
+    code = codes[rank]
+    is_well = code is not None and _is_well(code, folder, rank)
+    return is_well and _report(folder, rank).time_s < failed.time_s
 
 
 def _doing(folder: Path, rank: int) -> Path:

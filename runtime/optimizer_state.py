@@ -6,12 +6,13 @@ name, ``param_groups`` with full names under ``params``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
 
 from partita.compiler.errors import BadOptions
+from partita.runtime.agree import everyone_tells
 from partita.runtime.dtensors import to_dtensor
 from partita.runtime.state import Held, check_shape, write
 
@@ -42,28 +43,57 @@ def optimizer_state_dict(
     return {"state": state, "param_groups": param_groups}
 
 
+def with_names_of_all(groups: list[dict[str, Any]], names: Sequence[str]) -> Any:
+    """Return ``param_groups`` with the parameters of every rank of a pipeline.
+
+    Ranks of other stages have other parameters, and a checkpoint keeps one rank's
+    groups. All ranks call it together; ``names`` are the model's, in its order.
+
+    Raises:
+        BadOptions: where ranks have other numbers of groups.
+    """
+    told = everyone_tells([set(group["params"]) for group in groups])
+    numbers = sorted({len(rows) for rows in told})
+    if len(numbers) > 1:
+        raise BadOptions(
+            f"optimizer: ranks have {numbers[0]} and {numbers[-1]} groups of "
+            "parameters; give every rank the same groups, also one that is empty there"
+        )
+    found = [set[str]().union(*rows) for rows in zip(*told, strict=True)]
+    return [
+        {**group, "params": [name for name in names if name in of_all]}
+        for group, of_all in zip(groups, found, strict=True)
+    ]
+
+
 def load_optimizer_state_dict(
     optimizer: torch.optim.Optimizer,
     held: Sequence[Held],
     state_dict: dict[str, Any],
+    elsewhere: Collection[str] = (),
 ) -> None:
     """Give the optimizer what ``optimizer_state_dict`` returned, here or elsewhere.
 
-    Per-element values may be DTensors or whole tensors.
+    Per-element values may be DTensors or whole tensors. ``elsewhere`` are the names of
+    what other stages hold, which is passed over.
 
     Raises:
         BadOptions: for state of a parameter that the optimizer does not have, or
             other groups of parameters than it has.
     """
     owners = _owners(optimizer, held)
-    wanted = [[owners[id(p)].name for p in g["params"]] for g in optimizer.param_groups]
-    found = [list(group["params"]) for group in state_dict["param_groups"]]
+    wanted = [{owners[id(p)].name for p in g["params"]} for g in optimizer.param_groups]
+    found = [
+        set(group["params"]) - {*elsewhere} for group in state_dict["param_groups"]
+    ]
     if wanted != found:
         raise BadOptions("optimizer state: its groups hold other parameters")
     parameters = {
         owners[id(p)].name: p for g in optimizer.param_groups for p in g["params"]
     }
     for name, values in state_dict["state"].items():
+        if name in elsewhere:
+            continue
         if name not in parameters:
             raise BadOptions(f"optimizer state: no parameter {name!r} is optimized")
         parameter = parameters[name]

@@ -24,6 +24,7 @@ from partita.runtime.asynchronous import Streamed
 from partita.runtime.batch import BatchSpec
 from partita.runtime.dtensors import to_dtensor
 from partita.runtime.feeds import Feeds, FeedsOf
+from partita.runtime.first_state import first_state
 from partita.runtime.inventory import take_inventory
 from partita.runtime.leaving import WholeOutputs
 from partita.runtime.materialize import Init
@@ -68,6 +69,7 @@ class ParallelProgram:
         self._batch = batch
         self._unflatten = unflatten
         kept = take_inventory(model)
+        self._names = tuple(entry.name for entry in kept)
         homes = {entry.name: 0 for entry in kept} if way is None else way.homes(kept)
         self._shares = {
             number: Share(
@@ -284,11 +286,20 @@ class ParallelProgram:
     def optimizer_state_dict(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """Return the optimizer's state by the model's full names, as DTensors.
 
+        Of an optimizer that has not stepped it is what a checkpoint is read into. Call
+        it on all ranks.
+
         Raises:
             BadOptions: for an optimizer that is not elementwise, or not over
                 ``parameters()``.
         """
-        return optimizer_state.optimizer_state_dict(optimizer, self._held)
+        trained = [p for share in self._shares.values() for p in share.trained()]
+        with first_state(optimizer, trained):
+            found = optimizer_state.optimizer_state_dict(optimizer, self._held)
+        if isinstance(self._runner, Pipeline):
+            groups, names = found["param_groups"], self._names
+            found["param_groups"] = optimizer_state.with_names_of_all(groups, names)
+        return found
 
     def load_optimizer_state_dict(
         self, optimizer: torch.optim.Optimizer, state_dict: dict[str, Any]
@@ -298,4 +309,6 @@ class ParallelProgram:
         Raises:
             BadOptions: naming what does not fit this optimizer.
         """
-        optimizer_state.load_optimizer_state_dict(optimizer, self._held, state_dict)
+        optimizer_state.load_optimizer_state_dict(
+            optimizer, self._held, state_dict, self._elsewhere
+        )

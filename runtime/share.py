@@ -107,6 +107,13 @@ class Share:
             if isinstance(value, torch.Tensor):
                 yield value
 
+    def trained(self) -> Iterator[torch.Tensor]:
+        """Yield the parameters that a step leaves a gradient of."""
+        ends = zip(self.local.outputs, self.local.output_types, strict=True)
+        for role, type_ in ends:
+            if role.kind is OutputKind.GRADIENT and type_ is not None:
+                yield self.state[InputKind.PARAMETER, role.name]
+
     def chain(self, programs: Sequence[Executable]) -> Chain:
         """Return programs of this stage, to compile: each may save for the next."""
         brought = held_placements(self.programs.bringing)

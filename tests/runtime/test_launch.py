@@ -52,6 +52,14 @@ def fail_while_others_wait(how: str, folder: str) -> None:
     time.sleep(600)
 
 
+def leave_while_others_wait() -> None:
+    """Return on rank 1, while rank 0 waits for it."""
+    dist.init_process_group("gloo")
+    dist.barrier()
+    if dist.get_rank() == 0:
+        dist.all_reduce(torch.ones(1))
+
+
 class Aborting:
     """What ends its process where Python takes it down, as a thread of gloo's can."""
 
@@ -109,6 +117,12 @@ def test_a_failing_rank_ends_all_and_is_named(
     with pytest.raises(RankFailed, match=message):
         launch(f"{__file__}:fail_while_others_wait", 2, (how, str(tmp_path)))
     wait_for_all(tmp_path, 4)
+
+
+def test_a_rank_that_left_before_another_failed_is_named() -> None:
+    message = r"^rank 0 failed, after rank 1 was done and had left:\nTraceback"
+    with pytest.raises(RankFailed, match=message):
+        launch(leave_while_others_wait, 2)
 
 
 def test_the_error_of_a_rank_is_the_cause() -> None:

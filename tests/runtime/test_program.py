@@ -131,7 +131,8 @@ def look_at(case: str) -> dict[str, Any]:
     parameters = dict(program.named_parameters())
     messages: list[str] = []
     x, target = batch()
-    for args in ((x[:4], target), (x, target, 3), (x,), (x, target.float(), 2)):
+    wrong = (x[:4], target), (x, target, 3), (x,), (x, target.float(), 2)
+    for args in (*wrong, (x.numpy(), target, 2)):
         with pytest.raises(BadBatch) as bad:
             program.step(*args)
         messages.append(str(bad.value))
@@ -257,6 +258,8 @@ def test_a_wrong_call_is_one_clear_line(ranks: list[dict[Any, Any]]) -> None:
         "batch: input 'power' is 3; want 2, as in the plan's example",
         "batch: input 'target' is missing; want f64[8, 4]",
         "batch: input 'target' is f32[8, 4]; want f64[8, 4], the whole batch of all "
+        "ranks, as in the plan's example",
+        "batch: input 'x' is of type ndarray; want f64[8, 6], the whole batch of all "
         "ranks, as in the plan's example",
         "mesh dp=2,tp=2 has 4 ranks, found 2; start it with torchrun --nproc-per-node "
         "4, or with partita run",
