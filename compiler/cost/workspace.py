@@ -20,7 +20,12 @@ from typing import Any
 import torch
 
 from partita.compiler.capture.random_numbers import held_bytes
-from partita.compiler.cost.layouts import Strides, is_in_order
+from partita.compiler.cost.convolution_blocks import (
+    convolution_bytes,
+    image_gradient_bytes,
+    weight_gradient_bytes,
+)
+from partita.compiler.cost.layouts import Strides, is_by_channels, is_in_order
 from partita.compiler.ir.sbp import Placement, Split
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.printed_call import find_op, read_arguments
@@ -306,42 +311,44 @@ def _mean(call: LocalCall) -> int:
 
 
 def _convolution(call: LocalCall) -> int:
-    """Count what oneDNN has in blocks: image and weight, then the result.
+    """Count operands that are put in order, and oneDNN's blocks.
 
-    A larger result, of a transposed convolution, comes out by channels and is copied.
     Filters of one pixel, on fewer than 16 images, are counted too: they run without
     oneDNN where a rank has a single thread, and a plan does not know how many it gets.
     Source: aten/src/ATen/native/Convolution.cpp of torch 2.13, ``use_mkldnn``.
     """
-    if call.device != "cpu":
-        return 0
     image, weight, *_ = call.types
-    copies = 2 if _is_larger(call.results[0], image) else 1
-    return max(image.num_bytes + weight.num_bytes, copies * call.result_bytes)
+    blocks = convolution_bytes(image, weight, call.results[0])
+    return _convolved(call, (0, 1), (0, 1), blocks)
 
 
 def _convolution_backward(call: LocalCall) -> int:
-    """Count what oneDNN has in blocks: for the image's gradient, then the weight's.
+    """Count the same: blocks for the image's gradient, then for the weight's."""
+    grad, image, weight = call.types[:3]
+    made = {type_.shape for type_ in call.results}
+    blocks = 0
+    if weight.shape in made:
+        blocks = weight_gradient_bytes(grad, image, weight)
+    if image.shape in made:
+        first = image_gradient_bytes(grad, image, weight)
+        blocks = max(blocks, first - call.result_bytes)
+    return _convolved(call, (0, 1, 2), (1, 2), blocks)
 
-    The first is made from the result's gradient and the weight, and is copied as the
-    result of a convolution is; the second from the result's gradient and the image.
+
+def _convolved(
+    call: LocalCall, read: Sequence[int], asked: Sequence[int], blocks: int
+) -> int:
+    """Count what is read that is put in order, then blocks; a GPU needs neither.
+
+    Where an operand that is asked lies by its channels, so do all, without blocks.
     """
     if call.device != "cpu":
         return 0
-    grad, image, weight = call.types[:3]
-    made = {type_.shape for type_ in call.results}
-    most = grad.num_bytes + image.num_bytes if weight.shape in made else 0
-    if image.shape in made:
-        copies = 3 if _is_larger(image, grad) else 2
-        blocks = grad.num_bytes + weight.num_bytes + image.num_bytes
-        first = max(blocks, copies * image.num_bytes)
-        most = max(most, first - call.result_bytes)
-    return most
-
-
-def _is_larger(made: TensorType, given: TensorType) -> bool:
-    """Whether an image has twice the pixels of that which it is made from, or more."""
-    return prod(made.shape[2:]) >= 2 * prod(given.shape[2:])
+    by_channels = any(is_by_channels(*call.operands[i]) for i in asked)
+    is_right = is_by_channels if by_channels else is_in_order
+    wrong = (i for i in read if not is_right(*call.operands[i]))
+    copied = sum(call.types[i].num_bytes for i in wrong)
+    return copied + (0 if by_channels else blocks)
 
 
 def _batch_norm_backward(call: LocalCall) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -124,9 +124,11 @@ def _of_convolutions(
     kernel: int,
     stride: int = 1,
     transposed: bool = False,
+    image_as: Callable[[Tensor], Tensor] = Tensor.contiguous,
+    grad_as: Callable[[Tensor], Tensor] = Tensor.contiguous,
 ) -> Iterator[tuple[int, int]]:
     """Yield what is measured and predicted of a convolution, then of its backward."""
-    image = torch.randn(batch, inputs, size, size)
+    image = image_as(torch.randn(batch, inputs, size, size))
     ends = (inputs, outputs) if transposed else (outputs, inputs)
     weight = torch.randn(*ends, kernel, kernel)
     padding = [(kernel - 1) // 2] * 2
@@ -135,7 +137,7 @@ def _of_convolutions(
     def forward() -> Tensor:
         return ops.aten.convolution.default(image, weight, None, *rest)
 
-    grad = torch.randn_like(forward())
+    grad = grad_as(torch.randn_like(forward()))
 
     def backward() -> tuple[Tensor, ...]:
         return ops.aten.convolution_backward.default(
@@ -158,6 +160,39 @@ def test_convolutions(
 ) -> None:
     for found, want in _of_convolutions(batch, size, inputs, outputs, kernel):
         assert found == pytest.approx(want, rel=0.1)
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(12, 12), (16, 28), (3, 12), (1, 16)])
+def test_convolutions_fill_up_blocks_of_channels(inputs: int, outputs: int) -> None:
+    for found, want in _of_convolutions(32, 32, inputs, outputs, 3):
+        assert found == pytest.approx(want, rel=0.02)
+
+
+def _half_of_channels(image: Tensor) -> Tensor:
+    return torch.cat([image, image], 1)[:, image.shape[1] :]
+
+
+@pytest.mark.parametrize("image_as", [Tensor.contiguous, _half_of_channels])
+@pytest.mark.parametrize("grad_as", [Tensor.contiguous, _half_of_channels])
+def test_convolutions_put_operands_in_order(
+    image_as: Callable[[Tensor], Tensor], grad_as: Callable[[Tensor], Tensor]
+) -> None:
+    given = 32, 32, 16, 16, 3, 1, False, image_as, grad_as
+    for found, want in _of_convolutions(*given):
+        assert found == pytest.approx(want, rel=0.02)
+
+
+_by_channels = partial(Tensor.contiguous, memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("grad_as", [Tensor.contiguous, _by_channels])
+def test_convolutions_by_channels_have_no_blocks(
+    grad_as: Callable[[Tensor], Tensor],
+) -> None:
+    given = 32, 32, 16, 32, 3, 1, False, _by_channels, grad_as
+    for found, want in _of_convolutions(*given):
+        # Filters in blocks, and what belongs to rows of pixels.
+        assert found == pytest.approx(want, abs=100_000)
 
 
 @pytest.mark.parametrize("transposed", [False, True])
