@@ -1,19 +1,21 @@
 """What convolutions hold while they run: oneDNN has channels in blocks.
 
 Images that lie in order are copied into blocks of eight channels, the last of them
-filled up with zeros, results are made in blocks and copied out of them. Of an image of
-three channels, of colours, there is a kernel that reads it as it is.
+filled up with zeros, results are made in blocks and copied out of them. An image of
+three channels, of colours, is read as it is; in the forward one of a single one too.
 Source: oneDNN's layouts nChw8c and, for flat images, nchw (jit_avx2_conv_kernel_f32).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from partita.compiler.ir.tensor_type import TensorType
 
 _BLOCK = 8  # channels
-_COLOURS = 3
+_FLAT = (1, 3)  # channels that a convolution reads as they are
+_FLAT_IN_BACKWARD = (3,)
 
 
 def convolution_bytes(image: TensorType, weight: TensorType, made: TensorType) -> int:
@@ -29,7 +31,7 @@ def convolution_bytes(image: TensorType, weight: TensorType, made: TensorType) -
     >>> convolution_bytes(image, weight, made) == 4 * (2 * 16 * 16 + 16 * 12)
     True
     """
-    blocks = _read_bytes(image, weight) + weight.num_bytes + _blocked_bytes(made)
+    blocks = _read_bytes(image, weight, _FLAT) + weight.num_bytes + _blocked_bytes(made)
     copied = made.num_bytes if _is_larger(made, image) else 0
     return max(blocks - made.num_bytes, _blocked_bytes(made) + copied)
 
@@ -38,7 +40,7 @@ def weight_gradient_bytes(
     grad: TensorType, image: TensorType, weight: TensorType
 ) -> int:
     """Return the bytes that the gradient of a weight is made from: both in blocks."""
-    return _blocked_bytes(grad) + _read_bytes(image, weight)
+    return _blocked_bytes(grad) + _read_bytes(image, weight, _FLAT_IN_BACKWARD)
 
 
 def image_gradient_bytes(
@@ -63,9 +65,9 @@ def _blocked_bytes(image: TensorType) -> int:
     return image.num_bytes // max(channels, 1) * blocked
 
 
-def _read_bytes(image: TensorType, weight: TensorType) -> int:
+def _read_bytes(image: TensorType, weight: TensorType, flat: Sequence[int]) -> int:
     """Return the bytes of an image in the form in which kernels read it."""
-    is_flat = image.shape[1] == weight.shape[1] == _COLOURS
+    is_flat = image.shape[1] == weight.shape[1] and image.shape[1] in flat
     return 0 if is_flat else _blocked_bytes(image)
 
 

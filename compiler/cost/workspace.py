@@ -11,11 +11,9 @@ each group of a grouped product, as many are counted for each.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial, reduce
 from itertools import groupby
 from math import prod
-from typing import Any
 
 import torch
 
@@ -25,66 +23,10 @@ from partita.compiler.cost.convolution_blocks import (
     image_gradient_bytes,
     weight_gradient_bytes,
 )
-from partita.compiler.cost.layouts import Strides, is_by_channels, is_in_order
-from partita.compiler.ir.sbp import Placement, Split
+from partita.compiler.cost.layouts import is_by_channels, is_in_order
+from partita.compiler.cost.local_call import LocalCall
 from partita.compiler.ir.tensor_type import TensorType
-from partita.compiler.plan.printed_call import find_op, read_arguments
-
-
-@dataclass(frozen=True, slots=True)
-class LocalCall:
-    """One rank's call of an op.
-
-    Attributes:
-        op: its name.
-        operands: the type of each, and its strides.
-        results: their types.
-        device: ``cpu`` or ``cuda``.
-        constants: printed as in a plan.
-        placements: of the operands, none where they are whole.
-        sizes: of the mesh's axes.
-    """
-
-    op: str
-    operands: Sequence[tuple[TensorType, Strides]]
-    results: Sequence[TensorType]
-    device: str
-    constants: Sequence[str] = ()
-    placements: Sequence[Placement] = ()
-    sizes: Sequence[int] = ()
-
-    @property
-    def types(self) -> list[TensorType]:
-        """The operands' types."""
-        return [type_ for type_, _ in self.operands]
-
-    def is_in_order(self, operand: int) -> bool:
-        """Whether torch calls an operand contiguous."""
-        return is_in_order(*self.operands[operand])
-
-    def ways(self, operand: int, dim: int) -> int:
-        """Return how many ways a dim of an operand is split."""
-        if not self.placements:
-            return 1
-        placed = zip(self.placements[operand].shardings, self.sizes, strict=True)
-        return prod(
-            size
-            for sharding, size in placed
-            if isinstance(sharding, Split) and sharding.dim == dim
-        )
-
-    @property
-    def arguments(self) -> tuple[Any, ...]:
-        """The positional arguments, operands as their types; none if not readable."""
-        try:
-            return read_arguments(find_op(self.op), self.constants, self.types)[0]
-        except ValueError:  # the plan is no good, which is told elsewhere
-            return ()
-
-    @property
-    def result_bytes(self) -> int:
-        """The bytes of all results."""
-        return sum(type_.num_bytes for type_ in self.results)
+from partita.compiler.plan.printed_call import find_op
 
 
 def has_workspace(op: str) -> bool:
@@ -172,6 +114,24 @@ def _put_in_order(call: LocalCall, *, num: int) -> int:
     if call.device != "cpu":
         return 0
     return sum(call.types[i].num_bytes for i in range(num) if not call.is_in_order(i))
+
+
+def _measured(call: LocalCall) -> int:
+    """Count what complex numbers are measured as, complex too."""
+    (type_,) = call.types
+    return type_.num_bytes if type_.dtype.is_complex else _cast(call)
+
+
+def _made_real(call: LocalCall) -> int:
+    """Count frequencies once more: all dims but the last are transformed before it.
+
+    What comes of that does not lie in order, and is copied where there are other dims.
+    Source: aten/src/ATen/native/mkl/SpectralOps.cpp of torch 2.13, ``_fft_c2r_mkl``.
+    """
+    (type_,) = call.types
+    dims = call.arguments[1] if call.arguments else ()
+    is_first = call.device == "cpu" and len(dims) > 1
+    return type_.num_bytes * (1 + (type_.ndim > 2)) * is_first
 
 
 def _safe_softmax(call: LocalCall) -> int:
@@ -360,14 +320,17 @@ _first_in_order = partial(_put_in_order, num=1)
 _both_in_order = partial(_put_in_order, num=2)
 
 _ROWS: Mapping[str, Callable[[LocalCall], int]] = {
+    "aten._fft_c2r.default": _made_real,
     "aten._log_softmax.default": _first_in_order,
     "aten._log_softmax_backward_data.default": _both_in_order,
     "aten._safe_softmax.default": _safe_softmax,
     "aten._softmax.default": _first_in_order,
     "aten._softmax_backward_data.default": _both_in_order,
+    "aten.abs.default": _measured,
     "aten.all.default": _answered,
     "aten.all.dim": _answered,
     "aten.all.dims": _answered,
+    "aten.angle.default": _measured,
     "aten.any.default": _answered,
     "aten.any.dim": _answered,
     "aten.any.dims": _answered,
@@ -379,6 +342,7 @@ _ROWS: Mapping[str, Callable[[LocalCall], int]] = {
     "aten.gelu_backward.default": _gelu_backward,
     "aten.isfinite.default": _finite,
     "aten.isinf.default": _infinite,
+    "aten.log_sigmoid_forward.default": _first_in_order,
     "aten.masked_fill.Scalar": _filled,
     "aten.mean.default": _mean,
     "aten.mean.dim": _mean,

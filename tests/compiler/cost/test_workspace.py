@@ -13,7 +13,8 @@ from tests.compiler.cost.kernels import measured_and_predicted, type_in_kernel
 from torch import Tensor
 
 from partita.compiler.capture import ctc as ctc  # defines the ops
-from partita.compiler.cost.workspace import LocalCall, workspace_bytes
+from partita.compiler.cost.local_call import LocalCall
+from partita.compiler.cost.workspace import workspace_bytes
 from partita.compiler.ir.sbp import Placement
 
 CPU = torch.device("cpu")
@@ -162,10 +163,17 @@ def test_convolutions(
         assert found == pytest.approx(want, rel=0.1)
 
 
-@pytest.mark.parametrize(("inputs", "outputs"), [(12, 12), (16, 28), (3, 12), (1, 16)])
+@pytest.mark.parametrize(
+    ("inputs", "outputs"), [(12, 12), (16, 28), (3, 12), (1, 12), (1, 8)]
+)
 def test_convolutions_fill_up_blocks_of_channels(inputs: int, outputs: int) -> None:
     for found, want in _of_convolutions(32, 32, inputs, outputs, 3):
         assert found == pytest.approx(want, rel=0.02)
+
+
+def test_convolutions_read_a_single_channel_as_it_is() -> None:
+    found, want = next(_of_convolutions(32, 32, 1, 8, 3, 2))
+    assert found == pytest.approx(want, rel=0.02)
 
 
 def _half_of_channels(image: Tensor) -> Tensor:
@@ -266,6 +274,10 @@ CALLS: dict[str, tuple[str, Sequence[Tensor], tuple[Any, ...]]] = {
     "a gelu": ("aten.gelu_backward.default", (ACROSS, X), ()),
     "a gelu in order": ("aten.gelu_backward.default", (X, X), ()),
     "a narrow gelu": ("aten.gelu_backward.default", (NARROW, NARROW), ()),
+    "magnitudes": ("aten.abs.default", (torch.complex(X, X),), ()),
+    "angles": ("aten.angle.default", (torch.complex(X, X),), ()),
+    "angles of numbers": ("aten.angle.default", (X,), ()),
+    "a log of a sigmoid": ("aten.log_sigmoid_forward.default", (ACROSS,), ()),
     "numbers at places": ("aten.gather.default", (NARROW, WHOLE), ()),
 }
 
@@ -284,6 +296,22 @@ def test_what_is_cast_or_put_in_order(what: str) -> None:
     found, want = measured_and_predicted(name, call, tensors)
     # What a transposed copy takes has a fixed size, what belongs to rows a small one.
     assert found == pytest.approx(want, abs=20_000)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims", "copies"),
+    [((256, 192), [1], 0), ((256, 192), [0, 1], 1), ((16, 16, 192), [1, 2], 2)],
+)
+def test_real_numbers_of_frequencies_of_several_dims(
+    shape: tuple[int, ...], dims: list[int], copies: int
+) -> None:
+    given = torch.randn(*shape, dtype=torch.complex64)
+    name, rest = "aten._fft_c2r.default", (dims, 0, 2 * (shape[-1] - 1))
+    call = partial(ops.aten._fft_c2r.default, given, *rest)
+    constants = (f"{i}={x}" for i, x in enumerate(rest, 1))
+    found, want = measured_and_predicted(name, call, [given], *constants)
+    assert found == pytest.approx(want, abs=20_000)
+    assert want == copies * given.numel() * 8
 
 
 def test_a_layer_norm_puts_its_operands_in_order() -> None:
