@@ -62,6 +62,20 @@ def is_in_order(type: TensorType, strides: Strides) -> bool:
     return type.numel == 0 or all(s == w for size, s, w in pairs if size > 1)
 
 
+def is_by_channels(type: TensorType, strides: Strides) -> bool:
+    """Whether an image's channels lie side by side: torch's ``channels_last``.
+
+    >>> image = TensorType((2, 3, 4, 5), torch.float32)
+    >>> is_by_channels(image, (60, 1, 15, 3)), is_by_channels(image, (60, 20, 5, 1))
+    (True, False)
+    """
+    if type.ndim not in (4, 5) or is_in_order(type, strides):
+        return False
+    order = (0, *range(2, type.ndim), 1)
+    shape = tuple(type.shape[dim] for dim in order)
+    return is_in_order(TensorType(shape, type.dtype), tuple(strides[d] for d in order))
+
+
 @lru_cache(maxsize=1 << 14)
 def lay_out(
     op: str,

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from partita.compiler.cost.layouts import Strides, in_order, is_in_order, lay_out
+from partita.compiler.cost.local_call import LocalCall
 from partita.compiler.cost.workspace import (
-    LocalCall,
     is_pointwise,
     workspace_bytes,
 )

@@ -11,75 +11,22 @@ each group of a grouped product, as many are counted for each.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial, reduce
 from itertools import groupby
 from math import prod
-from typing import Any
 
 import torch
 
 from partita.compiler.capture.random_numbers import held_bytes
-from partita.compiler.cost.layouts import Strides, is_in_order
-from partita.compiler.ir.sbp import Placement, Split
+from partita.compiler.cost.convolution_blocks import (
+    convolution_bytes,
+    image_gradient_bytes,
+    weight_gradient_bytes,
+)
+from partita.compiler.cost.layouts import is_by_channels, is_in_order
+from partita.compiler.cost.local_call import LocalCall
 from partita.compiler.ir.tensor_type import TensorType
-from partita.compiler.plan.printed_call import find_op, read_arguments
-
-
-@dataclass(frozen=True, slots=True)
-class LocalCall:
-    """One rank's call of an op.
-
-    Attributes:
-        op: its name.
-        operands: the type of each, and its strides.
-        results: their types.
-        device: ``cpu`` or ``cuda``.
-        constants: printed as in a plan.
-        placements: of the operands, none where they are whole.
-        sizes: of the mesh's axes.
-    """
-
-    op: str
-    operands: Sequence[tuple[TensorType, Strides]]
-    results: Sequence[TensorType]
-    device: str
-    constants: Sequence[str] = ()
-    placements: Sequence[Placement] = ()
-    sizes: Sequence[int] = ()
-
-    @property
-    def types(self) -> list[TensorType]:
-        """The operands' types."""
-        return [type_ for type_, _ in self.operands]
-
-    def is_in_order(self, operand: int) -> bool:
-        """Whether torch calls an operand contiguous."""
-        return is_in_order(*self.operands[operand])
-
-    def ways(self, operand: int, dim: int) -> int:
-        """Return how many ways a dim of an operand is split."""
-        if not self.placements:
-            return 1
-        placed = zip(self.placements[operand].shardings, self.sizes, strict=True)
-        return prod(
-            size
-            for sharding, size in placed
-            if isinstance(sharding, Split) and sharding.dim == dim
-        )
-
-    @property
-    def arguments(self) -> tuple[Any, ...]:
-        """The positional arguments, operands as their types; none if not readable."""
-        try:
-            return read_arguments(find_op(self.op), self.constants, self.types)[0]
-        except ValueError:  # the plan is no good, which is told elsewhere
-            return ()
-
-    @property
-    def result_bytes(self) -> int:
-        """The bytes of all results."""
-        return sum(type_.num_bytes for type_ in self.results)
+from partita.compiler.plan.printed_call import find_op
 
 
 def has_workspace(op: str) -> bool:
@@ -167,6 +114,24 @@ def _put_in_order(call: LocalCall, *, num: int) -> int:
     if call.device != "cpu":
         return 0
     return sum(call.types[i].num_bytes for i in range(num) if not call.is_in_order(i))
+
+
+def _measured(call: LocalCall) -> int:
+    """Count what complex numbers are measured as, complex too."""
+    (type_,) = call.types
+    return type_.num_bytes if type_.dtype.is_complex else _cast(call)
+
+
+def _made_real(call: LocalCall) -> int:
+    """Count frequencies once more: all dims but the last are transformed before it.
+
+    What comes of that does not lie in order, and is copied where there are other dims.
+    Source: aten/src/ATen/native/mkl/SpectralOps.cpp of torch 2.13, ``_fft_c2r_mkl``.
+    """
+    (type_,) = call.types
+    dims = call.arguments[1] if call.arguments else ()
+    is_first = call.device == "cpu" and len(dims) > 1
+    return type_.num_bytes * (1 + (type_.ndim > 2)) * is_first
 
 
 def _safe_softmax(call: LocalCall) -> int:
@@ -306,42 +271,44 @@ def _mean(call: LocalCall) -> int:
 
 
 def _convolution(call: LocalCall) -> int:
-    """Count what oneDNN has in blocks: image and weight, then the result.
+    """Count operands that are put in order, and oneDNN's blocks.
 
-    A larger result, of a transposed convolution, comes out by channels and is copied.
     Filters of one pixel, on fewer than 16 images, are counted too: they run without
     oneDNN where a rank has a single thread, and a plan does not know how many it gets.
     Source: aten/src/ATen/native/Convolution.cpp of torch 2.13, ``use_mkldnn``.
     """
-    if call.device != "cpu":
-        return 0
     image, weight, *_ = call.types
-    copies = 2 if _is_larger(call.results[0], image) else 1
-    return max(image.num_bytes + weight.num_bytes, copies * call.result_bytes)
+    blocks = convolution_bytes(image, weight, call.results[0])
+    return _convolved(call, (0, 1), (0, 1), blocks)
 
 
 def _convolution_backward(call: LocalCall) -> int:
-    """Count what oneDNN has in blocks: for the image's gradient, then the weight's.
+    """Count the same: blocks for the image's gradient, then for the weight's."""
+    grad, image, weight = call.types[:3]
+    made = {type_.shape for type_ in call.results}
+    blocks = 0
+    if weight.shape in made:
+        blocks = weight_gradient_bytes(grad, image, weight)
+    if image.shape in made:
+        first = image_gradient_bytes(grad, image, weight)
+        blocks = max(blocks, first - call.result_bytes)
+    return _convolved(call, (0, 1, 2), (1, 2), blocks)
 
-    The first is made from the result's gradient and the weight, and is copied as the
-    result of a convolution is; the second from the result's gradient and the image.
+
+def _convolved(
+    call: LocalCall, read: Sequence[int], asked: Sequence[int], blocks: int
+) -> int:
+    """Count what is read that is put in order, then blocks; a GPU needs neither.
+
+    Where an operand that is asked lies by its channels, so do all, without blocks.
     """
     if call.device != "cpu":
         return 0
-    grad, image, weight = call.types[:3]
-    made = {type_.shape for type_ in call.results}
-    most = grad.num_bytes + image.num_bytes if weight.shape in made else 0
-    if image.shape in made:
-        copies = 3 if _is_larger(image, grad) else 2
-        blocks = grad.num_bytes + weight.num_bytes + image.num_bytes
-        first = max(blocks, copies * image.num_bytes)
-        most = max(most, first - call.result_bytes)
-    return most
-
-
-def _is_larger(made: TensorType, given: TensorType) -> bool:
-    """Whether an image has twice the pixels of that which it is made from, or more."""
-    return prod(made.shape[2:]) >= 2 * prod(given.shape[2:])
+    by_channels = any(is_by_channels(*call.operands[i]) for i in asked)
+    is_right = is_by_channels if by_channels else is_in_order
+    wrong = (i for i in read if not is_right(*call.operands[i]))
+    copied = sum(call.types[i].num_bytes for i in wrong)
+    return copied + (0 if by_channels else blocks)
 
 
 def _batch_norm_backward(call: LocalCall) -> int:
@@ -353,14 +320,17 @@ _first_in_order = partial(_put_in_order, num=1)
 _both_in_order = partial(_put_in_order, num=2)
 
 _ROWS: Mapping[str, Callable[[LocalCall], int]] = {
+    "aten._fft_c2r.default": _made_real,
     "aten._log_softmax.default": _first_in_order,
     "aten._log_softmax_backward_data.default": _both_in_order,
     "aten._safe_softmax.default": _safe_softmax,
     "aten._softmax.default": _first_in_order,
     "aten._softmax_backward_data.default": _both_in_order,
+    "aten.abs.default": _measured,
     "aten.all.default": _answered,
     "aten.all.dim": _answered,
     "aten.all.dims": _answered,
+    "aten.angle.default": _measured,
     "aten.any.default": _answered,
     "aten.any.dim": _answered,
     "aten.any.dims": _answered,
@@ -372,6 +342,7 @@ _ROWS: Mapping[str, Callable[[LocalCall], int]] = {
     "aten.gelu_backward.default": _gelu_backward,
     "aten.isfinite.default": _finite,
     "aten.isinf.default": _infinite,
+    "aten.log_sigmoid_forward.default": _first_in_order,
     "aten.masked_fill.Scalar": _filled,
     "aten.mean.default": _mean,
     "aten.mean.dim": _mean,

@@ -6,7 +6,8 @@ from torch import fx
 
 from partita.compiler.capture.fingerprint import print_constants
 from partita.compiler.cost.layouts import Strides, in_order
-from partita.compiler.cost.workspace import LocalCall, has_workspace, workspace_bytes
+from partita.compiler.cost.local_call import LocalCall
+from partita.compiler.cost.workspace import has_workspace, workspace_bytes
 from partita.compiler.ir.layout import largest_shard_shape
 from partita.compiler.ir.program import op_name
 from partita.compiler.ir.sbp import Placement

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from partita.compiler.cost.workspace import LocalCall, workspace_bytes
+from partita.compiler.cost.local_call import LocalCall
+from partita.compiler.cost.workspace import workspace_bytes
 from partita.compiler.ir.tensor_type import TensorType
 from partita.runtime.measure_memory import measure_memory
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,7 +13,8 @@ from tests.compiler.cost.kernels import measured_and_predicted, type_in_kernel
 from torch import Tensor
 
 from partita.compiler.capture import ctc as ctc  # defines the ops
-from partita.compiler.cost.workspace import LocalCall, workspace_bytes
+from partita.compiler.cost.local_call import LocalCall
+from partita.compiler.cost.workspace import workspace_bytes
 from partita.compiler.ir.sbp import Placement
 
 CPU = torch.device("cpu")
@@ -124,9 +125,11 @@ def _of_convolutions(
     kernel: int,
     stride: int = 1,
     transposed: bool = False,
+    image_as: Callable[[Tensor], Tensor] = Tensor.contiguous,
+    grad_as: Callable[[Tensor], Tensor] = Tensor.contiguous,
 ) -> Iterator[tuple[int, int]]:
     """Yield what is measured and predicted of a convolution, then of its backward."""
-    image = torch.randn(batch, inputs, size, size)
+    image = image_as(torch.randn(batch, inputs, size, size))
     ends = (inputs, outputs) if transposed else (outputs, inputs)
     weight = torch.randn(*ends, kernel, kernel)
     padding = [(kernel - 1) // 2] * 2
@@ -135,7 +138,7 @@ def _of_convolutions(
     def forward() -> Tensor:
         return ops.aten.convolution.default(image, weight, None, *rest)
 
-    grad = torch.randn_like(forward())
+    grad = grad_as(torch.randn_like(forward()))
 
     def backward() -> tuple[Tensor, ...]:
         return ops.aten.convolution_backward.default(
@@ -158,6 +161,46 @@ def test_convolutions(
 ) -> None:
     for found, want in _of_convolutions(batch, size, inputs, outputs, kernel):
         assert found == pytest.approx(want, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs"), [(12, 12), (16, 28), (3, 12), (1, 12), (1, 8)]
+)
+def test_convolutions_fill_up_blocks_of_channels(inputs: int, outputs: int) -> None:
+    for found, want in _of_convolutions(32, 32, inputs, outputs, 3):
+        assert found == pytest.approx(want, rel=0.02)
+
+
+def test_convolutions_read_a_single_channel_as_it_is() -> None:
+    found, want = next(_of_convolutions(32, 32, 1, 8, 3, 2))
+    assert found == pytest.approx(want, rel=0.02)
+
+
+def _half_of_channels(image: Tensor) -> Tensor:
+    return torch.cat([image, image], 1)[:, image.shape[1] :]
+
+
+@pytest.mark.parametrize("image_as", [Tensor.contiguous, _half_of_channels])
+@pytest.mark.parametrize("grad_as", [Tensor.contiguous, _half_of_channels])
+def test_convolutions_put_operands_in_order(
+    image_as: Callable[[Tensor], Tensor], grad_as: Callable[[Tensor], Tensor]
+) -> None:
+    given = 32, 32, 16, 16, 3, 1, False, image_as, grad_as
+    for found, want in _of_convolutions(*given):
+        assert found == pytest.approx(want, rel=0.02)
+
+
+_by_channels = partial(Tensor.contiguous, memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("grad_as", [Tensor.contiguous, _by_channels])
+def test_convolutions_by_channels_have_no_blocks(
+    grad_as: Callable[[Tensor], Tensor],
+) -> None:
+    given = 32, 32, 16, 32, 3, 1, False, _by_channels, grad_as
+    for found, want in _of_convolutions(*given):
+        # Filters in blocks, and what belongs to rows of pixels.
+        assert found == pytest.approx(want, abs=100_000)
 
 
 @pytest.mark.parametrize("transposed", [False, True])
@@ -231,6 +274,10 @@ CALLS: dict[str, tuple[str, Sequence[Tensor], tuple[Any, ...]]] = {
     "a gelu": ("aten.gelu_backward.default", (ACROSS, X), ()),
     "a gelu in order": ("aten.gelu_backward.default", (X, X), ()),
     "a narrow gelu": ("aten.gelu_backward.default", (NARROW, NARROW), ()),
+    "magnitudes": ("aten.abs.default", (torch.complex(X, X),), ()),
+    "angles": ("aten.angle.default", (torch.complex(X, X),), ()),
+    "angles of numbers": ("aten.angle.default", (X,), ()),
+    "a log of a sigmoid": ("aten.log_sigmoid_forward.default", (ACROSS,), ()),
     "numbers at places": ("aten.gather.default", (NARROW, WHOLE), ()),
 }
 
@@ -249,6 +296,22 @@ def test_what_is_cast_or_put_in_order(what: str) -> None:
     found, want = measured_and_predicted(name, call, tensors)
     # What a transposed copy takes has a fixed size, what belongs to rows a small one.
     assert found == pytest.approx(want, abs=20_000)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims", "copies"),
+    [((256, 192), [1], 0), ((256, 192), [0, 1], 1), ((16, 16, 192), [1, 2], 2)],
+)
+def test_real_numbers_of_frequencies_of_several_dims(
+    shape: tuple[int, ...], dims: list[int], copies: int
+) -> None:
+    given = torch.randn(*shape, dtype=torch.complex64)
+    name, rest = "aten._fft_c2r.default", (dims, 0, 2 * (shape[-1] - 1))
+    call = partial(ops.aten._fft_c2r.default, given, *rest)
+    constants = (f"{i}={x}" for i, x in enumerate(rest, 1))
+    found, want = measured_and_predicted(name, call, [given], *constants)
+    assert found == pytest.approx(want, abs=20_000)
+    assert want == copies * given.numel() * 8
 
 
 def test_a_layer_norm_puts_its_operands_in_order() -> None:
