@@ -164,7 +164,7 @@ def test_convolutions(
 
 
 @pytest.mark.parametrize(
-    ("inputs", "outputs"), [(12, 12), (16, 28), (3, 12), (1, 12), (1, 8)]
+    ("inputs", "outputs"), [(12, 12), (16, 28), (3, 12), (1, 12), (1, 16)]
 )
 def test_convolutions_fill_up_blocks_of_channels(inputs: int, outputs: int) -> None:
     for found, want in _of_convolutions(32, 32, inputs, outputs, 3):
@@ -172,7 +172,7 @@ def test_convolutions_fill_up_blocks_of_channels(inputs: int, outputs: int) -> N
 
 
 def test_convolutions_read_a_single_channel_as_it_is() -> None:
-    found, want = next(_of_convolutions(32, 32, 1, 8, 3, 2))
+    found, want = next(_of_convolutions(32, 32, 1, 16, 3, 2))
     assert found == pytest.approx(want, rel=0.02)
 
 

@@ -54,7 +54,7 @@ class Stabilized(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return a mean over ``x`` ``[batch, 8]``."""
         none, one = torch.zeros((), dtype=x.dtype), torch.ones((), dtype=x.dtype)
-        noise = torch.distributions.Gumbel(none, one).sample(x.shape)
+        noise: Tensor = torch.distributions.Gumbel(none, one).rsample(x.shape)
         return (self.out(x + noise) + 1e6 * torch.finfo(x.dtype).eps).square().mean()
 
 
