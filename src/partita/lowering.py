@@ -45,6 +45,7 @@ from partita.passes.bring_parameters import bring_parameters
 from partita.passes.complete_gradients import complete_gradients, without_completing
 from partita.passes.cut_stages import Cutting, cut_stages
 from partita.passes.exchange_instead import exchange_instead
+from partita.passes.exchange_pairs import exchange_pairs
 from partita.passes.fuse_small_ops import fuse_small_ops
 from partita.passes.localize import localize
 from partita.passes.lower_boxings import lowering_key
@@ -289,7 +290,8 @@ class Lowered:
         fused = fuse_small_ops(local, self.plan.fusion)
         together = send_together(fused, self.plan.buckets)
         sunk = sink_waits(part_messages(together, self.plan))
-        return exchange_instead(begin_sums(sunk), self.hardware)
+        exchanged = exchange_instead(begin_sums(sunk), self.hardware)
+        return exchange_pairs(exchanged)
 
     @cached_property
     def hardware(self) -> Hardware:
@@ -323,7 +325,7 @@ class Lowered:
     def _local(self, program: Program, coordinates: tuple[int, ...]) -> LocalProgram:
         local = localize(program, coordinates, self.rules, self.steps)
         sent = send_together(local, self.plan.buckets)
-        return exchange_instead(sent, self.hardware)
+        return exchange_pairs(exchange_instead(sent, self.hardware))
 
     def of_all(self) -> list[LocalProgram]:
         """Return what every rank runs; ranks with equal programs share one graph."""

@@ -29,6 +29,7 @@ from partita.compiler.ir.program import (
 from partita.compiler.ir.sbp import Broadcast, Placement
 from partita.compiler.ir.tensor_type import TensorType
 from partita.passes.exchange_instead import exchange_instead
+from partita.passes.exchange_pairs import exchange_pairs
 from partita.passes.localize import part_key
 from partita.passes.lower_boxings import emit_steps
 from partita.runtime.collectives import is_collective
@@ -85,7 +86,8 @@ class BoxingCase:
 
     def program(self, coords: Coords) -> LocalProgram:
         """Return what the rank at ``coords`` runs."""
-        return exchange_instead(self.lowered(coords), self.hardware)
+        exchanged = exchange_instead(self.lowered(coords), self.hardware)
+        return exchange_pairs(exchanged)
 
     def lowered(self, coords: Coords) -> LocalProgram:
         """Return the same before any of its collectives is made an exchange."""
@@ -156,10 +158,12 @@ def run_in_one_process(case: BoxingCase) -> None:
     coordinates = case.mesh.all_coordinates()
     programs = [case.program(coords) for coords in coordinates]
     shapes: dict[tuple[int, fx.Node], tuple[int, ...]] = {}
+    sizes: dict[fx.Node, int] = {}  # of what is put in: of a complex number, a half
 
     def observe(rank: int, node: fx.Node, value: Any) -> None:
         if isinstance(value, torch.Tensor):
             shapes[rank, node] = tuple(value.shape)
+            sizes[node] = value.dtype.itemsize
 
     feeds: list[Feeds] = [{X: shard} for shard in case.shards()]
     results = run_all(programs, feeds, observe=observe)
@@ -173,8 +177,9 @@ def run_in_one_process(case: BoxingCase) -> None:
         for step, call in zip(steps, calls, strict=True):
             numel = shapes[rank, call.args[0]]
             size, at = case.mesh.sizes[step.axis], coords[step.axis]
-            wires[step].append(_words(call, numel, size, at))
-    total = sum(ceil(max(w) * case.type.dtype.itemsize) for w in wires.values())
+            words = _words(call, numel, size, at)
+            wires[step].append(words * sizes[call.args[0]])
+    total = sum(ceil(max(w)) for w in wires.values())
     assert total == case.planned.bytes, f"{case}: {total}, not {case.planned.bytes}"
 
 
