@@ -31,7 +31,7 @@ c10d = torch.ops._c10d_functional
 def exchange_pairs(local: LocalProgram) -> LocalProgram:
     """Return the program with pairs in its all-to-alls of complex numbers."""
     nodes = local.graph_module.graph.nodes
-    exchanges = [node for node in nodes if _is_of_complex(node)]
+    exchanges = {node for node in nodes if _is_of_complex(node)}
     if not exchanges:
         return local
     graph = fx.Graph()

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
+from inspect import Parameter, signature
 from typing import Any
 
 import torch
+
+from partita.compiler.errors import BadOptions
 
 _OFF = ("lr", "weight_decay")  # with gradients of zero, all that would move parameters
 
@@ -25,10 +28,19 @@ def first_state(
     Where it has none it is that of a step on gradients of zero that changes no
     parameter, and is not counted. ``trained`` are the parameters that get gradients:
     the others would have no state in a checkpoint either.
+
+    Raises:
+        BadOptions: for an optimizer that evaluates the loss by itself.
     """
     if optimizer.state:
         yield
         return
+    closure = signature(optimizer.step).parameters.get("closure")
+    if closure is not None and closure.default is Parameter.empty:
+        raise BadOptions(
+            f"{type(optimizer).__name__}.step wants a closure that evaluates the loss: "
+            "only elementwise optimizers work on shards"
+        )
     ids = {id(parameter) for parameter in trained}
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     gradients = [parameter.grad for parameter in parameters]

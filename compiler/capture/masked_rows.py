@@ -21,8 +21,10 @@ def set_item(x: Tensor, at: Any, values: Any) -> None:
     if not is_masked or not isinstance(values, Tensor) or not values.requires_grad:
         SET_ITEM(x, at, values)
         return
-    mask = at.reshape(*at.shape, *[1] * (x.ndim - at.ndim)).expand(x.shape)
-    if values.shape[1:] == x.shape[at.ndim :] and len(values) > 1:
-        x.masked_scatter_(mask, values.to(x.dtype))
+    row = x.shape[at.ndim :]
+    mask = at.reshape(*at.shape, *[1] * len(row)).expand(x.shape)
+    if values.ndim > len(row) and len(values) > 1:
+        rows = values.expand(len(values), *row)
+        x.masked_scatter_(mask, rows.to(x.dtype))
     else:  # the same in all places
         x.copy_(torch.where(mask, values, x))

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from partita.compiler.errors import BadOptions
 from partita.runtime.first_state import first_state
 
 Optimizer = Callable[..., torch.optim.Optimizer]
@@ -56,3 +57,14 @@ def test_state_that_is_there_stays(parameters: list[nn.Parameter]) -> None:
     with first_state(optimizer, parameters):
         assert set(optimizer.state) == {parameters[0]}
     assert optimizer.state[parameters[0]]["step"] == 1
+
+
+def test_an_optimizer_that_wants_a_closure_is_refused(
+    parameters: list[nn.Parameter],
+) -> None:
+    optimizer = torch.optim.LBFGS(parameters)
+    with (
+        pytest.raises(BadOptions, match=r"^LBFGS.step wants a closure"),
+        first_state(optimizer, parameters),
+    ):
+        pass

@@ -107,6 +107,7 @@ def _light(planner: Planner, light: Hardware) -> Fold:
 
 
 def _solved(fold: Fold, clock: Clock) -> Solution:
+    """Return what is found in half of the time that is left: others may follow."""
     return solve(fold.problem, max(clock.left_s / 2, 0.01), fold, ROUGH)
 
 

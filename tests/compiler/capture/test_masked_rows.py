@@ -18,11 +18,11 @@ class Placed(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor, rows: Tensor) -> Tensor:
         x = x * self.w
-        x[mask] = rows * (self.w if rows.ndim else self.w[0])
+        x[mask] = rows * (self.w[: rows.shape[-1]] if rows.ndim else self.w[0])
         return x.exp().sum()
 
 
-@pytest.mark.parametrize("shape", [(3, 4), (4,), (1, 4), ()])
+@pytest.mark.parametrize("shape", [(3, 4), (3, 1), (4,), (1, 4), (1, 1), ()])
 def test_rows_are_written_where_a_mask_says(shape: tuple[int, ...]) -> None:
     mask = torch.tensor([[True, False, True], [False, False, True]])
     model, x, rows = Placed(), torch.randn(2, 3, 4), torch.randn(shape)
