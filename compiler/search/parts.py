@@ -49,10 +49,13 @@ class Effort:
         states: how many states one pass after another may have.
         threads: for HiGHS, which gets what all passes leave; with none it is asked
             only where nothing is known yet.
+        gap: between what is known and the bound, as part of the cost, that is not
+            worth closing.
     """
 
     states: tuple[int, ...]
     threads: int
+    gap: float = 2 * _NO_GAIN
 
 
 THREADS = 2  # for HiGHS
@@ -64,7 +67,7 @@ THOROUGH = Effort(
 )
 """Up to the optimum, if there is time."""
 
-ROUGH = Effort(THOROUGH.states[:2], 0)
+ROUGH = Effort(THOROUGH.states[:2], 0, 0.001)
 """For what is only to be compared with others, by another measure than its cost."""
 
 
@@ -192,7 +195,7 @@ class PartSearch:
 
     def _is_done(self) -> bool:
         """Whether the gap is closed or the time is over."""
-        is_closed = self.bound >= self.cost * (1 - 2 * _NO_GAIN)
+        is_closed = self.bound >= self.cost * (1 - self.effort.gap)
         return is_closed or self.clock.left_s <= 0
 
     def _pass(self, search: FrontierSearch, relaxation: Relaxation, most: int) -> float:
@@ -222,10 +225,8 @@ class PartSearch:
         before = relaxation.bound
         pruned_at = inf
         started = time.perf_counter()
-        for sweep in count(1):
-            relaxation.sweep()
-            if sweep % _SWEEPS_BETWEEN_LOOKS and not self._is_late():
-                continue
+        for sweep in count(_SWEEPS_BETWEEN_LOOKS, _SWEEPS_BETWEEN_LOOKS):
+            relaxation.sweep(_SWEEPS_BETWEEN_LOOKS)
             self._descend(relaxation.decode())
             self._raise_bound(relaxation.bound)
             gap = self.cost - relaxation.bound

@@ -6,8 +6,7 @@ they are not what it should compare by, so it is done once more: gradients that 
 have each their part of a buffer's latency, and take the least that they can beside
 computing. What is waited for is taken to share no buffer. Where that plan takes longer
 in its buckets than it was searched by, as one does whose messages need several buffers,
-a larger part is tried, and parameters that are whole everywhere: all their gradients
-share one. Of these plans, in buckets, the fastest is taken.
+a larger part is tried. Of these plans, in buckets, the fastest is taken.
 """
 
 from __future__ import annotations
@@ -30,13 +29,11 @@ from partita.compiler.search.decide import Found
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.parts import ROUGH, Clock
 from partita.compiler.search.solver import Solution, solve
-from partita.compiler.search.whole_parameters import WholeParameters
 from partita.one_mesh.planner import ALIKE, Planner
 from partita.whole_plans.bucketed import turned_with_buckets, with_buckets
 
 _MUCH = 0.01  # of a step's seconds
-_KEPT = 1.01  # times what a plan was searched by, at most
-_AS_PRICED = 1.001  # the same, where one buffer for all would save nothing noticeable
+_KEPT = 1.02  # times what a plan was searched by, at most
 
 
 @collection_paused()
@@ -71,19 +68,9 @@ def fastest_in_buckets(
         return drafts[found.choices].predicted.seconds
 
     hardware = load_hardware(plan.hardware)
-    lightest = _light(planner, with_latency(hardware, share))
-    found = least = _solved(lightest, clock)
-    seconds = take(found)
-    is_dearer = seconds > _AS_PRICED * found.seconds
-    if seconds > _KEPT * found.seconds:
-        found = _solved(_light(planner, with_latency(hardware, sqrt(share))), clock)
-        is_dearer |= take(found) > _AS_PRICED * found.seconds
-    whole = WholeParameters.of(lightest) if is_dearer else None
-    if whole is not None and not whole.has(least.choices):
-        found = _solved(whole.fold, clock)
-        known = (first, *drafts.values())
-        if found.seconds < min(one.predicted.seconds for one in known):
-            take(replace(found, choices=whole.among_all(found.choices)))
+    found = _solved(_light(planner, with_latency(hardware, share)), clock)
+    if take(found) > _KEPT * found.seconds:
+        take(_solved(_light(planner, with_latency(hardware, sqrt(share))), clock))
     limit = plan.options.memory_bytes or inf
     faster = [
         choices
