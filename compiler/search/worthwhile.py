@@ -20,8 +20,9 @@ from partita.compiler.search.parts import Clock
 from partita.compiler.search.reduction import possible_choices
 from partita.compiler.search.relaxation import Relaxation
 
-_MOST_SWEEPS = 100
-_STALLED = 1e-3  # of the gap, gained by ten sweeps
+_SWEEPS = 10
+_MOST_LOOKS = 10  # so many sweeps apart
+_STALLED = 1e-3  # of the gap, gained from one to the next
 
 
 def worthwhile(
@@ -39,13 +40,12 @@ def worthwhile(
     relaxation = Relaxation(model)
     relaxation.restrict({v: possible_choices(model, v) for v in model.costs})
     before = relaxation.bound
-    for sweep in range(_MOST_SWEEPS):
-        relaxation.sweep()
-        if sweep % 10 == 9:
-            gap = known_s - (relaxation.bound - paid_s)
-            if relaxation.bound - before < _STALLED * gap or clock.left_s <= 0:
-                break
-            before = relaxation.bound
+    for _ in range(_MOST_LOOKS):
+        relaxation.sweep(_SWEEPS)
+        gap = known_s - (relaxation.bound - paid_s)
+        if relaxation.bound - before < _STALLED * gap or clock.left_s <= 0:
+            break
+        before = relaxation.bound
     bound = relaxation.bound - paid_s
     found = surpluses(relaxation)
     worth = everything(fold)
