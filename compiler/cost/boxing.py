@@ -121,12 +121,16 @@ def _universe(
     shape: tuple[int, ...], source: Placement, target: Placement, mesh: Mesh
 ) -> Universe:
     """Return the shardings to consider on each axis, in a fixed order."""
-    axes: list[tuple[Sharding, ...]] = []
-    for axis in range(mesh.ndim):
-        own = (source.shardings[axis], target.shardings[axis])
-        options = {*base_shardings(shape, mesh, axis), *own}
-        axes.append(tuple(sorted(options, key=str)))
-    return tuple(axes)
+    ends = zip(source.shardings, target.shardings, strict=True)
+    return tuple([_on_axis(shape, mesh, axis, *own) for axis, own in enumerate(ends)])
+
+
+@lru_cache(maxsize=1 << 14)
+def _on_axis(
+    shape: tuple[int, ...], mesh: Mesh, axis: int, source: Sharding, target: Sharding
+) -> tuple[Sharding, ...]:
+    options = {*base_shardings(shape, mesh, axis), source, target}
+    return tuple(sorted(options, key=str))
 
 
 def base_shardings(
