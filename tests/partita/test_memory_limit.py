@@ -79,7 +79,7 @@ def test_room_for_all_changes_nothing() -> None:
 def test_a_limit_below_all_plans_says_the_least_that_was_found() -> None:
     model, args, kwargs = ZOO["mlp"]()
     captured = capture(model, args, kwargs)
-    options = Options(memory=1000, time_limit=10)
+    options = Options(memory=1000, time_limit=2)
     told = r"limit is 1000 B .* less than \d.*; parameters, .* take \d.* at the least"
     with pytest.raises(NoSolution, match=told):
         Planner(captured, "mlp", Mesh(tp=2), options).search()
@@ -113,7 +113,7 @@ def test_the_seconds_of_the_search_are_those_of_the_plan(name: str) -> None:
     captured = capture(model, args, kwargs)
     planner = Planner(captured, name, Mesh(tp=2), Options())
     free = solve(planner.posed.problem, 60)
-    search = LimitedSearch(planner.posed, free, "adamw", Clock.of(15))
+    search = LimitedSearch(planner.posed, free, "adamw", Clock.of(3))
     top = search.run(1 << 40).keeping.peak_bytes
     found = search.run(int(0.6 * top))
     assert found.keeping.again
@@ -136,7 +136,7 @@ class Two(nn.Module):
 
 def test_a_mesh_that_holds_too_much_leaves_the_others() -> None:
     model, x = Two(), torch.randn(4, 4)
-    options = Options(memory=600, time_limit=5)
+    options = Options(memory=600, time_limit=1)
     with pytest.raises(NoSolution, match="limit is 600 B"):
         make_plan(model, x, mesh=Mesh(dp=16), options=options)
     plan = make_plan(model, x, devices=16, options=options)
