@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import pytest
+from tests.models.captured import captured
 from tests.models.zoo import (
     ZOO,
     data_parallel_pins,
@@ -17,7 +18,6 @@ from tests.models.zoo import (
 )
 from tests.slow import all_slow_but
 
-from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.plan import Plan
@@ -30,22 +30,16 @@ LIMIT_S = 20.0
 
 
 @lru_cache(maxsize=len(ZOO))
-def _captured(name: str) -> Captured:
-    model, args, kwargs = ZOO[name]()
-    return capture(model, args, kwargs)
-
-
-@lru_cache(maxsize=len(ZOO))
 def _verifier(name: str) -> Verifier:
     return Verifier.of(*ZOO[name]())
 
 
 def _planner(name: str, mesh: Mesh, options: Options) -> Planner:
-    return Planner(_captured(name), name, mesh, options)
+    return Planner(captured(name)[1], name, mesh, options)
 
 
 def _assert_verified(name: str, plan: Plan) -> None:
-    report = _verifier(name).verify_captured(_captured(name), plan)
+    report = _verifier(name).verify_captured(captured(name)[1], plan)
     assert report.ok, str(report)
     assert report.max_error <= 1e-9
     assert set(report.errors) == set(_verifier(name).double.values)
