@@ -3,6 +3,9 @@
 PY := .venv/bin/python
 # Tests and checks are many small operators: more threads only get in each other's way.
 ONE_THREAD := OMP_NUM_THREADS=1
+# Some environments say otherwise, and then each process that a test starts compiles all
+# that it imports anew, and each run all tests.
+KEEP_BYTECODE := PYTHONDONTWRITEBYTECODE=
 # Two files at once, each in one process: the tests of a file share what they capture.
 SIDE_BY_SIDE := -n 2 --dist loadfile
 
@@ -22,10 +25,10 @@ docs: setup ## the pages of docs/ as a site, in build/docs; warnings are errors
 	@$(PY) -m sphinx --quiet --fail-on-warning --keep-going docs build/docs
 
 test: check ## the gate: check, then every test but the slow ones
-	@$(ONE_THREAD) $(PY) -m pytest $(SIDE_BY_SIDE) -m "not slow"
+	@$(ONE_THREAD) $(KEEP_BYTECODE) $(PY) -m pytest $(SIDE_BY_SIDE) -m "not slow"
 
 test-all: check ## check, then every test
-	@$(ONE_THREAD) $(PY) -m pytest $(SIDE_BY_SIDE) --hypothesis-profile=search
+	@$(ONE_THREAD) $(KEEP_BYTECODE) $(PY) -m pytest $(SIDE_BY_SIDE) --hypothesis-profile=search
 
 prove: setup ## the proof of every placement rule, as one table; minutes
 	@$(ONE_THREAD) $(PY) -m tests.compiler.rules.report

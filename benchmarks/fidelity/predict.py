@@ -16,7 +16,7 @@ from functools import cache, lru_cache
 
 from benchmarks.fidelity.layout import Layout
 from benchmarks.fidelity.models import Shape, build, pins
-from benchmarks.fidelity.system import Hops, as_run, joined
+from benchmarks.fidelity.system import Hops, System, as_run, joined
 from torch import nn
 
 import partita as pt
@@ -251,7 +251,7 @@ def _parts(layout: Layout) -> Parts:
 @cache
 def _loss(layout: Layout) -> Part:
     """Return a stage of the last norm, the output and the loss."""
-    plan = _plan_cut(layout, _loss_apart)
+    plan = _plan_cut(_planned(layout), _loss_apart)
     return Part.of(stage_document(plan, len(plan.stages) - 1), layout)
 
 
@@ -270,9 +270,15 @@ def options_of(layout: Layout, model: nn.Module) -> pt.Options:
 
 def plan_of_three(layout: Layout) -> pt.Plan:
     """Return the plan of three layers, each with its ends a stage of its own."""
-    return _plan_cut(layout, _by_layers)
+    return _plan_cut(_planned(layout), _by_layers)
 
 
+def _planned(layout: Layout) -> Layout:
+    """Return a layout with the same plan, one for all systems that make alike again."""
+    return replace(layout, system=System(fused=layout.system.fused))
+
+
+@lru_cache(maxsize=8)
 def _plan_cut(layout: Layout, cut: Callable[[Planner], dict[str, int]]) -> pt.Plan:
     """Return the plan of three layers, given the stage of every call of the forward."""
     model, planner = _captured(layout.shape, layout.batch, layout.microbatches)

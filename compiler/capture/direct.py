@@ -85,6 +85,11 @@ def _is_less(node: fx.Node) -> bool:
 class _NotedLines(TorchFunctionMode):
     """Within it each op of a trace is noted to be of the line that called it."""
 
+    def __init__(self) -> None:
+        """Look once who calls the trace: it is far to go, and the same for all ops."""
+        super().__init__()
+        self._around = _calling(inspect.currentframe())
+
     def __torch_function__(
         self,
         func: Any,
@@ -93,19 +98,22 @@ class _NotedLines(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Run ``func``."""
-        notes_of_trace()["stack_trace"] = _calling(inspect.currentframe())
+        notes_of_trace()["stack_trace"] = _calling(inspect.currentframe(), self._around)
         return func(*args, **(kwargs or {}))
 
 
-def _calling(frame: FrameType | None) -> str:
+def _calling(frame: FrameType | None, around: str = "") -> str:
     """Return the line that is told of an op that a frame calls, or one it called.
 
     It is the innermost one of a forward that is the model's own, else of other code of
-    its own, as of a loss function, else of torch's modules.
+    its own, as of a loss function, else ``around`` outside of the model's forward,
+    else of torch's modules.
     """
     own: FrameType | None = None
     torchs: FrameType | None = None
     while frame is not None and frame.f_code is not ScoredModel.forward.__code__:
+        if around and frame.f_code is trace.__code__:
+            return _text(own) if own else around
         is_forward = frame.f_code.co_name == "forward"
         if not is_user_file(frame.f_code.co_filename):
             torchs = torchs or (frame if is_forward else None)

@@ -18,6 +18,7 @@ from tests.compiler.cost.boxing_pairs import (
     some_pairs,
 )
 from tests.e2e.boxing_programs import BoxingCase, X, run_in_one_process
+from tests.slow import slow
 
 from partita.compiler.cost.collectives import carried_out
 from partita.compiler.cost.step import payload_bytes_at
@@ -50,7 +51,7 @@ def test_every_pair_on_one_axis(mesh: Mesh, shape: Shape) -> None:
         run_in_one_process(case)
 
 
-@pytest.mark.parametrize("shape", [EVEN, UNEVEN, (1, 2)], ids=str)
+@pytest.mark.parametrize("shape", [EVEN, UNEVEN, slow((1, 2))], ids=str)
 def test_pairs_on_two_axes(shape: Shape) -> None:
     for case in cases(SQUARE, [shape], some_pairs):
         run_in_one_process(case)
@@ -116,8 +117,13 @@ def expected(case: BoxingCase, rank: int) -> Iterator[Counted]:
 
 
 @pytest.mark.dist
-def test_every_pair_on_two_gloo_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    walk_on_ranks(TWO, SHAPES, every_pair, monkeypatch)
+@pytest.mark.parametrize(
+    "shapes", [(EVEN, UNEVEN, ()), slow(tuple(SHAPES))], ids=["few", "all"]
+)
+def test_every_pair_on_two_gloo_ranks(
+    shapes: tuple[Shape, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walk_on_ranks(TWO, shapes, every_pair, monkeypatch)
 
 
 @pytest.mark.dist

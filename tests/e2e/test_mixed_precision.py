@@ -53,7 +53,9 @@ def test_one_rank_computes_the_same_but_for_the_sum_of_the_loss(
     assert max(report.own_errors.values()) < 1e-6, report
 
 
-@pytest.mark.parametrize("name", ["gpt2", slow("llama"), slow("bert"), slow("resnet")])
+@pytest.mark.parametrize(
+    "name", ["mlp", *map(slow, ("gpt2", "llama", "bert", "resnet"))]
+)
 def test_four_ranks_compute_what_the_model_does(name: str) -> None:
     model, args, kwargs = ZOO[name]()
     options = pt.Options(precision=HALF, hardware=FREE)

@@ -61,7 +61,9 @@ def test_what_follows_is_kept_from_step_to_step(
         return loss.detach()
 
     losses = train(step, alone.query.parameters())
-    plan = pt.plan(model, *args, mesh=mesh, options=pt.Options(pins=pins))
+    schedule = "1f1b" if mesh == "pp=2" else "auto"
+    options = pt.Options(pins=pins, schedule=schedule)
+    plan = pt.plan(model, *args, mesh=mesh, options=options)
     told = (way, plan.to_dict())
     kept: set[str] = set()
     for found, state in launch(f"{__file__}:train_on_rank", 2, told, timeout_s=110.0):

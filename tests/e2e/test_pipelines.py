@@ -95,7 +95,7 @@ def check(name: str, plan: pt.Plan) -> None:
     [
         ("tied", "pp=4", 4, "1f1b"),
         ("hourglass", "pp=2,tp=2", 2, "zero-bubble"),
-        ("gpt2", "pp=2,dp=2,tp=2", 2, "gpipe"),
+        ("chain", "pp=2,dp=2,tp=2", 2, "gpipe"),
     ],
 )
 def test_searched_plans_verify(name: str, mesh: str, count: int, schedule: str) -> None:

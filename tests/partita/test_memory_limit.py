@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.models.captured import captured
 from tests.models.zoo import ZOO
 from tests.slow import slow
 from torch import nn
 
-from partita.compiler.capture.capture import capture
 from partita.compiler.errors import NoSolution
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.plan import Plan
@@ -39,18 +39,17 @@ def check_status(plan: Plan, free: Plan) -> None:
 
 
 def _check(name: str, mesh: Mesh, parts: tuple[float, ...]) -> None:
-    model, args, kwargs = ZOO[name]()
-    captured = capture(model, args, kwargs)
-    verifier = Verifier.of(model, args, kwargs, draws=captured.program.draws)
-    free = Planner(captured, name, mesh, Options()).search()
+    (model, args, kwargs), known = captured(name)
+    verifier = Verifier.of(model, args, kwargs, draws=known.program.draws)
+    free = Planner(known, name, mesh, Options()).search()
     for part in parts:
         limit = int(part * free.predicted.bytes)
         options = Options(memory=limit, time_limit=15)
-        plan = Planner(captured, name, mesh, options).search()
+        plan = Planner(known, name, mesh, options).search()
         assert plan.predicted.bytes <= limit
         assert plan.options.memory_bytes == limit
         check_status(plan, free)
-        report = verifier.verify_captured(captured, plan)
+        report = verifier.verify_captured(known, plan)
         assert report.ok, str(report)
 
 
@@ -67,22 +66,20 @@ def test_plans_fit_on_more_ranks(name: str, mesh: Mesh) -> None:
 
 
 def test_room_for_all_changes_nothing() -> None:
-    model, args, kwargs = ZOO["mlp"]()
-    captured = capture(model, args, kwargs)
-    free = Planner(captured, "mlp", Mesh(tp=2), Options()).search()
+    _, known = captured("mlp")
+    free = Planner(known, "mlp", Mesh(tp=2), Options()).search()
     limit = free.predicted.bytes
-    plan = Planner(captured, "mlp", Mesh(tp=2), Options(memory=limit)).search()
+    plan = Planner(known, "mlp", Mesh(tp=2), Options(memory=limit)).search()
     assert plan.nodes == free.nodes
     assert plan.search.status == "optimal"
 
 
 def test_a_limit_below_all_plans_says_the_least_that_was_found() -> None:
-    model, args, kwargs = ZOO["mlp"]()
-    captured = capture(model, args, kwargs)
-    options = Options(memory=1000, time_limit=10)
+    _, known = captured("mlp")
+    options = Options(memory=1000, time_limit=2)
     told = r"limit is 1000 B .* less than \d.*; parameters, .* take \d.* at the least"
     with pytest.raises(NoSolution, match=told):
-        Planner(captured, "mlp", Mesh(tp=2), options).search()
+        Planner(known, "mlp", Mesh(tp=2), options).search()
 
 
 @pytest.mark.parametrize(
@@ -109,11 +106,10 @@ def test_the_search_counts_state_as_the_plan_does(pin: str, count: int) -> None:
     "name", ["gpt2", pytest.param("resnet", marks=pytest.mark.slow)]
 )
 def test_the_seconds_of_the_search_are_those_of_the_plan(name: str) -> None:
-    model, args, kwargs = ZOO[name]()
-    captured = capture(model, args, kwargs)
-    planner = Planner(captured, name, Mesh(tp=2), Options())
+    _, known = captured(name)
+    planner = Planner(known, name, Mesh(tp=2), Options())
     free = solve(planner.posed.problem, 60)
-    search = LimitedSearch(planner.posed, free, "adamw", Clock.of(15))
+    search = LimitedSearch(planner.posed, free, "adamw", Clock.of(3))
     top = search.run(1 << 40).keeping.peak_bytes
     found = search.run(int(0.6 * top))
     assert found.keeping.again
@@ -136,7 +132,7 @@ class Two(nn.Module):
 
 def test_a_mesh_that_holds_too_much_leaves_the_others() -> None:
     model, x = Two(), torch.randn(4, 4)
-    options = Options(memory=600, time_limit=5)
+    options = Options(memory=600, time_limit=1)
     with pytest.raises(NoSolution, match="limit is 600 B"):
         make_plan(model, x, mesh=Mesh(dp=16), options=options)
     plan = make_plan(model, x, devices=16, options=options)
@@ -146,23 +142,22 @@ def test_a_mesh_that_holds_too_much_leaves_the_others() -> None:
 
 
 def test_what_is_asked_to_be_made_again_is_compared_with_nothing() -> None:
-    model, args, kwargs = ZOO["mlp"]()
-    captured = capture(model, args, kwargs)
+    _, known = captured("mlp")
     options = Options(recompute=("gelu/*",))
-    plan = Planner(captured, "mlp", Mesh(tp=2), options).search()
+    plan = Planner(known, "mlp", Mesh(tp=2), options).search()
     assert plan.recompute
     assert plan.search.status == "not compared with all"
     assert plan.search.gap is None
 
 
 def test_three_axes_keep_to_a_limit() -> None:
-    model, args, kwargs = ZOO["mlp"]()
-    captured, cube = capture(model, args, kwargs), Mesh(dp=2, cp=2, tp=2)
+    (model, _, _), known = captured("mlp")
+    cube = Mesh(dp=2, cp=2, tp=2)
     pins = {name: "(B, B, B)" for name, p in model.named_parameters() if p.ndim == 1}
-    free = Planner(captured, "mlp", cube, Options(pins=pins)).search()
+    free = Planner(known, "mlp", cube, Options(pins=pins)).search()
     limit = int(0.9 * free.predicted.bytes)
-    options = Options(pins=pins, memory=limit, time_limit=10)
-    plan = Planner(captured, "mlp", cube, options).search()
+    options = Options(pins=pins, memory=limit, time_limit=3)
+    plan = Planner(known, "mlp", cube, options).search()
     assert plan.predicted.bytes <= limit
     assert plan.search.status == "not compared with all"
 
@@ -175,13 +170,12 @@ WHOLE = {"input:*": "(S(0), S(0))", "parameter:*": "(B, B)"}
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mlp", "gpt2"])
 def test_a_refusal_names_no_more_than_what_pins_can_do_with(name: str) -> None:
-    model, args, kwargs = ZOO[name]()
-    captured = capture(model, args, kwargs)
+    _, known = captured(name)
 
     def least(pins: dict[str, str]) -> int:
         options = Options(memory=1000, time_limit=60, pins=pins)
         with pytest.raises(NoSolution) as refusal:
-            Planner(captured, name, Mesh(dp=2, tp=2), options).search()
+            Planner(known, name, Mesh(dp=2, tp=2), options).search()
         assert refusal.value.least_bytes is not None
         return refusal.value.least_bytes
 
@@ -189,5 +183,5 @@ def test_a_refusal_names_no_more_than_what_pins_can_do_with(name: str) -> None:
     assert least({}) <= pinned
     for more in (1.02, 1.1):
         options = Options(memory=int(more * pinned), time_limit=60)
-        plan = Planner(captured, name, Mesh(dp=2, tp=2), options).search()
+        plan = Planner(known, name, Mesh(dp=2, tp=2), options).search()
         assert plan.predicted.bytes <= more * pinned

@@ -95,7 +95,7 @@ def test_no_more_parts_are_tried_once_more_are_no_faster(
 
 
 def test_meshes_are_compared_with_their_own_microbatches() -> None:
-    found = planned(memory="200KiB", devices=2, time_limit=8)
+    found = planned(memory="200KiB", devices=2, time_limit=3)
     assert found.predicted.bytes <= 200 * 1024
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from tests.slow import slow
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -79,7 +80,7 @@ def again() -> tuple[nn.Module, dict[str, Any]]:
     return Again().train(), {"x": torch.randn(4, 8)}
 
 
-@pytest.mark.parametrize("build", [noisy, again, gpt2_in_training])
+@pytest.mark.parametrize("build", [noisy, again, slow(gpt2_in_training)])
 @pytest.mark.parametrize(
     "mesh", ["tp=2", pytest.param("dp=2,tp=2", marks=pytest.mark.slow)]
 )

@@ -11,6 +11,7 @@ from tests.compiler.cost.live_storages import live_bytes
 from tests.compiler.search.hand_made import machine
 from tests.models import zoo
 from tests.passes.test_exchange_instead import slow_at
+from tests.slow import slow
 from torch import Tensor, nn
 
 from partita.compiler.cost.collectives import CollectiveKind
@@ -207,9 +208,9 @@ STRATEGIES: dict[str, Callable[[zoo.Built], dict[str, str]]] = {
     [
         ("mlp", "in pieces"),
         ("gpt2", "tensor parallel, made again"),
-        ("llama", "in pieces"),
+        slow("llama", "in pieces"),
         ("resnet", "data parallel"),
-        ("bert", "data parallel"),
+        slow("bert", "data parallel"),
     ],
 )
 def test_a_plan_says_what_its_program_holds(name: str, strategy: str) -> None:

@@ -16,7 +16,7 @@ from partita.compiler.errors import BadPlan
 @cache
 def staged() -> pt.Plan:
     batch = torch.randn(BATCH, WIDTH), torch.randn(BATCH, WIDTH)
-    options = pt.Options(microbatches=2)
+    options = pt.Options(microbatches=2, schedule="1f1b")
     return pt.plan(Chain(), *batch, mesh="pp=2,dp=2", options=options)
 
 

@@ -30,7 +30,7 @@ def documents() -> list[dict[str, Any]]:
     """Return plans of one stage and of two."""
     torch.manual_seed(0)
     batch = torch.randn(BATCH, WIDTH), torch.randn(BATCH, WIDTH)
-    options = pt.Options(microbatches=2)
+    options = pt.Options(microbatches=2, schedule="1f1b")
     staged = pt.plan(Chain(), *batch, mesh="pp=2,dp=2", options=options)
     return [small_plan().to_dict(), staged.to_dict()]
 

@@ -55,7 +55,7 @@ class Gaussian(nn.Module):
 
 def test_each_microbatch_solves_for_its_own_samples() -> None:
     model, samples = Gaussian(), torch.randn(8, 6)
-    options = pt.Options(microbatches=4)
+    options = pt.Options(microbatches=4, schedule="1f1b")
     plan = pt.plan(model, samples, mesh="pp=2", options=options)
     assert not plan.reported
     report = pt.verify(model, samples, plan=plan)

@@ -9,6 +9,7 @@ from math import inf
 import pytest
 from tests.compiler.search.hand_made import machine
 from tests.models.captured import captured
+from tests.slow import slow
 
 import partita as pt
 from partita.compiler.hardware.profile import Hardware
@@ -39,9 +40,9 @@ def planner(name: str, mesh: str, hardware: Hardware = MACHINE) -> Planner:
     ("name", "mesh"),
     [
         ("mlp", "dp=2"),
-        ("gpt2", "dp=2"),
+        slow("gpt2", "dp=2"),
         ("gpt2", "dp=2,tp=2"),
-        pytest.param("resnet", "dp=2,tp=2", marks=pytest.mark.slow),
+        slow("resnet", "dp=2,tp=2"),
     ],
 )
 def test_no_plan_takes_less(name: str, mesh: str, hardware: Hardware) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
+from functools import lru_cache
 from itertools import pairwise, product
 from math import inf
 
@@ -24,12 +26,18 @@ from partita.compiler.search.parts import Clock, Effort, PartSearch, split
 from partita.compiler.search.reduction import reduce_model
 from partita.compiler.search.relaxation import Relaxation
 
-SEEDS = st.integers(0, 1 << 32)
+# The gate tries the same each time, so that its tests may share the problems of few.
+SEEDS = st.integers(0, 99 if settings().derandomize else 1 << 32)
 ROUNDING = 1e-9
 
 
 def hard_part(seed: int) -> Model:
     """Return what the reductions leave of a random problem, the first that has any."""
+    return deepcopy(_hard_part(seed))
+
+
+@lru_cache(maxsize=128)
+def _hard_part(seed: int) -> Model:
     while True:
         seed += 1
         try:

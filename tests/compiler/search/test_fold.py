@@ -144,19 +144,24 @@ def test_the_seconds_of_unlike_members_are_added() -> None:
     assert solve(fold.problem, 10).seconds == 3.0
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_an_assignment_costs_the_same_by_classes(seed: int) -> None:
+@cache
+def solved_tower() -> tuple[Problem, Fold, tuple[int, ...]]:
     posed = planner(Tower(4), torch.randn(8, 8), mesh=Mesh(dp=2, tp=2)).posed
     fold = Fold.of(posed.problem)
+    return posed.problem, fold, solve(posed.problem, 60, fold=fold).choices
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_an_assignment_costs_the_same_by_classes(seed: int) -> None:
+    posed, fold, solved = solved_tower()
     assert fold.has_classes
     draw = random.Random(seed)
-    nodes = [posed.problem.nodes[first] for first, *_ in fold.members]
+    nodes = [posed.nodes[first] for first, *_ in fold.members]
     alike = fold.unfold([draw.randrange(len(node.choices)) for node in nodes])
-    solved = solve(posed.problem, 60, fold=fold).choices
     unlike = list(solved)
     unlike[draw.randrange(len(unlike))] = 0
     for choices in (alike, solved, unlike):
-        wanted = cost_of(posed.problem, choices)
+        wanted = cost_of(posed, choices)
         assert fold.cost_of(choices) == pytest.approx(wanted, rel=1e-12)
     assert fold.cost_of(solved) < float("inf")
 

@@ -9,9 +9,8 @@ from functools import lru_cache
 
 import networkx as nx
 import pytest
-from tests.models.zoo import ZOO
+from tests.models.captured import captured
 
-from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.hardware.profile import Hardware, load_hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import info
@@ -36,18 +35,13 @@ def hardware(memory_bytes_per_s: float = 1e7, launch_s: float = 5e-6) -> Hardwar
 
 
 @lru_cache(maxsize=2)
-def captured(name: str) -> Captured:
-    return capture(ZOO[name]()[0], *ZOO[name]()[1:])
-
-
-@lru_cache(maxsize=2)
 def planner(name: str, mesh: str) -> Planner:
     options = Options(hardware=hardware())
-    return Planner(captured(name), name, Mesh.parse(mesh), options)
+    return Planner(captured(name)[1], name, Mesh.parse(mesh), options)
 
 
 def groups_of(name: str, plan: Plan) -> tuple[fusion.Group, ...]:
-    return choose_groups(plan, captured(name).program, default_rules)
+    return choose_groups(plan, captured(name)[1].program, default_rules)
 
 
 def contracted(plan: Plan, groups: Mapping[str, int]) -> nx.DiGraph[str | int]:
@@ -81,7 +75,7 @@ def test_groups_are_disjoint_convex_and_hold_no_boxing(name: str, mesh: str) -> 
 
 def test_members_are_elementwise_and_views_stand_between_them() -> None:
     plan = planner("gpt2", "tp=2").search()
-    calls = {info(n).key: call_of(n) for n in captured("gpt2").program.calls()}
+    calls = {info(n).key: call_of(n) for n in captured("gpt2")[1].program.calls()}
     elementwise: set[str] = set()
     for key, call in calls.items():
         rule = default_rules.get(call.op)
@@ -125,7 +119,7 @@ def test_a_group_must_pay_for_its_call() -> None:
 
 def test_what_is_saved_is_predicted() -> None:
     plan = planner("mlp", "tp=2").search()
-    fused = add_fusion(plan, captured("mlp").program, default_rules)
+    fused = add_fusion(plan, captured("mlp")[1].program, default_rules)
     groups = groups_of("mlp", plan)
     assert fused.fusion == tuple(group.keys for group in groups)
     saved_s = sum(group.saved_s for group in groups)
@@ -139,14 +133,14 @@ def test_what_is_saved_is_predicted() -> None:
 def test_options_write_groups_only_when_asked() -> None:
     for fuse in (False, True):
         options = Options(hardware=hardware(), fuse=fuse)
-        plan = Planner(captured("mlp"), "mlp", Mesh(tp=2), options).search()
+        plan = Planner(captured("mlp")[1], "mlp", Mesh(tp=2), options).search()
         assert bool(plan.fusion) is fuse
     assert Options().fuse is False
 
 
 def test_groups_that_pay_on_a_usual_machine_are_whole() -> None:
     options = Options(fuse=True)
-    found = Planner(captured("llama"), "llama", Mesh(tp=2), options).search()
+    found = Planner(captured("llama")[1], "llama", Mesh(tp=2), options).search()
     groups = {key: i for i, group in enumerate(found.fusion) for key in group}
     assert groups
     assert nx.is_directed_acyclic_graph(contracted(found, groups))

@@ -118,7 +118,7 @@ def test_equal_blocks_differ_where_memory_is_short() -> None:
 
 
 def test_where_nothing_fits_it_says_so() -> None:
-    search = limited(posed_layers(Mesh(tp=2)), "adamw", 10)
+    search = limited(posed_layers(Mesh(tp=2)), "adamw", 2)
     found = search.run(100)
     assert not found.fits
     assert found.keeping.peak_bytes >= search.state_bytes > 100

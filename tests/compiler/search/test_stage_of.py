@@ -10,6 +10,7 @@ from tests.compiler.ir.small_programs import Builder
 from tests.models.captured import captured
 from tests.models.more_models import MORE
 from tests.models.pipelines import PIPELINES
+from tests.slow import slow
 from torch import fx
 
 from partita.compiler.capture.capture import capture
@@ -111,7 +112,7 @@ def test_sums_of_a_gradient_are_found() -> None:
     assert gradient_sums(ends.program()) == {whole, half, flow}
 
 
-MODELS = [*PIPELINES, "gpt2", "llama", "unet", "t5", "mixtral"]
+MODELS = [*PIPELINES, "gpt2", "llama", "t5", slow("unet"), slow("mixtral")]
 
 
 @cache

@@ -41,7 +41,7 @@ def test_a_poor_assignment_becomes_better_and_still_fits() -> None:
     kept = keep(find_holdings(whole, drawn, "adamw"), ())
     poor = Joint(tuple(drawn), kept, cost_of(whole.problem, drawn) + kept.seconds)
     limit = max(kept.peak_bytes, best.keeping.peak_bytes)
-    found = WindowSearch(whole, "adamw", limit, (moment,)).improved(poor, Clock.of(8))
+    found = WindowSearch(whole, "adamw", limit, (moment,)).improved(poor, Clock.of(4))
     assert found.keeping.peak_bytes <= limit
     assert found.seconds < 0.8 * poor.seconds
 
@@ -49,7 +49,7 @@ def test_a_poor_assignment_becomes_better_and_still_fits() -> None:
 def test_what_is_best_stays_as_it_is() -> None:
     best, moment = start(1 << 40)
     windows = WindowSearch(posed("gpt2", 1), "adamw", 1 << 40, (moment,))
-    found = windows.improved(best, Clock.of(10.0))
+    found = windows.improved(best, Clock.of(2.0))
     assert found.seconds == pytest.approx(best.seconds)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.models.pipelines import BATCH, WIDTH, Chain
+from tests.models.pipelines import BATCH, PIPELINES, WIDTH, Chain
 from tests.models.zoo import ZOO
 
 import partita as pt
@@ -71,7 +71,7 @@ def pipeline() -> Plan:
 @pytest.fixture(scope="session")
 def interleaved() -> Plan:
     """Return a plan of two stages on each of two rows, gradients and state shared."""
-    model, args, kwargs = ZOO["gpt2"]()
+    model, args, kwargs = PIPELINES["tied"]()
     options = Options(
         schedule="interleaved", stages_per_rank=2, microbatches=4, time_limit=10
     )

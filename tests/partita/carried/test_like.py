@@ -169,15 +169,21 @@ def test_own_pins_come_first() -> None:
     assert new.options.pins == left | dict(options.pins)
 
 
-def test_pipelines_keep_schedule_and_placements() -> None:
-    torch.manual_seed(0)
-    batch: Any = torch.randn(BATCH, WIDTH), torch.randn(BATCH, WIDTH)
+BATCHES: Any = torch.randn(BATCH, WIDTH), torch.randn(BATCH, WIDTH)
+
+
+@cache
+def old_pipeline() -> pt.Plan:
     options = pt.Options(microbatches=4, schedule="gpipe")
-    old = pt.plan(Chain(), *batch, mesh="pp=2,dp=2", options=options)
-    new, kept = plan_like(Chain(), *batch, like=old)
+    return pt.plan(Chain(4), *BATCHES, mesh="pp=2,dp=2", options=options)
+
+
+def test_pipelines_keep_schedule_and_placements() -> None:
+    old = old_pipeline()
+    new, kept = plan_like(Chain(4), *BATCHES, like=old)
     assert (new.schedule.name, new.microbatches) == ("gpipe", 4)
     assert kept.moved == kept.new == ()
-    whole, kept = plan_like(Chain(), *batch, like=old, mesh="dp=2")
+    whole, kept = plan_like(Chain(4), *BATCHES, like=old, mesh="dp=2")
     assert len(whole.stages) == 1
     assert "layers.0.weight" in kept.matched
 
@@ -186,17 +192,14 @@ def test_stages_of_a_model_with_other_names_are_found_again() -> None:
     class Wrapped(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.inner = Chain()
+            self.inner = Chain(4)
 
         def forward(self, *batch: torch.Tensor) -> torch.Tensor:
             return self.inner(*batch)
 
-    torch.manual_seed(0)
-    batch: Any = torch.randn(BATCH, WIDTH), torch.randn(BATCH, WIDTH)
-    options = pt.Options(microbatches=4, schedule="gpipe")
-    old = pt.plan(Chain(), *batch, mesh="pp=2,dp=2", options=options)
+    old = old_pipeline()
     for mesh in ("pp=2,dp=2", "dp=2"):
-        _, kept = plan_like(Wrapped(), *batch, like=old, mesh=mesh)
+        _, kept = plan_like(Wrapped(), *BATCHES, like=old, mesh=mesh)
         assert kept.moved == kept.new == kept.gone == ()
         assert kept.renamed["tanh/3"] == "inner/tanh/3"
 

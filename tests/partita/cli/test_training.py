@@ -44,7 +44,7 @@ def test_plan_gives_figures_as_json(target: str, capsys: Captured) -> None:
 def test_plan_of_a_model_that_needs_too_much_memory_is_bad_input(
     target: str, capsys: Captured
 ) -> None:
-    room = ["--memory", "1KiB", "--time-limit", "15"]
+    room = ["--memory", "1KiB", "--time-limit", "2"]
     assert main(["plan", target, "--mesh", "dp=2", *room]) == 2
     *_, last = capsys.readouterr().err.splitlines()  # progress, if it took long
     assert last.startswith("partita: memory: ")

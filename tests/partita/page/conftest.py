@@ -75,7 +75,9 @@ def staged_plan() -> Plan:
     torch.manual_seed(0)
     layers = (torch.nn.Linear(16, 16) for _ in range(4))
     loss = pt.Options(
-        microbatches=4, loss=lambda out: out.square().flatten(1).mean(1).mean()
+        microbatches=4,
+        schedule="1f1b",
+        loss=lambda out: out.square().flatten(1).mean(1).mean(),
     )
     inputs = torch.randn(8, 16)
     return pt.plan(torch.nn.Sequential(*layers), inputs, mesh="pp=2,dp=2", options=loss)

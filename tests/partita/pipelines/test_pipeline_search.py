@@ -208,7 +208,7 @@ def test_schedules_that_do_not_fit_are_left_out() -> None:
     whole, least = (planned(schedule=name) for name in ("gpipe", "frugal"))
     limit = least.predicted.bytes
     assert limit < whole.predicted.bytes
-    within = planned(memory=limit, time_limit=20.0)
+    within = planned(memory=limit, time_limit=4.0)
     assert within.predicted.bytes <= limit
     assert within.predicted.seconds <= least.predicted.seconds * (1 + 1e-9)
     assert within.schedule.name != "gpipe"
