@@ -94,6 +94,11 @@ class Share:
             Held.of(entry, placements[entry.name], shards[entry.name], self.groups)
             for entry in own
         )
+        self._parts = {
+            name: gradients.part_of(entry, is_of_stage=bool(programs.parts))
+            for entry in self.held
+            for name in entry.names
+        }
         by_name = {name: entry.shard for entry in self.held for name in entry.names}
         self.state: dict[FeedKey, torch.Tensor] = {
             (role.kind, role.name): by_name[role.name]
@@ -181,7 +186,7 @@ class Share:
                 held = self.state[InputKind.PARAMETER, role.name]
                 parameter = cast(nn.Parameter, held)
                 gradient = gradients.owned(value, parameter, taken, shared)
-                gradients.accumulate(parameter, gradient)
+                gradients.accumulate(parameter, gradient, self._parts[role.name])
         self.write_buffers(outputs)
         return loss
 
