@@ -2,8 +2,9 @@
 
 A step takes the whole batch of all ranks on each of them, runs this rank's part and
 leaves the gradients in ``.grad`` of local parameters, which are plain tensors in the
-optimizer's placement: any elementwise optimizer works on them. It writes to them, not
-through ``.data``: a step has to see that they changed.
+optimizer's placement: any elementwise optimizer works on them; another is refused when
+it first steps (optimizer_trial.py). It writes to them, not through ``.data``: a step
+has to see that they changed.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from partita.runtime.first_state import first_state
 from partita.runtime.inventory import take_inventory
 from partita.runtime.leaving import WholeOutputs
 from partita.runtime.materialize import Init
+from partita.runtime.optimizer_trial import OptimizerTrials
 from partita.runtime.pipeline import Pipeline, Way
 from partita.runtime.share import Drawn, Share, StagePrograms, storages
 
@@ -97,6 +99,7 @@ class ParallelProgram:
         first, *_ = self._shares.values()
         self.groups = first.groups
         self._runner = Alone(first) if way is None else Pipeline(self._shares, way)
+        self._trials = OptimizerTrials(self._held, is_alone=way is None)
 
     # --- parameters and buffers
 

@@ -18,6 +18,7 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from partita.compiler.errors import BadOptions
 from partita.runtime.shard_gradient import Part, ShardGradient
 
+vector_norm: Any = torch.linalg.vector_norm
 Make = Callable[[Any], Any]
 KEEPING: list[Make] = [
     lambda g: g * 2,
@@ -31,8 +32,8 @@ REDUCING: list[Make] = [
     lambda g: g.data.abs().max(),
     lambda g: g.isfinite().all(),
     lambda g: g.mean(dim=1),
-    lambda g: torch.linalg.vector_norm(g).item(),
-    lambda g: torch.linalg.vector_norm(g) ** 2,
+    lambda g: vector_norm(g).item(),
+    lambda g: vector_norm(g) ** 2,
 ]
 
 
