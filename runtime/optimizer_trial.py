@@ -90,7 +90,7 @@ def check_optimizer(
         BadOptions: where it does not, or cannot be tried.
     """
     smalls = list(_smalls(optimizer, owners))
-    if is_alone and not any(small.cut for small in smalls):
+    if not smalls or (is_alone and not any(small.cut for small in smalls)):
         return
     name = type(optimizer).__name__
     whole = {i: _whole(small) for i, small in enumerate(smalls)}

@@ -146,6 +146,15 @@ def test_one_that_cannot_be_tried_is_refused() -> None:
     )
 
 
+def test_a_copy_that_is_tried_is_nobodys() -> None:
+    parameters, held = owners("(S(0))", "(B)")
+    trials = OptimizerTrials(list(held.values()), is_alone=False)
+    for parameter in parameters:
+        parameter.grad = torch.ones(6, 3)
+    torch.optim.AdamW(parameters).step()
+    del trials
+
+
 def test_it_is_tried_before_the_first_step_and_when_groups_are_added() -> None:
     parameters, held = owners("(S(0))", "(B)")
     trials = OptimizerTrials(list(held.values()), is_alone=True)
