@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
+from partita.compiler.capture.torch_private import untraced
 from partita.compiler.errors import BadOptions
 from partita.compiler.schedules.schedule import Action
 from partita.runtime import gradients, optimizer_state, state
@@ -29,6 +30,8 @@ from partita.runtime.first_state import first_state
 from partita.runtime.inventory import take_inventory
 from partita.runtime.leaving import WholeOutputs
 from partita.runtime.materialize import Init
+from partita.runtime.module_face import ModuleFace
+from partita.runtime.no_backward import Returned
 from partita.runtime.optimizer_trial import OptimizerTrials
 from partita.runtime.pipeline import Pipeline, Way
 from partita.runtime.share import Drawn, Share, StagePrograms, storages
@@ -37,7 +40,7 @@ Unflatten = Callable[[dict[str, torch.Tensor]], Any]
 """From the outputs of a forward, by name, to what the model would have returned."""
 
 
-class ParallelProgram:
+class ParallelProgram(ModuleFace):
     """One rank's share of a model that runs on all ranks of a mesh.
 
     Args:
@@ -65,6 +68,7 @@ class ParallelProgram:
         unflatten: Unflatten | None = None,
         way: Way | None = None,
     ) -> None:
+        super().__init__(model)
         self.loss_scale = 1.0
         self.seed = 0
         self.num_steps = 0
@@ -99,6 +103,9 @@ class ParallelProgram:
         first, *_ = self._shares.values()
         self.groups = first.groups
         self._runner = Alone(first) if way is None else Pipeline(self._shares, way)
+        self._frozen = [
+            (name, p) for name, p in self.named_parameters() if not p.requires_grad
+        ]
         self._trials = OptimizerTrials(self._held, is_alone=way is None)
 
     # --- parameters and buffers
@@ -108,10 +115,6 @@ class ParallelProgram:
         for entry in self._held:
             if isinstance(entry.shard, nn.Parameter):
                 yield entry.name, entry.shard
-
-    def parameters(self) -> Iterator[nn.Parameter]:
-        """Yield the local parameters in the order of the model's."""
-        return (parameter for _, parameter in self.named_parameters())
 
     def named_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield the local buffers by the model's names."""
@@ -140,6 +143,7 @@ class ParallelProgram:
         """What the last step of this rank did, in order; none without a pipeline."""
         return self._runner.actions
 
+    @untraced
     def step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Run forward and backward on a global batch; return the global loss.
 
@@ -154,6 +158,7 @@ class ParallelProgram:
                 "step: the plan was made with train=False, so there is no loss; call "
                 "the program itself for its outputs"
             )
+        self.check_frozen()
         batch = self._batch.read(args, kwargs)
         entering = {number: share.entering() for number, share in self._shares.items()}
         taken: set[int] = set()
@@ -165,7 +170,8 @@ class ParallelProgram:
             share.take(outputs[number], taken) for number, share in self._shares.items()
         ]
         self.num_steps += 1
-        return self._runner.loss(next((x for x in losses if x is not None), None))
+        own = next((x for x in losses if x is not None), None)
+        return Returned.of(self._runner.loss(own))
 
     def train_asynchronously(
         self, batches: Iterable[Mapping[str, Any]], update: Callable[[], None]
@@ -192,6 +198,7 @@ class ParallelProgram:
                 "train_asynchronously: the plan is no pipeline that trains; want a "
                 "mesh with an axis pp and train=True"
             )
+        self.check_frozen()
         read = [self._batch.read((), dict(batch)) for batch in batches]
         first, parts = self.num_steps, runner.way.schedule.num_microbatches
 
@@ -206,9 +213,13 @@ class ParallelProgram:
         self.num_steps += len(read)
         return streamed
 
+    @untraced
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the forward alone on a global batch; return its outputs, whole."""
         found = self._runner.whole(self._run_forward(args, kwargs))
+        if self._runner.has_loss and torch.is_grad_enabled():
+            for name, value in found.items():
+                found[name] = Returned.of(value)
         return found if self._unflatten is None else self._unflatten(found)
 
     def output_dtensors(self, *args: Any, **kwargs: Any) -> dict[str, DTensor]:

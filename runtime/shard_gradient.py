@@ -24,6 +24,8 @@ from partita.compiler.errors import BadOptions
 
 _NORMS = ("vector_norm", "linalg_vector_norm", "_foreach_norm")
 
+_UNSCALE = "_amp_foreach_non_finite_check_and_unscale_"
+
 
 @dataclass(frozen=True)
 class Part:
@@ -75,6 +77,11 @@ class ShardGradient(torch.Tensor):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Run ``func``; what it makes of a part is a part, a norm of it, or refused."""
+        if _name(func) == _UNSCALE:
+            raise BadOptions(
+                "GradScaler: each rank would look for an overflow in its own parts of "
+                "gradients alone; want pt.LossScaler(program), which has all ranks skip"
+            )
         if _name(func) in _NORMS:
             args = _not_empty(args)
         found = _plainly(func, args, kwargs)

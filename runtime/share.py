@@ -164,6 +164,8 @@ class Share:
     def take(self, outputs: Outputs, taken: set[int]) -> torch.Tensor | None:
         """Add gradients to ``.grad``, write buffers; return the loss, if it is here.
 
+        A parameter that was frozen since it was planned gets none.
+
         Args:
             outputs: what the step made.
             taken: the addresses of storages that others use.
@@ -185,6 +187,8 @@ class Share:
             elif role.kind is OutputKind.GRADIENT:
                 held = self.state[InputKind.PARAMETER, role.name]
                 parameter = cast(nn.Parameter, held)
+                if not parameter.requires_grad:
+                    continue  # frozen since it was planned
                 gradient = gradients.owned(value, parameter, taken, shared)
                 gradients.accumulate(parameter, gradient, self._parts[role.name])
         self.write_buffers(outputs)

@@ -86,3 +86,13 @@ def test_the_norm_of_a_stage_is_refused() -> None:
         "program.clip_grad_norm_(max_norm), which counts all ranks and returns the "
         "norm, or .to_local() of the gradient for what is here"
     )
+
+
+def test_a_scaler_of_one_rank_is_refused() -> None:
+    weight = nn.Parameter(torch.ones(2, 2))
+    weight.grad = a_part()
+    optimizer = torch.optim.SGD([weight])
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(torch.ones(()))
+    with pytest.raises(BadOptions, match=r"^GradScaler: .* want pt.LossScaler\(prog"):
+        scaler.step(optimizer)
