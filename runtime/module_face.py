@@ -36,6 +36,7 @@ class ModuleFace:
     def __init__(self, model: nn.Module) -> None:
         self.training = model.training
         self._class_name = type(model).__name__
+        self._place = ""
         self._frozen: Sequence[tuple[str, nn.Parameter]] = ()
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
@@ -162,7 +163,7 @@ class ModuleFace:
         own = list(self.parameters())
         size = sum(parameter.nbytes for parameter in own)
         return (
-            f"<ParallelProgram of {self._class_name} on mesh {self.groups.mesh}: rank "
+            f"<ParallelProgram of {self._class_name}{self._place} on mesh {self.groups.mesh}: rank "
             f"{dist.get_rank()} of {dist.get_world_size()}, {len(own)} parameters, "
             f"{format_bytes(size)} of them here, {self.num_steps} steps done>"
         )

@@ -19,6 +19,9 @@ from partita.runtime.state import Held, check_shape, write
 _DRAWN = "partita"
 """Of a group: what the program has drawn; see ``with_drawn``."""
 
+OF_RANK = "partita_rank"
+"""Of a group of an optimizer: the rank whose shards it updates."""
+
 
 def optimizer_state_dict(
     optimizer: torch.optim.Optimizer, held: Sequence[Held]
@@ -40,7 +43,8 @@ def optimizer_state_dict(
             for key, value in values.items()
         }
     param_groups = [
-        {**group, "params": [owners[id(p)].name for p in group["params"]]}
+        {key: value for key, value in group.items() if key != OF_RANK}
+        | {"params": [owners[id(p)].name for p in group["params"]]}
         for group in optimizer.param_groups
     ]
     return {"state": state, "param_groups": param_groups}

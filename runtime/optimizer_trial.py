@@ -18,11 +18,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.sbp import Split
+from partita.runtime.optimizer_state import OF_RANK
 from partita.runtime.state import Held
 
 _SIZE = 4  # of every dim of a small tensor
@@ -72,13 +74,14 @@ class OptimizerTrials:
         """
         groups = tuple(len(group["params"]) for group in optimizer.param_groups)
         if self._tried.get(optimizer) != groups:
-            check_optimizer(optimizer, self._owners, is_alone=self._is_alone)
+            if check_optimizer(optimizer, self._owners, is_alone=self._is_alone):
+                _mark(optimizer)
             self._tried[optimizer] = groups
 
 
 def check_optimizer(
     optimizer: Optimizer, owners: Mapping[int, Held], *, is_alone: bool = True
-) -> None:
+) -> bool:
     """Check that ``optimizer`` does on this rank's shards what it does on the whole.
 
     Args:
@@ -86,12 +89,15 @@ def check_optimizer(
         owners: the program's parameters on this rank, by the shard's id.
         is_alone: whether there are no other stages, with other parameters.
 
+    Returns:
+        Whether its state is of this rank alone.
+
     Raises:
         BadOptions: where it does not, or cannot be tried.
     """
     smalls = list(_smalls(optimizer, owners))
     if not smalls or (is_alone and not any(small.cut for small in smalls)):
-        return
+        return False
     name = type(optimizer).__name__
     whole = {i: _whole(small) for i, small in enumerate(smalls)}
     devices = {s.like.device.index for s in smalls if s.like.is_cuda}
@@ -111,6 +117,25 @@ def check_optimizer(
                 f"parts of parameters ({type(error).__name__}: {error}); want an "
                 "elementwise optimizer, such as AdamW"
             ) from error
+    return True
+
+
+def _mark(optimizer: Optimizer) -> None:
+    """Have the optimizer's own ``state_dict`` say which rank's shards it is of.
+
+    Raises:
+        BadOptions: where it was given that of another rank.
+    """
+    here = dist.get_rank()
+    for group in optimizer.param_groups:
+        rank = group.setdefault(OF_RANK, here)
+        if rank != here:
+            raise BadOptions(
+                f"optimizer: its state was saved by rank {rank}, with the parts that "
+                f"rank has, and this is rank {here}; want "
+                "program.optimizer_state_dict(optimizer), saved by "
+                "torch.distributed.checkpoint"
+            )
 
 
 def _why_not(name: str, small: _Small) -> str:

@@ -106,6 +106,8 @@ class ParallelProgram(ModuleFace):
         self._frozen = [
             (name, p) for name, p in self.named_parameters() if not p.requires_grad
         ]
+        if way is not None:
+            self._place = f", stage {', '.join(map(str, stages))}"
         self._trials = OptimizerTrials(self._held, is_alone=way is None)
 
     # --- parameters and buffers

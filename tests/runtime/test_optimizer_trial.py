@@ -13,7 +13,7 @@ from torch import nn
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
-from partita.runtime.groups import Groups
+from partita.runtime.groups import Groups, bind
 from partita.runtime.optimizer_trial import OptimizerTrials, check_optimizer
 from partita.runtime.state import Held
 
@@ -147,12 +147,15 @@ def test_one_that_cannot_be_tried_is_refused() -> None:
 
 
 def test_a_copy_that_is_tried_is_nobodys() -> None:
+    bind(Mesh(tp=1), "cpu")
     parameters, held = owners("(S(0))", "(B)")
     trials = OptimizerTrials(list(held.values()), is_alone=False)
     for parameter in parameters:
         parameter.grad = torch.ones(6, 3)
-    torch.optim.AdamW(parameters).step()
+    optimizer = torch.optim.AdamW(parameters)
+    optimizer.step()
     del trials
+    assert [group["partita_rank"] for group in optimizer.param_groups] == [0]
 
 
 def test_it_is_tried_before_the_first_step_and_when_groups_are_added() -> None:
