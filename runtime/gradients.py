@@ -31,8 +31,9 @@ def accumulate(
     Where it is a part of the whole one, ``part`` says of which.
     """
     if parameter.grad is None:
-        marked = None if part is None else ShardGradient.of(gradient, part)
-        parameter.grad = gradient if marked is None else marked
+        if part is not None and type(gradient) is torch.Tensor:  # no fake one
+            gradient = ShardGradient.of(gradient, part)
+        parameter.grad = gradient
     else:
         parameter.grad += gradient
 
@@ -149,7 +150,7 @@ def part_of(entry: Held, is_of_stage: bool = False) -> Part | None:
 
 def local_gradient(gradient: torch.Tensor) -> torch.Tensor:
     """Return what a rank has of a gradient as a plain tensor, of the same memory."""
-    return gradient.as_subclass(torch.Tensor)
+    return gradient.to_local() if isinstance(gradient, ShardGradient) else gradient
 
 
 def _is_first_copy(entry: Held) -> bool:

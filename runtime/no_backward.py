@@ -63,6 +63,11 @@ class Returned(torch.Tensor):
         return super().__torch_function__(func, types, tuple(args), kwargs or {})
 
 
+def returned(value: torch.Tensor) -> torch.Tensor:
+    """Return a program's value as one without a backward; fake ones as they are."""
+    return Returned.of(value) if type(value) is torch.Tensor else value
+
+
 def _refuse() -> NoReturn:
     raise BadOptions(
         "backward: program.step(...) has run the backward and left the gradients in "

@@ -31,7 +31,7 @@ from partita.runtime.inventory import take_inventory
 from partita.runtime.leaving import WholeOutputs
 from partita.runtime.materialize import Init
 from partita.runtime.module_face import ModuleFace
-from partita.runtime.no_backward import Returned
+from partita.runtime.no_backward import returned
 from partita.runtime.optimizer_trial import OptimizerTrials
 from partita.runtime.pipeline import Pipeline, Way
 from partita.runtime.share import Drawn, Share, StagePrograms, storages
@@ -173,7 +173,7 @@ class ParallelProgram(ModuleFace):
         ]
         self.num_steps += 1
         own = next((x for x in losses if x is not None), None)
-        return Returned.of(self._runner.loss(own))
+        return returned(self._runner.loss(own))
 
     def train_asynchronously(
         self, batches: Iterable[Mapping[str, Any]], update: Callable[[], None]
@@ -221,7 +221,7 @@ class ParallelProgram(ModuleFace):
         found = self._runner.whole(self._run_forward(args, kwargs))
         if self._runner.has_loss and torch.is_grad_enabled():
             for name, value in found.items():
-                found[name] = Returned.of(value)
+                found[name] = returned(value)
         return found if self._unflatten is None else self._unflatten(found)
 
     def output_dtensors(self, *args: Any, **kwargs: Any) -> dict[str, DTensor]:
