@@ -24,6 +24,7 @@ from partita.compiler.errors import BadOptions
 
 _NORMS = ("vector_norm", "linalg_vector_norm", "_foreach_norm")
 
+_AS = torch.Tensor.as_subclass
 _UNSCALE = "_amp_foreach_non_finite_check_and_unscale_"
 
 
@@ -83,18 +84,22 @@ class ShardGradient(torch.Tensor):
                 "gradients alone; want pt.LossScaler(program), which has all ranks skip"
             )
         if _name(func) in _NORMS:
+            if not args:
+                return _refuse(_name(func), "the gradient, given by a keyword,")
             args = _not_empty(args)
         found = _plainly(func, args, kwargs)
-        if func is torch.Tensor.as_subclass:
-            return found
-        owners = [x for x in _tensors(args) if isinstance(x, ShardGradient)]
+        is_of_tensors = isinstance(found, torch.Tensor | tuple | list)
+        if not is_of_tensors or found is next(iter(args), None) or func is _AS:
+            return found  # soon: optimizers come by here for each parameter
+        given = [*args, *(kwargs or {}).values()]
+        owners = [x for x in _tensors(given) if isinstance(x, ShardGradient)]
         if isinstance(found, torch.Tensor):
             return _made(func, found, owners[:1], args)
         values = list(_tensors(found))
         if not values:
             return found
-        given = list(_tensors(args[:1]))
-        of = given if len(given) == len(values) else owners[:1] * len(values)
+        first = list(_tensors(args[:1]))
+        of = first if len(first) == len(values) else owners[:1] * len(values)
         return [
             _made(func, x, [g] if isinstance(g, ShardGradient) else [], args)
             for x, g in zip(values, of, strict=True)

@@ -34,6 +34,8 @@ REDUCING: list[Make] = [
     lambda g: g.mean(dim=1),
     lambda g: vector_norm(g).item(),
     lambda g: vector_norm(g) ** 2,
+    lambda g: vector_norm(x=g),
+    lambda g: torch.sum(input=g),
 ]
 
 
