@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import torch
+import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
-from partita.compiler.errors import BadPlacement
+from partita.compiler.errors import BadOptions, BadPlacement
 from partita.compiler.ir import dtensor
 from partita.compiler.ir.sbp import Placement
 from partita.runtime.groups import Groups
 from partita.runtime.reshard import plain, reshard
 from partita.runtime.shards import take_shard
+
+_RANK = "partita_rank"
+"""The attribute of a DTensor that names the rank whose shard it has."""
 
 
 def to_dtensor(
@@ -23,7 +27,7 @@ def to_dtensor(
     """
     target = plain(placement)
     shard = reshard(shard.detach(), shape, placement, target, groups)
-    return DTensor.from_local(
+    found = DTensor.from_local(
         shard,
         groups.device_mesh,
         dtensor.to_dtensor(target),
@@ -31,6 +35,8 @@ def to_dtensor(
         shape=torch.Size(shape),
         stride=torch.empty(shape, device="meta").stride(),
     )
+    setattr(found, _RANK, dist.get_rank())
+    return found
 
 
 def to_shard(value: torch.Tensor, placement: Placement, groups: Groups) -> torch.Tensor:
@@ -38,14 +44,33 @@ def to_shard(value: torch.Tensor, placement: Placement, groups: Groups) -> torch
 
     A DTensor on the mesh of ``groups`` is never made whole, unless its placement is one
     that Partita does not have.
+
+    Raises:
+        BadOptions: for one that another rank has pickled, with the shard of that rank.
     """
     if isinstance(value, DTensor):
+        _check_rank(value)
         source = _placement_on(value, groups)
         if source is not None:
             local = value.to_local().detach()
             return reshard(local, tuple(value.shape), source, placement, groups)
         value = value.full_tensor()
     return take_shard(value.detach(), placement, groups.mesh, groups.coordinates)
+
+
+def _check_rank(value: DTensor) -> None:
+    """Check that a DTensor of a program has not come from another rank.
+
+    Pickled, by ``torch.save`` say, it has the one shard, and does not say whose.
+    """
+    rank, here = getattr(value, _RANK, None), dist.get_rank()
+    is_cut = any(not placement.is_replicate() for placement in value.placements)
+    if is_cut and rank not in (None, here):
+        raise BadOptions(
+            f"state dict: a tensor of shape {list(value.shape)} was saved by rank "
+            f"{rank} with its own shard, and this is rank {here}; want it saved by "
+            "torch.distributed.checkpoint, or its full_tensor()"
+        )
 
 
 def _placement_on(value: DTensor, groups: Groups) -> Placement | None:

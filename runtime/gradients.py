@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from itertools import pairwise
 from typing import cast
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
-from partita.compiler.errors import BadOptions
 from partita.compiler.ir.sbp import Broadcast
+from partita.runtime.shard_gradient import (
+    Part,
+    ShardGradient,
+    check_order,
+    over_all_ranks,
+)
 from partita.runtime.state import Held
 
 _MOST = 0.9
 """Of a storage: what gradients fill at least; the rest is held along with them."""
 
 
-def accumulate(parameter: nn.Parameter, gradient: torch.Tensor) -> None:
-    """Add ``gradient`` to ``parameter.grad``; it becomes it where there is none yet."""
+def accumulate(
+    parameter: nn.Parameter, gradient: torch.Tensor, part: Part | None = None
+) -> None:
+    """Add ``gradient`` to ``parameter.grad``; it becomes it where there is none yet.
+
+    Where it is a part of the whole one, ``part`` says of which.
+    """
     if parameter.grad is None:
+        if part is not None and type(gradient) is torch.Tensor:  # no fake one
+            gradient = ShardGradient.of(gradient, part)
         parameter.grad = gradient
     else:
         parameter.grad += gradient
@@ -105,30 +115,42 @@ def clip_grad_norm(
     Raises:
         BadOptions: for a norm below 1.
     """
-    if norm_type < 1:
-        raise BadOptions(f"norm_type is {norm_type}; want 1 or more, or infinity")
+    check_order(norm_type)
     parameters = [cast(nn.Parameter, entry.shard) for entry in held]
     counted = [
-        entry.shard.grad
+        local_gradient(gradient)
         for entry in held
-        if entry.shard.grad is not None
+        if (gradient := entry.shard.grad) is not None
         and entry.shard.numel() > 0
         and _is_first_copy(entry)
     ]
     nothing = torch.zeros((), device=device)
     norm = torch.nn.utils.get_total_norm(counted or [nothing], norm_type)
-    total = norm.to(device, torch.float64)
-    if math.isinf(norm_type):
-        dist.all_reduce(total, dist.ReduceOp.MAX)
-    else:
-        total = total**norm_type
-        dist.all_reduce(total)
-        total = total ** (1 / norm_type)
+    total = over_all_ranks(norm.to(device), norm_type)
     # The ranks must agree on the dtype, whatever each of them counted.
     dtypes = (parameter.dtype for parameter in parameters)
     total = total.to(reduce(torch.promote_types, dtypes, torch.float32))
     torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, total)
     return total
+
+
+def part_of(entry: Held, is_of_stage: bool = False) -> Part | None:
+    """Return what the gradient of a parameter is a part of, unless it is whole here."""
+    sizes = entry.groups.mesh.sizes
+    shardings = entry.placement.shardings
+    is_whole = all(
+        isinstance(sharding, Broadcast) or size == 1
+        for sharding, size in zip(shardings, sizes, strict=True)
+    )
+    if is_whole and not is_of_stage:
+        return None
+    is_first = entry.groups.rank == 0
+    return Part(entry.name, _is_first_copy(entry), is_first, is_of_stage)
+
+
+def local_gradient(gradient: torch.Tensor) -> torch.Tensor:
+    """Return what a rank has of a gradient as a plain tensor, of the same memory."""
+    return gradient.to_local() if isinstance(gradient, ShardGradient) else gradient
 
 
 def _is_first_copy(entry: Held) -> bool:

@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 
 from partita.compiler.errors import BadOptions
+from partita.runtime.gradients import local_gradient
 from partita.runtime.program import ParallelProgram
 
 
@@ -83,7 +84,7 @@ class LossScaler:
             return self._is_finite
         device = self._program.groups.device
         gradients = [
-            parameter.grad
+            local_gradient(parameter.grad)
             for parameter in self._program.parameters()
             if parameter.grad is not None and parameter.numel() > 0
         ]

@@ -2,8 +2,9 @@
 
 A step takes the whole batch of all ranks on each of them, runs this rank's part and
 leaves the gradients in ``.grad`` of local parameters, which are plain tensors in the
-optimizer's placement: any elementwise optimizer works on them. It writes to them, not
-through ``.data``: a step has to see that they changed.
+optimizer's placement: any elementwise optimizer works on them; another is refused when
+it first steps (optimizer_trial.py). It writes to them, not through ``.data``: a step
+has to see that they changed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
+from partita.compiler.capture.torch_private import untraced
 from partita.compiler.errors import BadOptions
 from partita.compiler.schedules.schedule import Action
 from partita.runtime import gradients, optimizer_state, state
@@ -28,6 +30,9 @@ from partita.runtime.first_state import first_state
 from partita.runtime.inventory import take_inventory
 from partita.runtime.leaving import WholeOutputs
 from partita.runtime.materialize import Init
+from partita.runtime.module_face import ModuleFace
+from partita.runtime.no_backward import returned
+from partita.runtime.optimizer_trial import OptimizerTrials
 from partita.runtime.pipeline import Pipeline, Way
 from partita.runtime.share import Drawn, Share, StagePrograms, storages
 
@@ -35,7 +40,7 @@ Unflatten = Callable[[dict[str, torch.Tensor]], Any]
 """From the outputs of a forward, by name, to what the model would have returned."""
 
 
-class ParallelProgram:
+class ParallelProgram(ModuleFace):
     """One rank's share of a model that runs on all ranks of a mesh.
 
     Args:
@@ -63,6 +68,7 @@ class ParallelProgram:
         unflatten: Unflatten | None = None,
         way: Way | None = None,
     ) -> None:
+        super().__init__(model)
         self.loss_scale = 1.0
         self.seed = 0
         self.num_steps = 0
@@ -97,6 +103,12 @@ class ParallelProgram:
         first, *_ = self._shares.values()
         self.groups = first.groups
         self._runner = Alone(first) if way is None else Pipeline(self._shares, way)
+        self._frozen = [
+            (name, p) for name, p in self.named_parameters() if not p.requires_grad
+        ]
+        if way is not None:
+            self._place = f", stage {', '.join(map(str, stages))}"
+        self._trials = OptimizerTrials(self._held, is_alone=way is None)
 
     # --- parameters and buffers
 
@@ -105,10 +117,6 @@ class ParallelProgram:
         for entry in self._held:
             if isinstance(entry.shard, nn.Parameter):
                 yield entry.name, entry.shard
-
-    def parameters(self) -> Iterator[nn.Parameter]:
-        """Yield the local parameters in the order of the model's."""
-        return (parameter for _, parameter in self.named_parameters())
 
     def named_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield the local buffers by the model's names."""
@@ -137,6 +145,7 @@ class ParallelProgram:
         """What the last step of this rank did, in order; none without a pipeline."""
         return self._runner.actions
 
+    @untraced
     def step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Run forward and backward on a global batch; return the global loss.
 
@@ -151,6 +160,7 @@ class ParallelProgram:
                 "step: the plan was made with train=False, so there is no loss; call "
                 "the program itself for its outputs"
             )
+        self.check_frozen()
         batch = self._batch.read(args, kwargs)
         entering = {number: share.entering() for number, share in self._shares.items()}
         taken: set[int] = set()
@@ -162,7 +172,8 @@ class ParallelProgram:
             share.take(outputs[number], taken) for number, share in self._shares.items()
         ]
         self.num_steps += 1
-        return self._runner.loss(next((x for x in losses if x is not None), None))
+        own = next((x for x in losses if x is not None), None)
+        return returned(self._runner.loss(own))
 
     def train_asynchronously(
         self, batches: Iterable[Mapping[str, Any]], update: Callable[[], None]
@@ -189,6 +200,7 @@ class ParallelProgram:
                 "train_asynchronously: the plan is no pipeline that trains; want a "
                 "mesh with an axis pp and train=True"
             )
+        self.check_frozen()
         read = [self._batch.read((), dict(batch)) for batch in batches]
         first, parts = self.num_steps, runner.way.schedule.num_microbatches
 
@@ -203,9 +215,13 @@ class ParallelProgram:
         self.num_steps += len(read)
         return streamed
 
+    @untraced
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the forward alone on a global batch; return its outputs, whole."""
         found = self._runner.whole(self._run_forward(args, kwargs))
+        if self._runner.has_loss and torch.is_grad_enabled():
+            for name, value in found.items():
+                found[name] = returned(value)
         return found if self._unflatten is None else self._unflatten(found)
 
     def output_dtensors(self, *args: Any, **kwargs: Any) -> dict[str, DTensor]:
@@ -283,11 +299,14 @@ class ParallelProgram:
         """
         state.load_state_dict(self._held, state_dict, self._elsewhere)
 
-    def optimizer_state_dict(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    def optimizer_state_dict(
+        self, optimizer: torch.optim.Optimizer, *, drawn: bool = True
+    ) -> dict[str, Any]:
         """Return the optimizer's state by the model's full names, as DTensors.
 
-        Of an optimizer that has not stepped it is what a checkpoint is read into. Call
-        it on all ranks.
+        Of an optimizer that has not stepped it is what a checkpoint is read into. What
+        the steps to come draw is in it, ``seed`` and ``num_steps``, unless ``drawn`` is
+        False: for reading a checkpoint that has neither. Call it on all ranks.
 
         Raises:
             BadOptions: for an optimizer that is not elementwise, or not over
@@ -299,16 +318,24 @@ class ParallelProgram:
         if isinstance(self._runner, Pipeline):
             groups, names = found["param_groups"], self._names
             found["param_groups"] = optimizer_state.with_names_of_all(groups, names)
-        return found
+        if not drawn:
+            return found
+        return optimizer_state.with_drawn(found, self.seed, self.num_steps)
 
     def load_optimizer_state_dict(
         self, optimizer: torch.optim.Optimizer, state_dict: dict[str, Any]
     ) -> None:
         """Take over what ``optimizer_state_dict`` returned, here or on other ranks.
 
+        Where it says from which seed and at which step it was, so does this program go
+        on.
+
         Raises:
             BadOptions: naming what does not fit this optimizer.
         """
+        drawn = optimizer_state.drawn_of(state_dict)
         optimizer_state.load_optimizer_state_dict(
             optimizer, self._held, state_dict, self._elsewhere
         )
+        if drawn is not None:
+            self.seed, self.num_steps = drawn

@@ -94,6 +94,11 @@ class Share:
             Held.of(entry, placements[entry.name], shards[entry.name], self.groups)
             for entry in own
         )
+        self._parts = {
+            name: gradients.part_of(entry, is_of_stage=bool(programs.parts))
+            for entry in self.held
+            for name in entry.names
+        }
         by_name = {name: entry.shard for entry in self.held for name in entry.names}
         self.state: dict[FeedKey, torch.Tensor] = {
             (role.kind, role.name): by_name[role.name]
@@ -159,6 +164,8 @@ class Share:
     def take(self, outputs: Outputs, taken: set[int]) -> torch.Tensor | None:
         """Add gradients to ``.grad``, write buffers; return the loss, if it is here.
 
+        A parameter that was frozen since it was planned gets none.
+
         Args:
             outputs: what the step made.
             taken: the addresses of storages that others use.
@@ -180,8 +187,10 @@ class Share:
             elif role.kind is OutputKind.GRADIENT:
                 held = self.state[InputKind.PARAMETER, role.name]
                 parameter = cast(nn.Parameter, held)
+                if not parameter.requires_grad:
+                    continue  # frozen since it was planned
                 gradient = gradients.owned(value, parameter, taken, shared)
-                gradients.accumulate(parameter, gradient)
+                gradients.accumulate(parameter, gradient, self._parts[role.name])
         self.write_buffers(outputs)
         return loss
 

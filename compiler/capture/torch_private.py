@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 from unittest.mock import patch
 
 import torch
@@ -21,6 +21,7 @@ from torch._C import (
     _get_mkldnn_enabled,  # pyright: ignore[reportPrivateUsage]
     _set_mkldnn_enabled,  # pyright: ignore[reportPrivateUsage]
 )
+from torch._compile import _disable_dynamo  # pyright: ignore[reportPrivateUsage]
 from torch._decomp import decompositions, get_decompositions
 from torch._functorch._aot_autograd import descriptors
 from torch._guards import TracingContext, tracing
@@ -43,7 +44,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from partita.compiler.capture.spelling import spell_attribute
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
 __all__ = ["decompositions", "descriptors", "export_joint", "pytree"]
+
+
+def untraced(function: _Function) -> _Function:
+    """Return ``function`` as it runs under ``torch.compile`` too: op by op."""
+    return cast(_Function, _disable_dynamo(function))
 
 
 @contextmanager

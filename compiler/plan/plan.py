@@ -117,6 +117,10 @@ class Plan(Document):
     def __str__(self) -> str:
         return print_tables(self)
 
+    def __repr__(self) -> str:
+        first, *_ = str(self).splitlines()
+        return f"<Plan of {first}>"
+
     def _repr_html_(self) -> str:
         """Return what notebooks show."""
         return plan_html(self)

@@ -146,7 +146,13 @@ def look_at(case: str) -> dict[str, Any]:
     program.step(x, target, 2)
     state = program.state_dict()
     unlimited = 1e9
+    gradients = [p.grad for p in parameters.values() if p.grad is not None]
     return {
+        "torch_norms": [
+            get_total_norm(gradients, n, foreach=f).item()
+            for n in NORMS
+            for f in (True, None)
+        ],
         "norms": [program.clip_grad_norm_(unlimited, n).item() for n in NORMS],
         "shapes": {name: tuple(p.shape) for name, p in parameters.items()},
         "frozen": [n for n, p in parameters.items() if not p.requires_grad],
@@ -212,7 +218,9 @@ def test_training_equals_one_process(ranks: list[dict[Any, Any]], case: str) -> 
         assert set(found.state) == set(want.state)
         assert_same(found.state, want.state)
         assert_same(found.optimizer["state"], want.optimizer["state"])
-        assert found.optimizer["param_groups"] == want.optimizer["param_groups"]
+        drawn = {"seed": 0, "num_steps": 2 * NUM_STEPS}
+        groups = [{**g, "partita": drawn} for g in want.optimizer["param_groups"]]
+        assert found.optimizer["param_groups"] == groups
         assert_same(found.output, want.output)
 
 
@@ -278,6 +286,8 @@ def test_every_element_counts_once_in_any_norm(
     want = [8 * get_total_norm(gradients, norm).item() for norm in NORMS]
     for rank in ranks:
         assert rank[case, "look"]["norms"] == pytest.approx(want)
+        torch_norms = rank[case, "look"]["torch_norms"]
+        assert torch_norms[::2] == torch_norms[1::2] == pytest.approx(want)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -42,6 +42,10 @@ def test_plan_prints_as_tables(plan: Plan) -> None:
     assert text.endswith("aten.max.dim  1      0 s   no rule: replicated")
 
 
+def test_a_plan_is_shown_in_a_line(plan: Plan) -> None:
+    assert repr(plan) == f"<Plan of {str(plan).splitlines()[0]}>"
+
+
 def test_repeated_blocks_take_one_line(plan: Plan) -> None:
     one = plan.parameters["up.weight"]
     many = {f"h.{i}.up.weight": one for i in range(12)} | {"h.12.up.weight": one}

@@ -1,0 +1,100 @@
+"""A part of a gradient is a tensor to optimizers, and not to who wants its norm.
+
+That joined norms are those of one process is tested by test_program.py.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import clip_grad_norm_, clip_grad_value_
+
+from partita.compiler.errors import BadOptions
+from partita.runtime.shard_gradient import Part, ShardGradient
+
+vector_norm: Any = torch.linalg.vector_norm
+Make = Callable[[Any], Any]
+KEEPING: list[Make] = [
+    lambda g: g * 2,
+    lambda g: g.data,
+    lambda g: g.flatten(),
+    lambda g: g.isnan(),
+    copy.deepcopy,
+]
+REDUCING: list[Make] = [
+    lambda g: g.norm(),
+    lambda g: g.data.abs().max(),
+    lambda g: g.isfinite().all(),
+    lambda g: g.mean(dim=1),
+    lambda g: vector_norm(g).item(),
+    lambda g: vector_norm(g) ** 2,
+    lambda g: vector_norm(x=g),
+    lambda g: torch.sum(input=g),
+]
+
+
+def a_part(*, is_of_stage: bool = False) -> ShardGradient:
+    part = Part("w", is_counted=True, is_first=True, is_of_stage=is_of_stage)
+    return ShardGradient.of(torch.tensor([[3.0, -4.0], [0.0, 0.0]]), part)
+
+
+@pytest.mark.parametrize("make", KEEPING)
+def test_what_keeps_its_elements_stays_a_part(make: Make) -> None:
+    assert isinstance(make(a_part()), ShardGradient)
+
+
+@pytest.mark.parametrize("foreach", [True, False])
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD])
+def test_optimizers_take_it(kind: Callable[..., Any], foreach: bool) -> None:
+    found = []
+    for gradient in (a_part(), a_part().to_local()):
+        weight = nn.Parameter(torch.ones(2, 2))
+        weight.grad = gradient
+        kind([weight], lr=0.1, weight_decay=0.1, foreach=foreach).step()
+        assert type(weight) is nn.Parameter
+        found.append(weight.tolist())
+    assert found[0] == found[1]
+
+
+def test_values_are_clipped_and_elements_are_looked_at() -> None:
+    weight = nn.Parameter(torch.ones(2, 2))
+    weight.grad = a_part()
+    clip_grad_value_([weight], 1.0)
+    assert weight.grad.tolist() == [[1.0, -1.0], [0.0, 0.0]]
+    assert weight.grad[0, 1].item() == -1.0
+    assert weight.grad.to_local().norm() == 2**0.5
+    assert type(pickle.loads(pickle.dumps(weight.grad))) is torch.Tensor
+
+
+@pytest.mark.parametrize("make", REDUCING)
+def test_a_number_made_of_a_part_is_refused(make: Make) -> None:
+    with pytest.raises(BadOptions, match=r"part of it; want program.clip_grad_norm_"):
+        make(a_part())
+
+
+def test_the_norm_of_a_stage_is_refused() -> None:
+    weight = nn.Parameter(torch.ones(2, 2))
+    weight.grad = a_part(is_of_stage=True)
+    with pytest.raises(BadOptions) as refused:
+        clip_grad_norm_([weight], 1.0)
+    assert str(refused.value) == (
+        "linalg_vector_norm: the gradient of 'w' is this rank's part of it; want "
+        "program.clip_grad_norm_(max_norm), which counts all ranks and returns the "
+        "norm, or .to_local() of the gradient for what is here"
+    )
+
+
+def test_a_scaler_of_one_rank_is_refused() -> None:
+    weight = nn.Parameter(torch.ones(2, 2))
+    weight.grad = a_part()
+    optimizer = torch.optim.SGD([weight])
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(torch.ones(()))
+    with pytest.raises(BadOptions, match=r"^GradScaler: .* want pt.LossScaler\(prog"):
+        scaler.step(optimizer)
