@@ -6,7 +6,7 @@ name, ``param_groups`` with full names under ``params``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -15,9 +15,6 @@ from partita.compiler.errors import BadOptions
 from partita.runtime.agree import everyone_tells
 from partita.runtime.dtensors import to_dtensor
 from partita.runtime.state import Held, check_shape, write
-
-_DRAWN = "partita"
-"""Of a group: what the program has drawn; see ``with_drawn``."""
 
 OF_RANK = "partita_rank"
 """Of a group of an optimizer: the rank whose shards it updates."""
@@ -73,26 +70,6 @@ def with_names_of_all(groups: list[dict[str, Any]], names: Sequence[str]) -> Any
     ]
 
 
-def with_drawn(
-    state_dict: dict[str, Any], seed: int, num_steps: int
-) -> dict[str, Any]:
-    """Return an optimizer's state that says from where random numbers go on.
-
-    It stands in each group, which torch's own optimizers take over unseen.
-    """
-    drawn = {"seed": seed, "num_steps": num_steps}
-    groups = [{**group, _DRAWN: drawn} for group in state_dict["param_groups"]]
-    return {**state_dict, "param_groups": groups}
-
-
-def drawn_of(state_dict: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Return seed and number of steps that ``with_drawn`` put there, if they are."""
-    for group in state_dict["param_groups"]:
-        if _DRAWN in group:
-            return int(group[_DRAWN]["seed"]), int(group[_DRAWN]["num_steps"])
-    return None
-
-
 def load_optimizer_state_dict(
     optimizer: torch.optim.Optimizer,
     held: Sequence[Held],
@@ -138,7 +115,7 @@ def load_optimizer_state_dict(
     for group, saved in zip(
         optimizer.param_groups, state_dict["param_groups"], strict=True
     ):
-        group.update({k: x for k, x in saved.items() if k not in ("params", _DRAWN)})
+        group.update({key: x for key, x in saved.items() if key != "params"})
 
 
 def _owners(optimizer: torch.optim.Optimizer, held: Sequence[Held]) -> dict[int, Held]:

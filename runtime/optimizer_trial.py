@@ -159,9 +159,7 @@ def _smalls(optimizer: Optimizer, owners: Mapping[int, Held]) -> Iterator[_Small
             entry = owners.get(id(parameter))
             if entry is None or not parameter.requires_grad:
                 continue
-            axes = zip(
-                entry.placement.shardings, entry.groups.mesh.sizes, strict=True
-            )
+            axes = zip(entry.placement.shardings, entry.groups.mesh.sizes, strict=True)
             cut = frozenset(
                 sharding.dim
                 for sharding, size in axes

@@ -299,14 +299,11 @@ class ParallelProgram(ModuleFace):
         """
         state.load_state_dict(self._held, state_dict, self._elsewhere)
 
-    def optimizer_state_dict(
-        self, optimizer: torch.optim.Optimizer, *, drawn: bool = True
-    ) -> dict[str, Any]:
+    def optimizer_state_dict(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """Return the optimizer's state by the model's full names, as DTensors.
 
-        Of an optimizer that has not stepped it is what a checkpoint is read into. What
-        the steps to come draw is in it, ``seed`` and ``num_steps``, unless ``drawn`` is
-        False: for reading a checkpoint that has neither. Call it on all ranks.
+        Of an optimizer that has not stepped it is what a checkpoint is read into. Call
+        it on all ranks.
 
         Raises:
             BadOptions: for an optimizer that is not elementwise, or not over
@@ -318,24 +315,16 @@ class ParallelProgram(ModuleFace):
         if isinstance(self._runner, Pipeline):
             groups, names = found["param_groups"], self._names
             found["param_groups"] = optimizer_state.with_names_of_all(groups, names)
-        if not drawn:
-            return found
-        return optimizer_state.with_drawn(found, self.seed, self.num_steps)
+        return found
 
     def load_optimizer_state_dict(
         self, optimizer: torch.optim.Optimizer, state_dict: dict[str, Any]
     ) -> None:
         """Take over what ``optimizer_state_dict`` returned, here or on other ranks.
 
-        Where it says from which seed and at which step it was, so does this program go
-        on.
-
         Raises:
             BadOptions: naming what does not fit this optimizer.
         """
-        drawn = optimizer_state.drawn_of(state_dict)
         optimizer_state.load_optimizer_state_dict(
             optimizer, self._held, state_dict, self._elsewhere
         )
-        if drawn is not None:
-            self.seed, self.num_steps = drawn

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.distributed.checkpoint.state_dict_loader import load
-from torch.distributed.checkpoint.state_dict_saver import save
 
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
 from partita.runtime.groups import bind
 from partita.runtime.optimizer_state import (
-    drawn_of,
     load_optimizer_state_dict,
     optimizer_state_dict,
-    with_drawn,
 )
 from partita.runtime.state import Held
 
@@ -54,23 +49,6 @@ def test_what_was_saved_is_loaded_by_name() -> None:
     for name in ("a", "b"):
         for key, value in saved["state"][name].items():
             assert torch.equal(again["state"][name][key], value), (name, key)
-
-
-@pytest.mark.parametrize("drawn", [(3, 7), None])
-def test_what_was_drawn_is_saved_and_may_be_missing(
-    tmp_path: Path, drawn: tuple[int, int] | None
-) -> None:
-    def shown(drawn: tuple[int, int] | None) -> dict[str, Any]:
-        found = optimizer_state_dict(*made("a"))
-        return {"optimizer": with_drawn(found, *drawn) if drawn else found}
-
-    save(shown(drawn), checkpoint_id=str(tmp_path))
-    found = shown(drawn and (1, 1))
-    load(found, checkpoint_id=str(tmp_path))
-    assert drawn_of(found["optimizer"]) == drawn
-    optimizer, held = made("a")
-    load_optimizer_state_dict(optimizer, held, found["optimizer"])
-    assert "partita" not in optimizer.param_groups[0]
 
 
 def test_whole_tensors_are_loaded_into_memory_of_their_own() -> None:

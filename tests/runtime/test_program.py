@@ -218,9 +218,7 @@ def test_training_equals_one_process(ranks: list[dict[Any, Any]], case: str) -> 
         assert set(found.state) == set(want.state)
         assert_same(found.state, want.state)
         assert_same(found.optimizer["state"], want.optimizer["state"])
-        drawn = {"seed": 0, "num_steps": 2 * NUM_STEPS}
-        groups = [{**g, "partita": drawn} for g in want.optimizer["param_groups"]]
-        assert found.optimizer["param_groups"] == groups
+        assert found.optimizer["param_groups"] == want.optimizer["param_groups"]
         assert_same(found.output, want.output)
 
 
