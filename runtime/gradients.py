@@ -30,12 +30,12 @@ def accumulate(
 
     Where it is a part of the whole one, ``part`` says of which.
     """
-    if parameter.grad is None:
-        if part is not None and type(gradient) is torch.Tensor:  # no fake one
-            gradient = ShardGradient.of(gradient, part)
+    if parameter.grad is not None:
+        gradient = parameter.grad.add_(gradient)
+    if part is not None and type(gradient) is torch.Tensor:  # no fake one
+        gradient = ShardGradient.of(gradient, part)
+    if gradient is not parameter.grad:
         parameter.grad = gradient
-    else:
-        parameter.grad += gradient
 
 
 def owned(
@@ -145,7 +145,7 @@ def part_of(entry: Held, is_of_stage: bool = False) -> Part | None:
     if is_whole and not is_of_stage:
         return None
     is_first = entry.groups.rank == 0
-    return Part(entry.name, _is_first_copy(entry), is_first, is_of_stage)
+    return Part(_is_first_copy(entry), is_first, is_of_stage)
 
 
 def local_gradient(gradient: torch.Tensor) -> torch.Tensor:

@@ -163,9 +163,10 @@ class ModuleFace:
         own = list(self.parameters())
         size = sum(parameter.nbytes for parameter in own)
         return (
-            f"<ParallelProgram of {self._class_name}{self._place} on mesh {self.groups.mesh}: rank "
-            f"{dist.get_rank()} of {dist.get_world_size()}, {len(own)} parameters, "
-            f"{format_bytes(size)} of them here, {self.num_steps} steps done>"
+            f"<ParallelProgram of {self._class_name}{self._place} on mesh "
+            f"{self.groups.mesh}: rank {dist.get_rank()} of {dist.get_world_size()}, "
+            f"{len(own)} parameters, {format_bytes(size)} of them here, "
+            f"{self.num_steps} steps done>"
         )
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:

@@ -25,6 +25,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.sbp import Split
 from partita.runtime.optimizer_state import OF_RANK
+from partita.runtime.shard_gradient import ShardGradient
 from partita.runtime.state import Held
 
 _SIZE = 4  # of every dim of a small tensor
@@ -63,6 +64,7 @@ class OptimizerTrials:
             trials = this()
             if trials is not None:
                 trials.of(optimizer)
+                _as_plain_gradients(optimizer)
 
         weakref.finalize(self, register_optimizer_step_pre_hook(stepping).remove)
 
@@ -118,6 +120,15 @@ def check_optimizer(
                 "elementwise optimizer, such as AdamW"
             ) from error
     return True
+
+
+def _as_plain_gradients(optimizer: Optimizer) -> None:
+    """Have the step see plain tensors: others take longer, for each of its ops."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            gradient = parameter.grad
+            if type(gradient) is ShardGradient:
+                parameter.grad = gradient.to_local()
 
 
 def _mark(optimizer: Optimizer) -> None:
