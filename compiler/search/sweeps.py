@@ -51,7 +51,7 @@ class _Level:
     Attributes:
         theta: their choices.
         down: ends of links to lower levels.
-        fresh: those, and the ends of links of stars.
+        fresh: those, and all of stars: what has changed when a sweep comes by again.
         up: ends of links to higher levels.
         every: all.
         parts: per choice, into how many parts a variable's surplus goes in a sweep.
