@@ -41,7 +41,7 @@ def test_one_rank_computes_the_same_bits(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["resnet", slow("vit"), slow("gpt2"), slow("bert")])
-@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+@pytest.mark.parametrize("precision", ["bfloat16", slow("float16")])
 def test_one_rank_computes_the_same_but_for_the_sum_of_the_loss(
     name: str, precision: str
 ) -> None:

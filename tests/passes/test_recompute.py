@@ -12,6 +12,7 @@ import pytest
 import torch
 from tests.models.dropout import with_dropout
 from tests.models.zoo import Built, sharded_pins
+from tests.slow import all_slow_but
 from torch import fx
 
 from partita.compiler.capture.capture import Captured, capture
@@ -60,7 +61,7 @@ def aliases(node: fx.Node) -> Iterator[fx.Node]:
             yield from aliases(user)
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("name", all_slow_but(["gpt2"], BLOCKS))
 def test_what_is_made_again_is_dead_in_between(name: str) -> None:
     plan = zero3_plan(name, BLOCKS[name], "parameter:*")
     gathers = [key for key in plan.recompute if " -> " in key]

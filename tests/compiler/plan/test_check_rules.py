@@ -7,6 +7,7 @@ from functools import cache
 
 import pytest
 from tests.models.captured import captured
+from tests.slow import slow
 
 import partita as pt
 from partita.compiler.errors import BadPlan
@@ -21,7 +22,7 @@ def planner(name: str) -> Planner:
     return Planner(known, name, pt.Mesh(dp=2, tp=2), pt.Options())
 
 
-@pytest.mark.parametrize("name", ["mlp", "gpt2", "resnet"])
+@pytest.mark.parametrize("name", ["mlp", "gpt2", slow("resnet")])
 def test_drawn_plans_keep_to_the_rules(name: str) -> None:
     for seed in range(3):
         check_rules(planner(name).random(seed), default_rules, "plan")

@@ -104,7 +104,7 @@ def test_layers_moved_by_one_that_is_new_keep_what_is_theirs() -> None:
     assert own.placements == its.placements
 
 
-@pytest.mark.parametrize("name", ["gpt2", "bert", slow("encoder"), slow("resnet")])
+@pytest.mark.parametrize("name", ["gpt2", *map(slow, ("bert", "encoder", "resnet"))])
 def test_a_model_wrapped_in_another_is_the_same_all_over(name: str) -> None:
     (model, args, kwargs), known_as = captured(name)
     program = known_as.program

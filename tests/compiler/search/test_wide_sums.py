@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from tests.models import zoo
+from tests.slow import slow
 from torch import nn
 
 import partita as pt
@@ -126,7 +127,7 @@ def test_tensor_parallel_activations_are_added_up_in_16_bits() -> None:
         assert (total.kind, total.bytes) == ("all_reduce", size * ROWS * WIDTH)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "bert", "resnet"])
+@pytest.mark.parametrize("name", ["gpt2", slow("bert"), "resnet"])
 def test_no_gradient_of_a_model_is_added_up_in_16_bits(name: str) -> None:
     model, args, kwargs = zoo.ZOO[name]()
     options = pt.Options(
