@@ -150,7 +150,7 @@ def part_of(entry: Held, is_of_stage: bool = False) -> Part | None:
 
 def local_gradient(gradient: torch.Tensor) -> torch.Tensor:
     """Return what a rank has of a gradient as a plain tensor, of the same memory."""
-    return gradient.to_local() if isinstance(gradient, ShardGradient) else gradient
+    return gradient.plain() if isinstance(gradient, ShardGradient) else gradient
 
 
 def _is_first_copy(entry: Held) -> bool:

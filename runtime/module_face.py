@@ -6,6 +6,7 @@ and set of trained parameters, which are in the plan.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -18,7 +19,7 @@ from partita.compiler.plan.units import format_bytes
 from partita.runtime.groups import Groups
 
 
-class ModuleFace:
+class ModuleFace(ABC):
     """The side of a program that looks like a model's.
 
     Args:
@@ -39,13 +40,13 @@ class ModuleFace:
         self._place = ""
         self._frozen: Sequence[tuple[str, nn.Parameter]] = ()
 
+    @abstractmethod
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Yield the local parameters by name."""
-        raise NotImplementedError
 
+    @abstractmethod
     def named_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield the local buffers by name."""
-        raise NotImplementedError
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """Yield the local parameters in the order of the model's."""

@@ -13,9 +13,10 @@ from typing import Any, NoReturn
 import torch
 
 from partita.compiler.errors import BadOptions
+from partita.runtime.marked_tensor import MarkedTensor, plainly
 
 
-class Returned(torch.Tensor):
+class Returned(MarkedTensor):
     """A tensor that a program returned, or that was computed of one."""
 
     @classmethod
@@ -33,15 +34,11 @@ class Returned(torch.Tensor):
 
     def __format__(self, format_spec: str) -> str:
         """Format as a plain tensor."""
-        return _plain(self).__format__(format_spec)
+        return self.plain().__format__(format_spec)
 
     def __repr__(self, **kwargs: Any) -> str:
         """Show as a plain tensor."""
-        return _plain(self).__repr__(**kwargs)
-
-    def __reduce_ex__(self, proto: Any) -> Any:
-        """Pickle as a plain tensor."""
-        return _plain(self).__reduce_ex__(proto)
+        return self.plain().__repr__(**kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         """Return a copy that has no backward either."""
@@ -59,7 +56,7 @@ class Returned(torch.Tensor):
         if func is torch.autograd.grad:
             _refuse()
         if func is torch.Tensor.as_subclass:
-            return torch.Tensor.__torch_function__(func, (), tuple(args), kwargs or {})
+            return plainly(func, args, kwargs)
         return super().__torch_function__(func, types, tuple(args), kwargs or {})
 
 
@@ -75,7 +72,3 @@ def _refuse() -> NoReturn:
         "alone. Want program.step(...) and no backward(), and pt.LossScaler(program) "
         "in place of a GradScaler"
     )
-
-
-def _plain(value: torch.Tensor) -> torch.Tensor:
-    return value.as_subclass(torch.Tensor)

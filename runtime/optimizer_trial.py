@@ -22,6 +22,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
+from partita.compiler.capture.torch_private import OPTIMIZER_HOOKS
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.sbp import Split
 from partita.runtime.optimizer_state import OF_RANK
@@ -128,7 +129,7 @@ def _as_plain_gradients(optimizer: Optimizer) -> None:
         for parameter in group["params"]:
             gradient = parameter.grad
             if type(gradient) is ShardGradient:
-                parameter.grad = gradient.to_local()
+                parameter.grad = gradient.plain()
 
 
 def _mark(optimizer: Optimizer) -> None:
@@ -247,7 +248,7 @@ def _copied(
     memo |= {id(smalls[i].like): parameter for i, parameter in parameters.items()}
     copied = object.__new__(type(optimizer))
     for key, value in vars(optimizer).items():
-        if key.startswith("_optimizer_"):
+        if key.startswith(OPTIMIZER_HOOKS):
             vars(copied)[key] = OrderedDict[int, Any]()  # what hooks do is not undone
         elif key not in ("step", "state", "param_groups"):
             vars(copied)[key] = copy.deepcopy(value, memo)

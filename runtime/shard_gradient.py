@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 from partita.compiler.errors import BadOptions
+from partita.runtime.marked_tensor import MarkedTensor, plainly
 
 _NORMS = ("vector_norm", "linalg_vector_norm", "_foreach_norm")
 
@@ -40,7 +41,7 @@ class Part:
     is_of_stage: bool
 
 
-class ShardGradient(torch.Tensor):
+class ShardGradient(MarkedTensor):
     """A gradient that is a part of the whole one."""
 
     part: Part
@@ -52,17 +53,9 @@ class ShardGradient(torch.Tensor):
         found.part = part
         return found
 
-    def to_local(self) -> torch.Tensor:
-        """Return this rank's part as a plain tensor, of the same memory."""
-        return _plainly(torch.Tensor.as_subclass, (self, torch.Tensor), None)
-
-    def __reduce_ex__(self, proto: Any) -> Any:
-        """Pickle as a plain tensor: who reads it has no other ranks."""
-        return self.to_local().__reduce_ex__(proto)
-
     def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
         """Return a plain copy."""
-        return memo.setdefault(id(self), self.to_local().clone())
+        return memo.setdefault(id(self), self.plain().clone())
 
     @classmethod
     def __torch_function__(
@@ -83,19 +76,19 @@ class ShardGradient(torch.Tensor):
                 "gradients alone; want pt.LossScaler(program), which has all ranks skip"
             )
         if _name(func) not in _NORMS or not args:
-            return _plainly(func, args, kwargs)
+            return plainly(func, args, kwargs)
         order = _order(args, kwargs)
         if isinstance(args[0], torch.Tensor):
-            found = _plainly(func, (_not_empty(args[0]), *args[1:]), kwargs)
+            found = plainly(func, (_not_empty(args[0]), *args[1:]), kwargs)
             return _norm(found, args[0], order)
         gradients = list(_tensors(args[0]))
         filled = [_not_empty(gradient) for gradient in gradients]
-        norms = _plainly(func, (filled, *args[1:]), kwargs)
+        norms = plainly(func, (filled, *args[1:]), kwargs)
         pairs = zip(norms, gradients, strict=True)
         return tuple([_norm(norm, gradient, order) for norm, gradient in pairs])
 
 
-class ShardNorm(torch.Tensor):
+class ShardNorm(MarkedTensor):
     """Norms of gradients, each of this rank's part, that know how they are joined.
 
     Attributes:
@@ -133,21 +126,19 @@ class ShardNorm(torch.Tensor):
         norms = list(_tensors(args))
         own = next((norm for norm in norms if isinstance(norm, ShardNorm)), None)
         if own is not None and func is torch.Tensor.to:
-            return cls.of(
-                _plainly(func, args, kwargs), own.counted, own.part, own.order
-            )
+            return cls.of(plainly(func, args, kwargs), own.counted, own.part, own.order)
         if own is not None and func is torch.stack:
             counted = [
                 norm.counted[0] if isinstance(norm, ShardNorm) else own.part.is_first
                 for norm in norms
             ]
-            found = _plainly(func, args, kwargs)
+            found = plainly(func, args, kwargs)
             return cls.of(found, tuple(counted), own.part, own.order)
         if own is None or _name(func) not in _NORMS:
-            return _plainly(func, args, kwargs)
-        local = _plainly(torch.Tensor.as_subclass, (own, torch.Tensor), None)
+            return plainly(func, args, kwargs)
+        local = own.plain()
         if local.ndim != 1 or _order(args, kwargs) != own.order:
-            return _plainly(func, args, kwargs)
+            return plainly(func, args, kwargs)
         if own.part.is_of_stage:
             raise BadOptions(
                 "norm of gradients: other stages of the pipeline have gradients too; "
@@ -202,13 +193,6 @@ def _not_empty(gradient: torch.Tensor) -> torch.Tensor:
 def _order(args: Sequence[Any], kwargs: dict[str, Any] | None) -> float:
     given = args[1] if len(args) > 1 else (kwargs or {}).get("ord", 2.0)
     return float(given)
-
-
-def _plainly(
-    func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any] | None
-) -> Any:
-    """Return what ``func`` makes of tensors as torch knows them."""
-    return torch.Tensor.__torch_function__(func, (), tuple(args), kwargs or {})
 
 
 def _tensors(values: Any) -> Iterator[torch.Tensor]:

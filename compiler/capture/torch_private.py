@@ -49,6 +49,10 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 __all__ = ["decompositions", "descriptors", "export_joint", "pytree"]
 
 
+OPTIMIZER_HOOKS = "_optimizer_"
+"""How the attributes begin in which an optimizer keeps its hooks."""
+
+
 def untraced(function: _Function) -> _Function:
     """Return ``function`` as it runs under ``torch.compile`` too: op by op."""
     return cast(_Function, _disable_dynamo(function))

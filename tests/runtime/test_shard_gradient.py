@@ -43,13 +43,13 @@ def a_part(*, is_of_stage: bool = False) -> ShardGradient:
 
 @pytest.mark.parametrize("make", MAKES)
 def test_what_is_made_of_a_part_is_of_what_is_here(make: Make) -> None:
-    found, wanted = make(a_part()), make(a_part().to_local())
+    found, wanted = make(a_part()), make(a_part().plain())
     assert not isinstance(found, ShardGradient)
     torch.testing.assert_close(found, wanted)
 
 
 def test_parts_are_compared_as_tensors_are() -> None:
-    torch.testing.assert_close(a_part(), a_part().to_local())
+    torch.testing.assert_close(a_part(), a_part().plain())
     with pytest.raises(AssertionError, match="Mismatched elements: 2 / 4"):
         torch.testing.assert_close(a_part(), torch.zeros(2, 2))
 
@@ -58,7 +58,7 @@ def test_parts_are_compared_as_tensors_are() -> None:
 @pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD])
 def test_optimizers_take_it(kind: Callable[..., Any], foreach: bool) -> None:
     found = []
-    for gradient in (a_part(), a_part().to_local()):
+    for gradient in (a_part(), a_part().plain()):
         weight = nn.Parameter(torch.ones(2, 2))
         weight.grad = gradient
         kind([weight], lr=0.1, weight_decay=0.1, foreach=foreach).step()
@@ -73,7 +73,7 @@ def test_values_are_clipped_and_elements_are_looked_at() -> None:
     clip_grad_value_([weight], 1.0)
     assert weight.grad.tolist() == [[1.0, -1.0], [0.0, 0.0]]
     assert weight.grad[0, 1].item() == -1.0
-    assert weight.grad.to_local().norm() == 2**0.5
+    assert weight.grad.plain().norm() == 2**0.5
     assert type(pickle.loads(pickle.dumps(weight.grad))) is torch.Tensor
 
 
