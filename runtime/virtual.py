@@ -20,7 +20,7 @@ import torch
 from torch import fx
 from torch.fx.node import map_arg
 
-from partita.compiler.capture.torch_private import writes_in_place
+from partita.compiler.capture.schemas import writes_in_place
 from partita.compiler.errors import InvariantViolation
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.on_device import on_device

@@ -1,7 +1,7 @@
 """Capture: an nn.Module and its example inputs -> one functional joint program.
 
-AOTAutograd traces the user's module as it is, backward and all (``direct.py``). Where
-it cannot, or the model is to be run in mixed precision, ``torch.export`` (non-strict)
+The user's module is traced as it is, backward and all (``direct.py``). Where that
+cannot be, or the model is to be run in mixed precision, ``torch.export`` (non-strict)
 traces the module first; what stands in its way is what the user is told. What comes out
 holds only aten ops and ``partita::attention``, no views of views' bookkeeping, no
 device and no dtype that the model did not name.

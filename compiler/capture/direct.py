@@ -1,4 +1,4 @@
-"""Trace the step of a model as it is, with AOTAutograd alone.
+"""Trace the step of a model as it is, op by op, or with AOTAutograd where it writes.
 
 It is less work than ``torch.export`` first and a trace of what that returns, and it
 follows the backward of an ``autograd.Function``. Of what export notes by each op, the
@@ -28,7 +28,7 @@ from torch.nn.modules.module import (
 from torch.overrides import TorchFunctionMode
 
 from partita.compiler.capture.attention import one_attention
-from partita.compiler.capture.joint import joint_of
+from partita.compiler.capture.joint import joint_of, joint_without_writes
 from partita.compiler.capture.keys import frame_text, is_user_file
 from partita.compiler.capture.quiet import quiet_failure
 from partita.compiler.capture.scored_model import ScoredModel
@@ -48,13 +48,19 @@ _BAGS = frozenset(
 def trace(scored: ScoredModel, tensors: tuple[torch.Tensor, ...]) -> fx.GraphModule:
     """Return the joint graph of ``scored``, called with ``tensors``.
 
-    Its forward is called twice.
+    Its forward is called once, and twice more where it writes to tensors.
 
     Raises:
         Exception: any, where the model cannot be traced as it is.
     """
-    with keeping_notes(), one_attention(), _noted_modules(scored), _NotedLines():
-        return joint_of(scored, tensors, scored.is_trained)
+    try:
+        with _noting(scored):
+            return joint_without_writes(scored, tensors, scored.is_trained)
+    except CaptureFailed:
+        raise
+    except Exception:  # if it is no write, it stands in the way below too
+        with _noting(scored):
+            return joint_of(scored, tensors, scored.is_trained)
 
 
 def try_trace(
@@ -80,6 +86,13 @@ def _is_less(node: fx.Node) -> bool:
     if node.op == "get_attr":  # what the model itself makes of numbers is copied
         return any(user.target is not _MADE for user in node.users)
     return node.target in _BAGS
+
+
+@contextmanager
+def _noting(scored: ScoredModel) -> Generator[None]:
+    """Within it the ops of a trace are noted to be of their modules and lines."""
+    with keeping_notes(), one_attention(), _noted_modules(scored), _NotedLines():
+        yield
 
 
 class _NotedLines(TorchFunctionMode):

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from partita.compiler.capture.draws import LEAST_EXPONENTIAL, WITH_LOW, draws_numbers
 from partita.compiler.capture.random_numbers import draw, stream_of
-from partita.compiler.capture.torch_private import DispatchMode, argument_names
+from partita.compiler.capture.schemas import argument_names
+from partita.compiler.capture.torch_private import DispatchMode
 from partita.compiler.errors import CaptureFailed
 
 aten = torch.ops.aten

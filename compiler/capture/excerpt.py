@@ -15,7 +15,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, fx
 
-from partita.compiler.capture.torch_private import may_share_memory, pytree
+from partita.compiler.capture.schemas import may_share_memory
+from partita.compiler.capture.torch_private import pytree
 from partita.compiler.ir.program import InputKind, Program, info
 
 _MOST_ELEMENTS = 1 << 28

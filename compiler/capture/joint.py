@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
 import torch
 from torch import fx
 
 from partita.compiler.capture.decompositions import FROM_TORCH, OWN
 from partita.compiler.capture.grouped import grouped_products
 from partita.compiler.capture.matrix_checks import unordered_checks
+from partita.compiler.capture.pure import trace_pure
 from partita.compiler.capture.recurrent import dropping_between_layers
 from partita.compiler.capture.torch_private import (
     export_joint,
+    get_decompositions,
     without_code,
     without_mkldnn,
 )
@@ -29,7 +35,27 @@ def joint_of(
     Raises:
         Exception: any, where the module cannot be traced.
     """
-    own = {**OWN, **grouped_products()}
+    with _tracing(train) as taken_apart:
+        return export_joint(module, tensors, taken_apart)
+
+
+def joint_without_writes(
+    module: torch.nn.Module, tensors: tuple[torch.Tensor, ...], train: bool
+) -> fx.GraphModule:
+    """Return what ``joint_of`` returns, sooner.
+
+    Raises:
+        WritesFound: where ``module`` writes to a tensor.
+        Exception: any other, where the module cannot be traced.
+    """
+    with _tracing(train) as taken_apart:
+        return trace_pure(module, tensors, taken_apart, train)
+
+
+@contextmanager
+def _tracing(train: bool) -> Generator[dict[Any, Callable[..., Any]]]:
+    """Yield how ops are taken apart in the traces within it."""
+    table: dict[Any, Callable[..., Any]] = get_decompositions(list(FROM_TORCH))
     with (
         torch.set_grad_enabled(train),
         without_mkldnn(),
@@ -37,4 +63,4 @@ def joint_of(
         unordered_checks(),
         without_code(),
     ):
-        return export_joint(module, tensors, FROM_TORCH, own)
+        yield {**table, **OWN, **grouped_products()}

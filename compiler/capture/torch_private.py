@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -23,10 +23,11 @@ from torch._C import (
 )
 from torch._compile import _disable_dynamo  # pyright: ignore[reportPrivateUsage]
 from torch._decomp import decompositions, get_decompositions
+from torch._dispatch.python import enable_python_dispatcher
 from torch._functorch._aot_autograd import descriptors
 from torch._guards import TracingContext, tracing
 from torch._higher_order_ops import effects
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import graph as fx_graph
 from torch.fx import traceback as fx_traceback
 from torch.fx._lazy_graph_module import (
@@ -46,7 +47,13 @@ from partita.compiler.capture.spelling import spell_attribute
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-__all__ = ["decompositions", "descriptors", "export_joint", "pytree"]
+__all__ = [
+    "decompositions",
+    "descriptors",
+    "export_joint",
+    "get_decompositions",
+    "pytree",
+]
 
 
 OPTIMIZER_HOOKS = "_optimizer_"
@@ -72,24 +79,21 @@ def seen_as_export() -> Generator[None]:
 def export_joint(
     module: torch.nn.Module,
     inputs: tuple[torch.Tensor, ...],
-    decompose: Iterable[Any],
-    own: Mapping[Any, Callable[..., Any]],
+    taken_apart: Mapping[Any, Callable[..., Any]],
 ) -> fx.GraphModule:
     """Trace forward and backward of ``module`` into one functional aten graph.
 
     Placeholders and the output node carry AOTAutograd's descriptors in
-    ``meta["desc"]``: which parameter, input, tangent or gradient they are. Ops in
-    ``decompose`` are taken apart by torch's own functions, those in ``own`` by these.
-    Where gradients are switched off there is no backward.
+    ``meta["desc"]``: which parameter, input, tangent or gradient they are. The ops in
+    ``taken_apart`` are made of others, as its functions say. Where gradients are
+    switched off there is no backward.
     """
     # Brings Dynamo, which takes half of the time of importing all of Partita.
     from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 
-    table: dict[Any, Callable[..., Any]] = get_decompositions(list(decompose))
-    table.update(own)
     with ExitStack() as stack:
         joint = aot_export_joint_with_descriptors(
-            stack, module, inputs, decompositions=table
+            stack, module, inputs, decompositions=dict(taken_apart)
         )
         return joint.graph_module
 
@@ -100,6 +104,30 @@ keeping_notes = fx_traceback.preserve_node_meta
 
 notes_of_trace = fx_traceback.get_current_meta
 """Returns these notes, which may be changed."""
+
+
+python_dispatcher = enable_python_dispatcher
+"""Returns a block in which ops made of others are those that Python says."""
+
+
+def note_backward(loss: torch.Tensor) -> None:
+    """Have each op of a trace's backward noted to be of the op that it differentiates.
+
+    Of that op, in ``meta["seq_nr"]``, and of the line that called it; sums of the
+    gradients of one tensor are told apart.
+    """
+    from torch._functorch._aot_autograd import logging_utils
+
+    notes_of_trace()["partitioner_tag"] = "is_backward"
+    roots = [node for node in (loss.grad_fn,) if node is not None]
+    logging_utils.setup_stacktrace_preservation_hooks(roots)
+
+
+def note_modules_of_backward(joint: fx.GraphModule) -> None:
+    """Note by each op of a backward the module of the op that it differentiates."""
+    from torch._functorch._aot_autograd import utils
+
+    utils.copy_fwd_metadata_to_bw_nodes(joint)
 
 
 def uncompiled(root: torch.nn.Module, graph: fx.Graph) -> fx.GraphModule:
@@ -197,6 +225,14 @@ def fake_tensor_mode() -> AbstractContextManager[Any]:
 
 FakeMode = FakeTensorMode
 """A mode in which tensors have no values."""
+
+
+def without_values(tensors: Sequence[torch.Tensor]) -> tuple[FakeMode, list[Any]]:
+    """Return a mode and, of it, tensors like ``tensors``, which may be of one."""
+    found = [t.fake_mode for t in tensors if isinstance(t, FakeTensor)]
+    mode = found[0] if found else FakeTensorMode()
+    fakes = [mode.from_tensor(tensor, static_shapes=True) for tensor in tensors]
+    return mode, fakes
 
 
 def static_fake_mode() -> FakeMode:
@@ -298,10 +334,7 @@ def fake_copy(
 
 
 def tensors_in(module: torch.nn.Module) -> list[torch.Tensor]:
-    """Return what a module and its parts hold as attributes, or in lists and the like.
-
-    Whatever it is: parameters, buffers, and what a forward left there.
-    """
+    """Return all that a module and its parts hold as attributes, lists and the like."""
     parts = [list(vars(part).values()) for part in module.modules()]
     return [x for x in pytree.tree_leaves(parts) if isinstance(x, torch.Tensor)]
 
@@ -341,43 +374,9 @@ def with_parts(
     return other
 
 
-def writes_in_place(target: object) -> bool:
-    """Whether ``target`` is an op whose schema says that it writes to an argument."""
-    schema = getattr(target, "_schema", None)
-    return schema is not None and schema.is_mutable
-
-
-def argument_names(target: object) -> tuple[str, ...]:
-    """Return the names of an op's arguments, in order."""
-    schema = getattr(target, "_schema", None)
-    return () if schema is None else tuple(a.name for a in schema.arguments)
-
-
-def makes_tensors(target: object) -> bool:
-    """Whether ``target`` is an op that makes tensors, on a device, out of none."""
-    schema = getattr(target, "_schema", None)
-    if schema is None:
-        return False
-    takes = {argument.name: str(argument.type) for argument in schema.arguments}
-    return "device" in takes and not any("Tensor" in kind for kind in takes.values())
-
-
-def tensor_slots(target: object) -> tuple[str, ...]:
-    """Return per positional argument whether it takes "one" tensor, "many" or ""."""
-    schema = getattr(target, "_schema", None)
-    arguments = () if schema is None else schema.arguments
-    kinds = [str(a.type) for a in arguments if not a.kwarg_only]
-    many = ("List[Tensor]", "List[Optional[Tensor]]")
-    return tuple(
-        "many" if kind in many else "one" if "Tensor" in kind else "" for kind in kinds
-    )
-
-
-def may_share_memory(target: object) -> bool:
-    """Whether an op's schema says that its result may be its operand's memory."""
-    schema = getattr(target, "_schema", None)
-    returns = () if schema is None else schema.returns
-    return any(result.alias_info is not None for result in returns)
+def schema_of(target: object) -> Any:
+    """Return what an op takes and returns, as it was registered; ``None`` if no op."""
+    return getattr(target, "_schema", None)
 
 
 def flight_records() -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from itertools import accumulate
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from partita.compiler.capture.torch_private import writes_in_place
+from partita.compiler.capture.schemas import writes_in_place
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.printed_call import find_op, read_arguments
 from partita.compiler.rules.experiment import REFUSALS

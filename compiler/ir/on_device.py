@@ -10,7 +10,8 @@ import torch
 from torch import fx
 from torch.fx.node import map_aggregate
 
-from partita.compiler.capture.torch_private import makes_tensors, uncompiled
+from partita.compiler.capture.schemas import makes_tensors
+from partita.compiler.capture.torch_private import uncompiled
 
 
 def on_device(module: fx.GraphModule, device: torch.device) -> fx.GraphModule:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from partita.compiler.capture.torch_private import tensor_slots
+from partita.compiler.capture.schemas import tensor_slots
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from partita.compiler.capture.torch_private import writes_in_place
+from partita.compiler.capture.schemas import writes_in_place
 from partita.compiler.errors import BadRule
 from partita.compiler.ir.sbp import Broadcast, Partial, Reduction, Split
 from partita.compiler.ir.signature import AxisSignature

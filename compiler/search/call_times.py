@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import fx
 
-from partita.compiler.capture.torch_private import may_share_memory
+from partita.compiler.capture.schemas import may_share_memory
 from partita.compiler.ir.program import OutputKind, Phase, info
 from partita.compiler.search.pose import Posed
 

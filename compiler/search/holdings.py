@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from torch import fx
 
-from partita.compiler.capture.torch_private import may_share_memory
+from partita.compiler.capture.schemas import may_share_memory
 from partita.compiler.cost.held_bytes import held_bytes
 from partita.compiler.cost.optimizer_memory import update_bytes
 from partita.compiler.ir.program import OutputKind, Phase, info

@@ -19,7 +19,7 @@ from typing import Any, cast
 import torch
 from torch import fx
 
-from partita.compiler.capture.torch_private import makes_tensors
+from partita.compiler.capture.schemas import makes_tensors
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.program import InputKind, InputRole, has_info, info

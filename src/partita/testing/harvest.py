@@ -20,7 +20,8 @@ from torch.fx.node import map_aggregate
 from partita.compiler.capture.canonicalize import canonicalize
 from partita.compiler.capture.decompositions import FROM_TORCH, OWN
 from partita.compiler.capture.draws import draws_numbers
-from partita.compiler.capture.torch_private import DispatchMode, writes_in_place
+from partita.compiler.capture.schemas import writes_in_place
+from partita.compiler.capture.torch_private import DispatchMode
 from partita.compiler.ir.program import (
     InputKind,
     InputRole,

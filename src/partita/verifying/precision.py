@@ -11,11 +11,8 @@ from unittest.mock import patch
 import torch
 from torch.overrides import TorchFunctionMode
 
-from partita.compiler.capture.torch_private import (
-    DispatchMode,
-    pytree,
-    writes_in_place,
-)
+from partita.compiler.capture.schemas import writes_in_place
+from partita.compiler.capture.torch_private import DispatchMode, pytree
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.program import has_info, info
 from partita.passes.promote_precision import promote_tensor

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import fx, nn
 
-from partita.compiler.capture.torch_private import makes_tensors
+from partita.compiler.capture.schemas import makes_tensors
 from partita.compiler.ir.on_device import on_device
 
 aten = torch.ops.aten

@@ -8,7 +8,7 @@ import torch
 from partita.compiler.capture.canonicalize import canonicalize
 from partita.compiler.capture.decompositions import FROM_TORCH, OWN
 from partita.compiler.capture.draws import draws_numbers
-from partita.compiler.capture.torch_private import writes_in_place
+from partita.compiler.capture.schemas import writes_in_place
 from partita.compiler.ir.program import (
     InputKind,
     InputRole,

@@ -14,7 +14,7 @@ from math import inf
 
 from torch import fx
 
-from partita.compiler.capture.torch_private import may_share_memory
+from partita.compiler.capture.schemas import may_share_memory
 from partita.compiler.cost.held_bytes import held_bytes
 from partita.compiler.cost.optimizer_memory import moments_of, update_bytes
 from partita.compiler.ir.program import InputKind, OutputKind, Phase, info
