@@ -18,29 +18,28 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from functools import cached_property
 
-from partita.compiler.cost.boxing_ways import Ways
-from partita.compiler.cost.bucket_memory import Moment, moments_of
+from partita.compiler.cost.bucket_memory import Moment
 from partita.compiler.cost.optimizer_memory import (
     state_sizes,
     sum_bytes,
     update_bytes,
 )
-from partita.compiler.cost.rank import Rank
+from partita.compiler.cost.recipes import Recipes
 from partita.compiler.cost.storage import Carried, Storage, Tensor
 from partita.compiler.cost.timeline import Category, Held, Timeline
 from partita.compiler.cost.unlike_ranks import unlike_ranks
 from partita.compiler.ir.program import InputKind, OutputKind, Phase
 from partita.compiler.ir.sbp import Placement
-from partita.compiler.plan.document import Boxing, Document, Ref
+from partita.compiler.plan.document import Boxing, Document, Output, Ref
 from partita.compiler.plan.emitted import (
     Unit,
     completing,
     completing_units,
-    inside_groups,
 )
 from partita.compiler.plan.turns import Half, Turn, turns_of
-from partita.compiler.plan.uses import boxings_by_use, handed_over, type_of
+from partita.compiler.plan.uses import handed_over, type_of
 
 END_OF_MICROBATCH = "end of the microbatch"
 GIVE_GRADIENTS = "give gradients"
@@ -62,39 +61,54 @@ _ADDED = {
 }
 
 
-def timeline(document: Document, turns: Sequence[Turn] | None = None) -> Timeline:
-    """Return the memory over a step of the rank that needs most.
-
-    ``turns`` are those of ``turns_of``, where they are known.
-    """
-    turns = turns_of(document) if turns is None else turns
-    found = (_Recorder(document, at).run(turns) for at in unlike_ranks(document))
-    return max(found, key=lambda step: step.peak_bytes)
+def timeline(document: Document) -> Timeline:
+    """Return the memory over a step of the rank that needs most."""
+    return StepMemory(document).timeline(document, turns_of(document))
 
 
 def timeline_at(document: Document, coordinates: tuple[int, ...]) -> Timeline:
     """Return the memory over a step of the rank at ``coordinates``."""
-    return _Recorder(document, coordinates).run(turns_of(document))
+    recipes = Recipes(document, coordinates)
+    return _Recorder(document, recipes).run(turns_of(document))
+
+
+class StepMemory:
+    """The memory of a plan's step, in whatever turns and buckets."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+
+    @cached_property
+    def _ranks(self) -> list[Recipes]:
+        """The recipes of each rank that holds unlike the others."""
+        document = self._document
+        return [Recipes(document, at) for at in unlike_ranks(document)]
+
+    def timeline(self, document: Document, turns: Sequence[Turn]) -> Timeline:
+        """Return the memory over a step of the rank that needs most.
+
+        Args:
+            document: differs from the plan that this is of in turns and buckets alone.
+            turns: those of ``turns_of``.
+        """
+        found = (_Recorder(document, recipes).run(turns) for recipes in self._ranks)
+        return max(found, key=lambda step: step.peak_bytes)
 
 
 class _Recorder:
-    def __init__(self, document: Document, coordinates: tuple[int, ...]) -> None:
+    def __init__(self, document: Document, recipes: Recipes) -> None:
         self.document = document
-        device = str(document.hardware["device"]["kind"])
-        self.rank = Rank(document.mesh, coordinates, device)
-        self.boxings = boxings_by_use(document)
-        self.boxed = {consumer for consumer, _, _ in self.boxings}
-        self.inside = inside_groups(document)
+        self.recipes = recipes
+        self.rank = recipes.rank
         self.now = -1
         self.moments: list[str] = []
         self.is_forward: list[bool] = []
         self.storages: list[Storage] = []
-        self.tensors: dict[Ref | str, Tensor] = {}
-        self.ways = Ways(document, self.rank)
+        self.tensors: dict[int, Tensor] = {}  # by slot
         self.under_way: dict[str, Carried] = {}
         self.messages: dict[str, int] = {}  # bytes of what comes of them, by boxing
         self.updated: list[int] = []  # bytes of what the optimizer works on
-        self.added: dict[Ref | str, Tensor] = {}  # what microbatches add up to
+        self.added: dict[int, Tensor] = {}  # what microbatches add up to, by slot
 
     def run(self, turns: Sequence[Turn]) -> Timeline:
         self._enter()
@@ -131,10 +145,11 @@ class _Recorder:
         self.storages.append(storage)
         return storage
 
-    def _seen(self, consumer: str, ref: Ref, wanted: Placement) -> Tensor:
-        """Return a tensor as its consumer sees it."""
-        boxing = self.boxings.get((consumer, ref, wanted))
-        return self.tensors[ref if boxing is None else boxing.key]
+    def _seen(self, output: Output) -> int:
+        """Return the slot of a tensor as it leaves."""
+        assert output.value is not None
+        assert output.placement is not None
+        return self.recipes.seen(str(output), output.value, output.placement)
 
     def _use(self, storage: Storage, *, waits: bool = True) -> None:
         """Hold memory until now, since what runs now uses it.
@@ -174,7 +189,8 @@ class _Recorder:
             local = self.rank.type(type_, placement)
             category = _ENTERING.get(node.role.kind, Category.BUFFERS)
             storage = self._hold(node.role.name, local.num_bytes, category)
-            self.tensors[ref] = Tensor(self.rank.shard(local), storage)
+            tensor = Tensor(self.rank.shard(local), storage)
+            self.tensors[self.recipes.slot(ref)] = tensor
             if node.role.kind is InputKind.PARAMETER:
                 self._hold_update(node.role.name, placement)
 
@@ -195,29 +211,22 @@ class _Recorder:
             self._hold(name, kept, Category.OPTIMIZER)
 
     def _call(self, key: str, unit: Unit) -> None:
-        node = self.document.nodes[key]
         if key == unit[0]:
             more = f" and {len(unit) - 1} more" if len(unit) > 1 else ""
-            self._moment(key + more, node.phase)
-        if key in self.boxed:
-            wanted = zip(node.operands, node.signature.operands, strict=True)
-            operands = [self._seen(key, ref, placement) for ref, placement in wanted]
-        else:
-            operands = [self.tensors[ref] for ref in node.operands]
-        made = self.rank.made(node, [shard for shard, _ in operands], len(unit) > 1)
-        is_view = all(operand is not None for *_, operand in made.results)
-        for _, storage in operands:
-            self._use(storage, waits=len(unit) > 1 or not is_view)
-        for position, shard, num_bytes, operand in made.results:
-            ref = Ref(key, position)
+            self._moment(key + more, self.document.nodes[key].phase)
+        tensors = self.tensors
+        call = self.recipes.call(key, len(unit) > 1, tensors)
+        operands = [tensors[slot].storage for slot in call.operands]
+        for storage in operands:
+            self._use(storage, waits=call.waits)
+        for slot, made, shard, num_bytes, operand in call.results:
             if operand is not None:
-                storage = operands[operand].storage
+                storage = operands[operand]
             else:
-                own = 0 if ref in self.inside else num_bytes
-                storage = self._keep(str(ref), own, Category.TEMPORARIES)
-            self.tensors[ref] = Tensor(shard, storage)
-        if made.workspace_bytes:
-            self._keep(key, made.workspace_bytes, Category.WORKSPACE)
+                storage = self._keep(made, num_bytes, Category.TEMPORARIES)
+            tensors[slot] = Tensor(shard, storage)
+        if call.workspace_bytes:
+            self._keep(key, call.workspace_bytes, Category.WORKSPACE)
 
     def _add_up(self) -> None:
         """Hold zeros for what the microbatches will add to them, each made once."""
@@ -226,17 +235,18 @@ class _Recorder:
             if output.value is None or output.placement is None:
                 continue
             asks = str(output), output.value, output.placement
-            boxing = self.boxings.get(asks)
+            boxing = self.recipes.boxing(*asks)
             made: Ref | str = output.value
             placement = output.placement
             if boxing is not None:
                 made = output.value if boxing.key in late else boxing.key
                 placement = boxing.source if boxing.key in late else boxing.target
-            if output.kind.adds_up and made not in self.added:
+            slot = self.recipes.slot(made)
+            if output.kind.adds_up and slot not in self.added:
                 local = self.rank.type(type_of(self.document, output.value), placement)
                 category = _ADDED[output.kind]
                 storage = self._hold(str(output), local.num_bytes, category)
-                self.added[made] = Tensor(self.rank.shard(local), storage)
+                self.added[slot] = Tensor(self.rank.shard(local), storage)
 
     def _complete(self) -> None:
         """End the microbatch; bring what was added up to where it leaves."""
@@ -245,8 +255,7 @@ class _Recorder:
         for output in handed_over(self.document):
             if output.value is not None and output.placement is not None:
                 if not output.kind.adds_up:
-                    tensor = self._seen(str(output), output.value, output.placement)
-                    tensor.storage.last = self.now
+                    self.tensors[self._seen(output)].storage.last = self.now
         for storage in self.storages:
             if storage.category is Category.INPUTS:
                 storage.last = self.now
@@ -256,13 +265,18 @@ class _Recorder:
         for unit in completing_units(self.document):
             self._boxings(unit)
             for boxing in unit:
-                self._use(self.tensors[boxing.ref].storage)
-                self.tensors[boxing.key].storage.land(self.now)
+                self._use(self.tensors[self.recipes.slot(boxing.ref)].storage)
+                made = self.tensors[self.recipes.slot(boxing.key)]
+                made.storage.land(self.now)
 
     def _boxings(self, boxings: Sequence[Boxing], half: Half = Half.BOTH) -> None:
         """Carry out a boxing, or those of a bucket together, or half of that."""
         key = boxings[0].key
-        carried = self.under_way.pop(key, None) or self._begun(boxings)
+        recipe = self.recipes.boxings(boxings, self.tensors)
+        carried = self.under_way.pop(key, None)
+        if carried is None:
+            storages = [self.tensors[slot].storage for slot in recipe.operands]
+            carried = Carried(key, recipe.phase, deque(recipe.moments), storages)
         for storage in carried.held:  # until what it is in was waited for
             self._use(storage)
         num = len(carried.moments)
@@ -273,22 +287,9 @@ class _Recorder:
         for _ in range(num):
             self._allocate(carried, carried.moments.popleft())
         if half is not Half.FIRST:
-            for boxing, shard, storage in zip(
-                boxings, carried.shards, carried.storages, strict=True
-            ):
-                self.tensors[boxing.key] = Tensor(shard, storage)
-
-    def _begun(self, boxings: Sequence[Boxing]) -> Carried:
-        key, document = boxings[0].key, self.document
-        first = document.nodes.get(boxings[0].consumers[0])
-        phase = (first or document.nodes[boxings[0].producer]).phase
-        given = [self.tensors[boxing.ref] for boxing in boxings]
-        pairs = zip(boxings, given, strict=True)
-        ways = [self.ways.of(boxing, tensor.shard) for boxing, tensor in pairs]
-        chains = [chain for chain, _ in ways]
-        moments = deque(moments_of(chains, self.ways.is_exchanged))
-        shards, storages = [s for _, s in ways], [t.storage for t in given]
-        return Carried(key, phase, moments, shards, storages)
+            made = zip(recipe.results, recipe.shards, carried.storages, strict=True)
+            for slot, shard, storage in made:
+                self.tensors[slot] = Tensor(shard, storage)
 
     def _allocate(self, carried: Carried, moment: Moment) -> None:
         """Hold what a moment of a boxing makes, and what it makes that of."""
@@ -326,14 +327,14 @@ class _Recorder:
                 continue
             if not (is_one or output.kind.adds_up):
                 continue  # it was let go of with its microbatch
-            tensor = self._seen(str(output), output.value, output.placement)
-            tensor.storage.last = self.now
+            slot = self._seen(output)
+            self.tensors[slot].storage.last = self.now
             if output.kind is OutputKind.GRADIENT:
-                storage = self._own(output.name, tensor, taken, shared)
+                storage = self._own(output.name, slot, taken, shared)
                 taken.add(id(storage))
                 kept.append(storage)
             elif output.kind is OutputKind.LOSS:
-                kept.append(tensor.storage)
+                kept.append(self.tensors[slot].storage)
         for storage in inputs if is_one else ():
             storage.last = self.now
         if self.updated:
@@ -346,18 +347,19 @@ class _Recorder:
             storage.last = self.now
 
     def _own(
-        self, name: str, tensor: Tensor, taken: set[int], shared: dict[int, set[int]]
+        self, name: str, slot: int, taken: set[int], shared: dict[int, set[int]]
     ) -> Storage:
         """Return the memory of a gradient: a copy where it has none of its own.
 
         What may not be written to is copied: see runtime/gradients.py. ``shared`` has,
         by the storage, the tensors that share it and that no gradient is yet.
         """
+        tensor = self.tensors[slot]
         storage, is_like = tensor.storage, tensor.shard.is_in_order
         is_whole = storage.num_bytes == self.rank.rounded(tensor.shard.type.num_bytes)
         parts = shared.get(id(storage), set())
-        if is_like and id(tensor) in parts:
-            parts.discard(id(tensor))
+        if is_like and slot in parts:
+            parts.discard(slot)
         elif not (is_whole and is_like) or id(storage) in taken:
             return self._hold(name, tensor.shard.type.num_bytes, Category.GRADIENTS)
         storage.category = Category.GRADIENTS
@@ -369,11 +371,12 @@ class _Recorder:
         sizes: dict[int, int] = {}
         for output in self.document.outputs:
             if output.kind is OutputKind.GRADIENT and output.value and output.placement:
-                tensor = self._seen(str(output), output.value, output.placement)
+                slot = self._seen(output)
+                tensor = self.tensors[slot]
                 key = id(tensor.storage)
                 sizes[key] = tensor.storage.num_bytes
                 parts = found.setdefault(key, {})
-                parts[id(tensor)] = tensor.shard.type.num_bytes
+                parts[slot] = tensor.shard.type.num_bytes
         return {
             key: set(parts)
             for key, parts in found.items()

@@ -44,7 +44,7 @@ class Tensor(NamedTuple):
 
 @dataclass(slots=True)
 class Carried:
-    """Boxings that are carried out: what is left of that, and where they lie by now.
+    """Boxings that are carried out: what is left of it, and in what they lie by now.
 
     ``held`` is what the last moment made, of what, and its workspace.
     """
@@ -52,6 +52,5 @@ class Carried:
     key: str
     phase: Phase
     moments: deque[Moment]
-    shards: list[Shard]
     storages: list[Storage]
     held: list[Storage] = field(default_factory=list[Storage])

@@ -113,9 +113,12 @@ class StageHeld:
     at_peak: Mapping[str, int]
 
     @staticmethod
-    def of(document: Document) -> StageHeld:
-        """Return what is held under a plan of one stage."""
-        held = timeline(document)
+    def of(document: Document, held: Timeline | None = None) -> StageHeld:
+        """Return what is held under a plan of one stage.
+
+        ``held`` is the memory over its step, where it is known.
+        """
+        held = held or timeline(document)
         parts = held.by_category(held.peak)
         at_peak = {str(category): size for category, size in parts.items()}
         closing = closing_bytes(document, held)

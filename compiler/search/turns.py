@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from partita.compiler.cost.memory import timeline
+from partita.compiler.cost.memory import StepMemory
 from partita.compiler.cost.timeline import Timeline
 from partita.compiler.plan.beside import sends
 from partita.compiler.plan.document import Boxing, Document
@@ -89,6 +89,7 @@ class _Messages:
         late: the units that nothing waits for.
         is_forward: whether a unit is of the forward.
         step: what is simulated of it.
+        memory: what is held in it.
     """
 
     units: Sequence[Unit]
@@ -97,6 +98,7 @@ class _Messages:
     late: Sequence[int]
     is_forward: Sequence[bool]
     step: JoinedCalls
+    memory: StepMemory
 
     @classmethod
     def of(cls, document: Document, items: TurnItems) -> _Messages:
@@ -127,7 +129,7 @@ class _Messages:
             keys[number] = first_of.get(key, key)
         gathered = [own for own in (stands[True], stands[False]) if own]
         step = JoinedCalls.of(document, units, forward, items)
-        return cls(units, keys, gathered, late, forward, step)
+        return cls(units, keys, gathered, late, forward, step, items.memory)
 
     def fastest(self, plain: D, limit: int | None) -> tuple[D, Mapping[str, float]]:
         """Return the plan with those whose simulated step is fastest, or as it was.
@@ -142,12 +144,35 @@ class _Messages:
             other = replace(plain, ahead=self.ahead(num), late=self.behind(num))
             others = self.step.hidden_s(other)
             if sum(others.values()) > hidden_s + least_s and limit is not None:
-                other = _fitting(other, limit, self.units)
+                other = self._fitting(other, limit)
                 others = self.step.hidden_s(other)
             other_s = sum(others.values())
             if other_s > hidden_s + least_s:
                 best, hidden, hidden_s = other, others, other_s
         return best, hidden
+
+    def _fitting(self, document: D, limit: int) -> D:
+        """Return the plan without what passes beside while more is held than may be."""
+        while document.ahead or document.late:
+            turns = turns_of(document, self.units)
+            held = self.memory.timeline(document, turns)
+            over = [at for at, size in enumerate(held.bytes_at) if size > limit]
+            if not over:
+                break
+            crowded = _turns_at(held, turns, over)
+            kept = {
+                key
+                for key, (first, second) in _spans(document, turns).items()
+                if crowded.isdisjoint(range(first, second))
+            }
+            if len(kept) == len(document.ahead) + len(document.late):
+                kept = set[str]()  # what is over stands on none of them
+            document = replace(
+                document,
+                ahead={key: at for key, at in document.ahead.items() if key in kept},
+                late={key: at for key, at in document.late.items() if key in kept},
+            )
+        return document
 
     def ahead(self, num: int) -> dict[str, str]:
         """Return what starts ahead, where, with so many places under way."""
@@ -183,30 +208,6 @@ def _gathers(document: Document, boxing: Boxing) -> bool:
     """Whether a boxing sends what enters the program, for calls to use."""
     is_there = document.nodes[boxing.producer].role is not None
     return is_there and sends(boxing) and boxing.consumers[0] in document.nodes
-
-
-def _fitting(document: D, limit: int, units: Sequence[Unit]) -> D:
-    """Return the plan without what passes beside while more is held than may be."""
-    while document.ahead or document.late:
-        turns = turns_of(document, units)
-        held = timeline(document, turns)
-        over = [at for at, size in enumerate(held.bytes_at) if size > limit]
-        if not over:
-            break
-        crowded = _turns_at(held, turns, over)
-        kept = {
-            key
-            for key, (first, second) in _spans(document, turns).items()
-            if crowded.isdisjoint(range(first, second))
-        }
-        if len(kept) == len(document.ahead) + len(document.late):
-            kept = set[str]()  # what is over stands on none of them
-        document = replace(
-            document,
-            ahead={key: at for key, at in document.ahead.items() if key in kept},
-            late={key: at for key, at in document.late.items() if key in kept},
-        )
-    return document
 
 
 def _spans(document: Document, turns: Sequence[Turn]) -> dict[str, tuple[int, int]]:

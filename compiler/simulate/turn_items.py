@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
+from partita.compiler.cost.memory import StepMemory
+from partita.compiler.cost.timeline import Timeline
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.program import Phase
 from partita.compiler.plan.beside import leaving_alone, sums_beside
@@ -86,6 +88,15 @@ class TurnItems:
         if all(boxing.key in self._late for boxing in boxings):
             items[-1] = replace(items[-1], is_beside=items[-1].axis is not None)
         return tuple(items)
+
+    def timeline(self, document: Document) -> Timeline:
+        """Return the memory of a plan that differs from this one in its turns."""
+        return self.memory.timeline(document, self.turns(document))
+
+    @cached_property
+    def memory(self) -> StepMemory:
+        """What is held in the plan's step."""
+        return StepMemory(self.document)
 
     @cached_property
     def leaving(self) -> frozenset[str]:

@@ -30,6 +30,7 @@ from partita.compiler.search.limited import LimitedSearch
 from partita.compiler.search.parts import OPTIMAL_GAP, ROUGH, THOROUGH, Clock, Effort
 from partita.compiler.search.solver import Solution, solve
 from partita.compiler.search.turns import with_turns
+from partita.compiler.simulate.turn_items import TurnItems
 from partita.one_mesh.planner import ALIKE, WITHIN, Planner, Search
 from partita.whole_plans.recount import with_memory
 
@@ -113,10 +114,10 @@ class BesideSearch:
         """
         messages, free, limit = self.messages, self.free, self.planner.limit
         if messages is None or free is None or self.planner.options.recompute:
-            return _counted(with_turns(search.run()))
+            return _counted(search.run())
         if limit is None:
             return with_memory(self._best(search, free, messages))
-        plan = _counted(with_turns(search.run()))
+        plan = _counted(search.run())
         return self._within(plan, limit, free, messages)
 
     @collection_paused()
@@ -196,7 +197,7 @@ class BesideSearch:
         spent_s = first_s + time.perf_counter() - started
         result = self._result(free.solver, spent_s, messages.fold, WITHIN)
         found_again = Found(found.choices, result, found.keeping.again)
-        other = _counted(with_turns(self.planner.decide(found_again)))
+        other = _counted(self.planner.decide(found_again))
         seconds = other.predicted.seconds
         if other.predicted.bytes > limit or seconds >= plan.predicted.seconds:
             return _one_by_one(plan)
@@ -233,8 +234,10 @@ def _one_by_one(plan: Plan) -> Plan:
 
 
 def _counted(plan: Plan) -> Plan:
-    """Return the plan with what it holds while messages pass beside computing."""
-    return with_memory(plan) if plan.ahead or plan.late else plan
+    """Return the plan with its turns, and what it holds in them."""
+    items = TurnItems(plan)
+    found = with_turns(plan, items)
+    return with_memory(found, items) if found.ahead or found.late else found
 
 
 def _left(plan: Plan) -> float:

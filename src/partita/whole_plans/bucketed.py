@@ -62,12 +62,12 @@ def _of_one_stage(alone: Plan, items: TurnItems, most_bytes: int) -> Plan:
         if best is not None and _seconds(best) <= _seconds(draft):
             break
         fitting = draft if limit is None else with_turns(draft, items)
-        found = with_memory(with_seconds(fitting, items))
+        found = with_memory(with_seconds(fitting, items), items)
         fits = limit is None or found.predicted.bytes <= limit
         if fits and (best is None or _seconds(found) < _seconds(best)):
             best = found
     if best is None or _seconds(best) > _seconds(alone):
-        return with_memory(alone)
+        return with_memory(alone, items)
     return best
 
 

@@ -88,9 +88,13 @@ def with_seconds(plan: Plan, items: TurnItems | None = None) -> Plan:
     return replace(plan, predicted=with_hidden(apart, plan, items))
 
 
-def with_memory(plan: Plan) -> Plan:
-    """Return the plan of one stage with what its ranks hold."""
-    held, stated = StageHeld.of(plan), plan.predicted
+def with_memory(plan: Plan, items: TurnItems | None = None) -> Plan:
+    """Return the plan of one stage with what its ranks hold.
+
+    ``items`` are known of a plan that differs in its turns and buckets alone.
+    """
+    over_step = None if items is None else items.timeline(plan)
+    held, stated = StageHeld.of(plan, over_step), plan.predicted
     found = replace(stated, bytes=held.peak_bytes, bytes_by_part=held.at_peak)
     return replace(plan, predicted=found)
 

@@ -1,0 +1,138 @@
+"""What each call and boxing of a plan makes on one rank, in whatever order they run.
+
+How a tensor lies follows from what it is made of, so it is found once, when the call
+or the boxing is first met. Plans that differ in their turns and buckets alone share it.
+Tensors are counted: each value and each boxing's result has a slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from partita.compiler.cost.boxing_ways import Ways
+from partita.compiler.cost.bucket_memory import Moment, moments_of
+from partita.compiler.cost.rank import Rank, Shard
+from partita.compiler.cost.storage import Tensor
+from partita.compiler.ir.program import Phase
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.plan.document import Boxing, Document, Ref
+from partita.compiler.plan.emitted import inside_groups
+from partita.compiler.plan.uses import boxings_by_use
+
+Tensors = Mapping[int, Tensor]
+"""Those that there are, by slot."""
+
+
+class NewTensor(NamedTuple):
+    """One result of a call: where it goes, how it lies, the memory that it takes.
+
+    ``operand`` is the one of the call's whose memory it shares, if any.
+    """
+
+    slot: int
+    key: str
+    shard: Shard
+    num_bytes: int
+    operand: int | None
+
+
+class CallRecipe(NamedTuple):
+    """What a call takes, by slot, and makes.
+
+    ``waits`` says whether it needs what is in its operands: a view does not.
+    """
+
+    operands: tuple[int, ...]
+    waits: bool
+    results: tuple[NewTensor, ...]
+    workspace_bytes: int
+
+
+class BoxingRecipe(NamedTuple):
+    """What boxings that are carried out together take and make, by slot, and how."""
+
+    phase: Phase
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    shards: tuple[Shard, ...]
+    moments: tuple[Moment, ...]
+
+
+class Recipes:
+    """Those of the rank at ``coordinates``."""
+
+    def __init__(self, document: Document, coordinates: tuple[int, ...]) -> None:
+        self.document = document
+        device = str(document.hardware["device"]["kind"])
+        self.rank = Rank(document.mesh, coordinates, device)
+        self._boxings = boxings_by_use(document)
+        self._boxed = {consumer for consumer, _, _ in self._boxings}
+        self._inside = inside_groups(document)
+        self._ways = Ways(document, self.rank)
+        self._slots: dict[Ref | str, int] = {}
+        self._calls: dict[str, CallRecipe] = {}
+        self._carried: dict[tuple[str, ...], BoxingRecipe] = {}
+
+    def slot(self, made: Ref | str) -> int:
+        """Return the slot of a value, or of what a boxing of a key makes."""
+        return self._slots.setdefault(made, len(self._slots))
+
+    def boxing(self, consumer: str, ref: Ref, wanted: Placement) -> Boxing | None:
+        """Return what a tensor goes through on its way to a consumer."""
+        return self._boxings.get((consumer, ref, wanted))
+
+    def seen(self, consumer: str, ref: Ref, wanted: Placement) -> int:
+        """Return the slot of a tensor as its consumer sees it."""
+        boxing = self.boxing(consumer, ref, wanted)
+        return self.slot(ref if boxing is None else boxing.key)
+
+    def call(self, key: str, is_fused: bool, tensors: Tensors) -> CallRecipe:
+        """Return the recipe of a call, whose operands are among ``tensors``.
+
+        ``is_fused`` where it is one of several calls of one kernel.
+        """
+        found = self._calls.get(key)
+        if found is None:
+            found = self._calls[key] = self._call(key, is_fused, tensors)
+        return found
+
+    def _call(self, key: str, is_fused: bool, tensors: Tensors) -> CallRecipe:
+        node = self.document.nodes[key]
+        if key in self._boxed:
+            wanted = zip(node.operands, node.signature.operands, strict=True)
+            operands = [self.seen(key, ref, placement) for ref, placement in wanted]
+        else:
+            operands = [self.slot(ref) for ref in node.operands]
+        made = self.rank.made(node, [tensors[o].shard for o in operands], is_fused)
+        is_view = all(operand is not None for *_, operand in made.results)
+        results: list[NewTensor] = []
+        for position, shard, num_bytes, operand in made.results:
+            ref = Ref(key, position)
+            own = 0 if ref in self._inside else num_bytes
+            results.append(NewTensor(self.slot(ref), str(ref), shard, own, operand))
+        waits = is_fused or not is_view
+        return CallRecipe(tuple(operands), waits, tuple(results), made.workspace_bytes)
+
+    def boxings(self, boxings: Sequence[Boxing], tensors: Tensors) -> BoxingRecipe:
+        """Return the recipe of a boxing, or of those of a bucket together."""
+        keys = tuple([boxing.key for boxing in boxings])
+        found = self._carried.get(keys)
+        if found is None:
+            found = self._carried[keys] = self._together(boxings, tensors)
+        return found
+
+    def _together(self, boxings: Sequence[Boxing], tensors: Tensors) -> BoxingRecipe:
+        nodes = self.document.nodes
+        first = nodes.get(boxings[0].consumers[0]) or nodes[boxings[0].producer]
+        operands = tuple(self.slot(boxing.ref) for boxing in boxings)
+        pairs = zip(boxings, operands, strict=True)
+        ways = [self._ways.of(boxing, tensors[slot].shard) for boxing, slot in pairs]
+        chains = [chain for chain, _ in ways]
+        return BoxingRecipe(
+            first.phase,
+            operands,
+            tuple(self.slot(boxing.key) for boxing in boxings),
+            tuple(shard for _, shard in ways),
+            tuple(moments_of(chains, self._ways.is_exchanged)),
+        )
