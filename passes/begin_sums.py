@@ -18,13 +18,13 @@ Source    M. Shoeybi et al., "Megatron-LM", arXiv:1909.08053: its linear layers 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
+from collections.abc import Container
 
 import torch
 from torch import fx
 
-from partita.compiler.capture.torch_private import uncompiled
 from partita.compiler.ir.local_program import LocalProgram
+from partita.passes.ordering import in_order
 
 c10d = torch.ops._c10d_functional
 
@@ -37,20 +37,17 @@ def begin_sums(local: LocalProgram) -> LocalProgram:
     left = deque(node for node in nodes if _begins(node))
     if not any(node.target in _SUMS for node in left):
         return local
-    graph = fx.Graph()
-    copies: dict[fx.Node, fx.Node] = {}
+    order: dict[fx.Node, None] = {}
     for node in nodes:
-        if node in copies:
+        if node in order:
             continue
-        copies[node] = graph.node_copy(node, copies.__getitem__)
+        order[node] = None
         if left and node is left[0]:
             left.popleft()
             continue  # whoever waits at once for what was begun does so first
-        while left and left[0].target in _SUMS and _is_fed(left[0], copies):
-            begun = left.popleft()
-            copies[begun] = graph.node_copy(begun, copies.__getitem__)
-    graph.lint()
-    return replace(local, graph_module=uncompiled(local.graph_module, graph))
+        while left and left[0].target in _SUMS and _is_fed(left[0], order):
+            order[left.popleft()] = None
+    return in_order(local, list(order))
 
 
 def _begins(node: fx.Node) -> bool:
@@ -59,5 +56,5 @@ def _begins(node: fx.Node) -> bool:
     return getattr(node.target, "namespace", "") == "_c10d_functional" and not is_wait
 
 
-def _is_fed(node: fx.Node, copies: dict[fx.Node, fx.Node]) -> bool:
-    return all(given in copies for given in node.all_input_nodes)
+def _is_fed(node: fx.Node, known: Container[fx.Node]) -> bool:
+    return all(given in known for given in node.all_input_nodes)

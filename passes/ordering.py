@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 
 from torch import fx
+
+from partita.compiler.capture.torch_private import uncompiled
+from partita.compiler.ir.local_program import LocalProgram
 
 Units = list[list[fx.Node]]
 """Nodes that are emitted at once, by unit."""
@@ -61,15 +65,32 @@ def ordered(units: Units) -> tuple[Units, Units]:
     return order, [units[i] for i, num in enumerate(waits_for) if num]
 
 
-def missing(node: fx.Node, copies: Mapping[fx.Node, fx.Node]) -> list[fx.Node]:
-    """Return what of a node and of all it is made of has no copy yet, in order."""
+def missing(node: fx.Node, known: Container[fx.Node]) -> list[fx.Node]:
+    """Return what of a node and of all it is made of is not known yet, in order."""
     found: dict[fx.Node, None] = {}
     waiting = [node]
     while waiting:
         last = waiting[-1]
-        inputs = [n for n in last.all_input_nodes if n not in copies and n not in found]
+        inputs = [n for n in last.all_input_nodes if n not in known and n not in found]
         if inputs:
             waiting += inputs
         else:
             found[waiting.pop()] = None
     return list(found)
+
+
+def in_order(local: LocalProgram, nodes: Sequence[fx.Node]) -> LocalProgram:
+    """Return ``local`` with its nodes in another order, itself where that is its own.
+
+    Args:
+        local: its graph is copied where a node has another place.
+        nodes: all of its graph, each behind what it needs.
+    """
+    if list(local.graph_module.graph.nodes) == list(nodes):
+        return local
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    for node in nodes:
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+    graph.lint()
+    return replace(local, graph_module=uncompiled(local.graph_module, graph))

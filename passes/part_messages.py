@@ -19,19 +19,17 @@ Source    Y. Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Da
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import torch
 from torch import fx
 
-from partita.compiler.capture.torch_private import uncompiled
 from partita.compiler.errors import BadPlan
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.program import has_info, info
 from partita.compiler.plan.document import Document
 from partita.compiler.plan.turns import END
 from partita.passes.localize import boxing_of_part
-from partita.passes.ordering import missing
+from partita.passes.ordering import in_order, missing
 from partita.passes.sink_waits import is_part
 
 
@@ -78,16 +76,12 @@ class _Parting:
         for node in self.nodes:
             if late and is_part(node, late):
                 late.add(node)
-        graph = fx.Graph()
-        copies: dict[fx.Node, fx.Node] = {}
+        order: dict[fx.Node, None] = {}
         for node in self.nodes:
             wanted = [*before.get(node, ()), *(() if node in late else (node,))]
-            for needed in (w for w in wanted if w not in copies):
-                for made in missing(needed, copies):
-                    copies[made] = graph.node_copy(made, copies.__getitem__)
-        graph.lint()
-        module = uncompiled(self.local.graph_module, graph)
-        return replace(self.local, graph_module=module)
+            for needed in (w for w in wanted if w not in order):
+                order.update(dict.fromkeys(missing(needed, order)))
+        return in_order(self.local, list(order))
 
     def _unit_of(self, node: fx.Node) -> str | None:
         """Return the boxing that a node is of, of a bucket its first."""

@@ -20,14 +20,12 @@ Source    S. Li et al., "PyTorch Distributed: Experiences on Accelerating Data P
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import replace
 
 import torch
 from torch import fx
 
-from partita.compiler.capture.torch_private import uncompiled
 from partita.compiler.ir.local_program import LocalProgram
-from partita.passes.ordering import missing
+from partita.passes.ordering import in_order, missing
 
 c10d = torch.ops._c10d_functional
 
@@ -43,15 +41,11 @@ def sink_waits(local: LocalProgram) -> LocalProgram:
             late.add(node)
     if not late:
         return local
-    graph = fx.Graph()
-    copies: dict[fx.Node, fx.Node] = {}
+    order: dict[fx.Node, None] = {}
     for node in nodes:
-        if node in late:
-            continue
-        for needed in missing(node, copies):
-            copies[needed] = graph.node_copy(needed, copies.__getitem__)
-    graph.lint()
-    return replace(local, graph_module=uncompiled(local.graph_module, graph))
+        if node not in late:
+            order.update(dict.fromkeys(missing(node, order)))
+    return in_order(local, list(order))
 
 
 def is_part(node: fx.Node, late: Set[fx.Node]) -> bool:

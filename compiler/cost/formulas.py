@@ -82,7 +82,9 @@ def _lambdified(expr: sympy.Expr) -> tuple[tuple[str, ...], Callable[..., float]
     """Compile ``expr`` once for all the sizes that it will be asked for."""
     symbols = sorted(expr.free_symbols, key=str)
     names = tuple(str(symbol) for symbol in symbols)
-    return names, sympy.lambdify(symbols, expr, modules="math")
+    # Its docstring would hold the printed expression, which takes as long as the rest.
+    function = sympy.lambdify(symbols, expr, modules="math", docstring_limit=0)
+    return names, function
 
 
 def size_symbol(name: str) -> sympy.Symbol:

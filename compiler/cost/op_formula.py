@@ -103,4 +103,4 @@ def _bytes(
         splits = [placement.shardings[axis] for axis in placement.axes_splitting(dim)]
         if size and any(isinstance(s, Split) and s.segments for s in splits):
             expr *= product / size  # segments are numbers, which grow with their dim
-    return type_.dtype.itemsize * expr.subs(list(whole.items()), simultaneous=True)
+    return type_.dtype.itemsize * expr.xreplace(whole)

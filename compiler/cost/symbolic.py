@@ -85,7 +85,8 @@ def evaluate(expr: sympy.Expr, type: TensorType, mesh: Mesh) -> int:
 @lru_cache(maxsize=1 << 14)
 def _lambdified(expr: sympy.Expr, names: tuple[str, ...]) -> Callable[..., float]:
     """Compile ``expr`` once for all the sizes that it will be asked for."""
-    return sympy.lambdify([_symbol(name) for name in names], expr, modules="math")
+    symbols = [_symbol(name) for name in names]
+    return sympy.lambdify(symbols, expr, modules="math", docstring_limit=0)
 
 
 def _values(type: TensorType, mesh: Mesh) -> dict[str, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import doctest
 import os
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -80,6 +81,11 @@ def _plain(text: str) -> str:
 
 def _in_order(text: str, separator: str) -> str:
     return separator.join(sorted(text.strip("\n").split(separator)))
+
+
+def run_script(path: Path) -> None:
+    """Run a script in this process, as Python does when it is asked for the file."""
+    runpy.run_path(str(path), run_name="__main__")
 
 
 def run_ranks(words: list[str], folder: Path) -> str:

@@ -1,17 +1,23 @@
 """Every program of docs/errors.md, run: the wrong ones and the mended ones."""
 
 import inspect
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tests.examples.documented import ROOT, Block, assert_prints, blocks
+from tests.examples.documented import (
+    ROOT,
+    Block,
+    assert_prints,
+    blocks,
+    run_ranks,
+    run_script,
+)
 
 from partita.compiler import errors
+from partita.runtime.launch import launch
 
 FIRST, *REST = blocks(ROOT / "docs" / "errors.md")
 SECTIONS = {
@@ -22,6 +28,7 @@ MARKS = {
     "RankFailed": pytest.mark.dist,
     "NoSolution": pytest.mark.slow,  # it looks for ways out as long as it may
 }
+TORCHRUN = "torchrun --standalone --nproc-per-node 2 train.py\n"
 
 
 @pytest.fixture
@@ -57,7 +64,8 @@ def test_wrong_programs_say_so_and_mended_ones_run(section: str, folder: Path) -
         if block.language == "text":
             continue
         if block.language == "console":
-            assert run(block.text.split(), folder).returncode == 0
+            assert block.text == TORCHRUN
+            launch(run_script, 2, (folder / "train.py",))
         elif block.text.startswith("# "):
             fails_as_script(block, promised, folder)
         elif promised is None:
@@ -71,23 +79,16 @@ def test_wrong_programs_say_so_and_mended_ones_run(section: str, folder: Path) -
 
 def fails_as_script(block: Block, promised: Block | None, folder: Path) -> None:
     assert promised is not None
-    name = block.text.split()[1]
-    (folder / name).write_text(block.text, "utf-8")
-    ran = run(["python", name], folder)
-    assert ran.returncode == 1
-    error = f"partita.compiler.errors.{block.section}: "
-    assert_prints(f"...{error}{promised.text}", ran.stderr)
+    script = folder / block.text.split()[1]
+    script.write_text(block.text, "utf-8")
+    with pytest.raises(getattr(errors, block.section)) as caught:
+        run_script(script)
+    assert_prints(promised.text, str(caught.value))
 
 
-def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    programs = {
-        "python": [sys.executable],
-        "torchrun": [sys.executable, "-m", "torch.distributed.run"],
-    }
-    return subprocess.run(
-        [*programs[command[0]], *command[1:]],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@pytest.mark.dist
+@pytest.mark.slow
+def test_a_script_that_needs_ranks_runs_under_torchrun(folder: Path) -> None:
+    (script,) = (b for b in SECTIONS["BadMesh"] if b.text.startswith("# train.py\n"))
+    (folder / "train.py").write_text(script.text, "utf-8")
+    run_ranks(TORCHRUN.split()[2:], folder)

@@ -5,9 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.examples.documented import ROOT, assert_prints, blocks, run_ranks
+from tests.examples.documented import (
+    ROOT,
+    assert_prints,
+    blocks,
+    run_ranks,
+    run_script,
+)
+from tests.slow import slow
 
 from partita.cli.main import COMMANDS, main
+from partita.runtime.launch import launch
 
 PAGE = ROOT / "README.md"
 EXAMPLE, OUTPUT, TRAINING = (
@@ -54,10 +62,17 @@ Path("loss" + os.environ["RANK"]).write_text(str(loss.item()))
 
 
 @pytest.mark.dist
-def test_training_loop_trains_on_two_ranks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", ["launch", slow("torchrun")])
+def test_training_loop_trains_on_two_ranks(
+    by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "train.py").write_text(f"{EXAMPLE}{TRAINING}{TELL}", "utf-8")
 
-    run_ranks(["--nproc-per-node=2", "train.py"], tmp_path)
+    if by == "torchrun":
+        run_ranks(["--nproc-per-node=2", "train.py"], tmp_path)
+    else:
+        monkeypatch.chdir(tmp_path)
+        launch(run_script, 2, (tmp_path / "train.py",))
 
     first, second = (float((tmp_path / f"loss{rank}").read_text()) for rank in "01")
     assert 0 < first < 2

@@ -76,3 +76,10 @@ def test_a_program_without_sums_stays_what_it_is() -> None:
     module = fx.GraphModule(torch.nn.Module(), graph)
     empty = LocalProgram(module, *((), (), (), (), (), ()), local.mesh, (0,))
     assert begin_sums(empty) is empty
+
+
+def test_a_graph_is_copied_only_where_the_order_changes() -> None:
+    old = before()
+    new = begin_sums(old)
+    assert new is not old
+    assert begin_sums(new) is new

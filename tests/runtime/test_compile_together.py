@@ -1,6 +1,5 @@
 """Programs compiled whole: once for all ranks of a machine, or all hear why not."""
 
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -94,11 +93,28 @@ def fail_on_the_second() -> tuple[str, bool]:
     return str(failed.value), failed.value.__cause__ is not None
 
 
+def compute_and_fail() -> tuple[Computed, tuple[str, bool]]:
+    return compute(), fail_on_the_second()
+
+
+Run = tuple[list[Computed], list[tuple[Computed, tuple[str, bool]]]]
+"""What each rank of a first run finds, and each of the next, which also fails."""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Run twice on two ranks: it takes them long to bring Inductor."""
+    with pytest.MonkeyPatch.context() as patched:
+        folder = tmp_path_factory.mktemp("compiled")
+        patched.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder))
+        first = launch(f"{__file__}:compute", 2)
+        return first, launch(f"{__file__}:compute_and_fail", 2)
+
+
 def test_ranks_of_one_program_and_the_next_run_share_what_is_compiled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runs: Run,
 ) -> None:
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    first, second = (launch(f"{__file__}:compute", 2) for _ in range(2))
+    first, second = runs[0], [computed for computed, _ in runs[1]]
     assert [asked for asked, *_ in first] == [{"miss": 1}, {"hit": 1}]
     assert [asked for asked, *_ in second] == [{"hit": 1}, {"hit": 1}]
     assert [turns for _, turns, *_ in first] == [[1, 0], [0, 1]]
@@ -107,12 +123,12 @@ def test_ranks_of_one_program_and_the_next_run_share_what_is_compiled(
         torch.testing.assert_close(found, want, rtol=1e-12, atol=1e-14)
 
 
-def test_all_ranks_hear_of_the_one_that_cannot_compile() -> None:
-    found: list[Any] = launch(f"{__file__}:fail_on_the_second", 2)
-    for message, _ in found:
+def test_all_ranks_hear_of_the_one_that_cannot_compile(runs: Run) -> None:
+    told = [failure for _, failure in runs[1]]
+    for message, _ in told:
         assert message.startswith(
             "rank 1 cannot compile its program as a whole; choose compilation="
             "'regions' or 'eager': "
         )
         assert "partita_tests.untyped" in message
-    assert [has_cause for _, has_cause in found] == [False, True]
+    assert [has_cause for _, has_cause in told] == [False, True]
