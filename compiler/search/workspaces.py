@@ -28,9 +28,19 @@ class Workspaces:
     def __init__(self, posed: Posed) -> None:
         self._posed = posed
         self._nodes = posed.problem.nodes
+        self._known: dict[int, int] = {}
 
     def of(self, index: int, choice: Choice) -> int:
-        """Return the bytes on the rank that holds most, if a node takes a choice."""
+        """Return the bytes on the rank that holds most, if a node takes a choice.
+
+        Equal calls have the same choices, so each of those is looked at once.
+        """
+        found = self._known.get(id(choice))
+        if found is None:
+            found = self._known[id(choice)] = self._find(index, choice)
+        return found
+
+    def _find(self, index: int, choice: Choice) -> int:
         item = self._posed.items[index]
         if not isinstance(item, fx.Node) or not has_workspace(op_name(item)):
             return 0
