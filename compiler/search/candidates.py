@@ -28,6 +28,7 @@ from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.rules.calls import call_of, calls_of, rule_and_factors
 from partita.compiler.rules.expansion import Expansion
 from partita.compiler.rules.factors import Factors
+from partita.compiler.rules.inline import inline
 from partita.compiler.rules.rule import Call, Rule, RuleSet
 from partita.compiler.rules.segments import Segmentations, find_segmentations
 from partita.compiler.rules.signatures import (
@@ -139,6 +140,7 @@ class Candidates:
         self._segments_key: dict[fx.Node, object] = {}
         self._priced: dict[object, tuple[Priced, ...]] = {}
         self._of_first: dict[fx.Node, tuple[Priced, ...]] = {}
+        self._in_parts: dict[object, Program] = {}
         self._stored: dict[object, tuple[Placement, ...]] = {}
 
     @cached_property
@@ -231,6 +233,18 @@ class Candidates:
         call = chunked(self.calls[node], factors, signature, self.mesh)
         found = self._expansion(rule, call)
         assert found is not None
+        return found
+
+    def in_parts(self, expansions: Mapping[str, Expansion]) -> Program:
+        """Return the program with ``expansions`` in place of nodes, by their keys.
+
+        What is compared is often taken apart alike: it is one program, not to be
+        changed.
+        """
+        key = tuple([(node, id(expansion)) for node, expansion in expansions.items()])
+        found = self._in_parts.get(key)
+        if found is None:
+            found = self._in_parts[key] = inline(self.program, expansions)
         return found
 
     def _expansion(self, rule: Rule, call: Call) -> Expansion | None:

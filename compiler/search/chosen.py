@@ -31,7 +31,7 @@ from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.alternative import Alternative
 from partita.compiler.plan.document import Expanded
 from partita.compiler.rules.expansion import Expansion
-from partita.compiler.rules.inline import inline, part_key
+from partita.compiler.rules.inline import part_key
 from partita.compiler.search.alternatives import Alternatives, Around
 from partita.compiler.search.candidates import Priced, flops_of
 from partita.compiler.search.held import Held
@@ -167,7 +167,8 @@ def read_choices(
         parts |= own
     if not expansions:
         return Chosen(program, found, expanded, outputs, posed.candidates.used)
-    program = inline(program, expansions)
+    assert program.graph is posed.candidates.program.graph
+    program = replace(posed.candidates.in_parts(expansions), mesh=program.mesh)
     by_key = {info(node).key: chosen for node, chosen in found.items()} | parts
     return Chosen(
         program,
