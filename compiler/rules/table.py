@@ -16,6 +16,7 @@ from partita.compiler.rules import expand_windows as ew
 from partita.compiler.rules import index_shapes as ix
 from partita.compiler.rules import lattice_shapes as la
 from partita.compiler.rules import nn_shapes as nn
+from partita.compiler.rules import piece_shapes as ps
 from partita.compiler.rules import pool_shapes as po
 from partita.compiler.rules import shapes as s
 from partita.compiler.rules import solve_shapes as so
@@ -470,12 +471,21 @@ ROWS = (
     Rule("aten.sin.default", "* -> *"),
     Rule("aten.sinc.default", "* -> *"),
     Rule("aten.sinh.default", "* -> *"),
-    Rule("aten.slice.Tensor", s.slice_, linear="0", free=True, expand=ei.slice_),
+    Rule(
+        "aten.slice.Tensor",
+        s.slice_,
+        linear="0",
+        localize="cut@1",
+        pieces=ps.slice_pieces,
+        free=True,
+        expand=ei.slice_,
+    ),
     Rule(
         "aten.slice_backward.default",
         s.slice_backward,
         linear="0",
-        localize="shape@1",
+        localize="padded@1",
+        pieces=ps.slice_backward_pieces,
         expand=ei.slice_backward,
     ),
     Rule("aten.slice_scatter.default", s.slice_scatter, linear="0+1"),
