@@ -23,6 +23,7 @@ from partita.compiler.capture.inputs import InputSpec
 from partita.compiler.capture.masked_rows import SET_ITEM, set_item
 from partita.compiler.capture.mixed_precision import autocasting
 from partita.compiler.capture.packed import refuse_packing
+from partita.compiler.capture.several_labels import multilabel_margin_loss
 from partita.compiler.capture.torch_private import (
     PACK,
     pytree,
@@ -40,6 +41,7 @@ _IN_PLACE: dict[Any, Callable[..., Any]] = {
     **FINITE,
     torch.ctc_loss: ctc_loss,
     torch.nn.functional.ctc_loss: ctc_loss,
+    torch.nn.functional.multilabel_margin_loss: multilabel_margin_loss,
     PACK: refuse_packing,
 }
 """What is called in place of what leaves too little, or too much, in a trace."""
