@@ -1,7 +1,7 @@
 """Numbers that a model draws by Python's ``random`` or numpy are refused.
 
-A trace would hold the ones that it saw: every step would then drop the same layer, or mix
-in the same share, where the model itself draws anew.
+A trace would hold the ones that it saw: every step would then drop the same layer, or
+mix in the same share, where the model itself draws anew.
 """
 
 from __future__ import annotations
