@@ -210,7 +210,8 @@ def _to_permute(node: fx.Node) -> None:
         order.reverse()
     else:
         first, second = (int(dim) for dim in node.args[1:3])  # type: ignore[arg-type]
-        order[first], order[second] = order[second], order[first]
+        if order:
+            order[first], order[second] = order[second], order[first]
     node.target = aten.permute.default
     node.args = (node.args[0], order)
 

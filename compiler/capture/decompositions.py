@@ -60,9 +60,9 @@ _HALF = (torch.float16, torch.bfloat16)
 
 
 def _dims(x: Tensor, dim: Sequence[int] | int | None) -> list[int]:
-    if dim is None or dim == []:
+    if dim is None or dim == [] or not x.ndim:  # which has one dim, to those who ask
         return list(range(x.ndim))
-    return [d % max(x.ndim, 1) for d in ([dim] if isinstance(dim, int) else dim)]
+    return [d % x.ndim for d in ([dim] if isinstance(dim, int) else dim)]
 
 
 def _mean(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:

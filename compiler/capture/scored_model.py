@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from partita.compiler.capture.checkpoints import called_checkpoints
+from partita.compiler.capture.covariances import correlations, covariances
 from partita.compiler.capture.ctc import ctc_loss
 from partita.compiler.capture.data_writes import SET_DATA, write_data
 from partita.compiler.capture.in_place_of import InPlaceOf
@@ -43,6 +44,10 @@ _IN_PLACE: dict[Any, Callable[..., Any]] = {
     torch.ctc_loss: ctc_loss,
     torch.nn.functional.ctc_loss: ctc_loss,
     torch.nn.functional.multilabel_margin_loss: multilabel_margin_loss,
+    torch.cov: covariances,
+    torch.Tensor.cov: covariances,
+    torch.corrcoef: correlations,
+    torch.Tensor.corrcoef: correlations,
     PACK: refuse_packing,
 }
 """What is called in place of what leaves too little, or too much, in a trace."""
