@@ -73,9 +73,15 @@ _BRANCHES = (
 )
 _SIZED = (
     "a shape depends on values, as those of x[mask], nonzero and unique do; keep all "
-    "elements, and multiply by the mask or take torch.where; in a loss, give "
-    "what is left out its ignore_index as target"
+    "elements, as an expert that runs on all rows does, and multiply by the mask or "
+    "take torch.where; in a loss, give what is left out its ignore_index as target"
 )
+
+
+_OF_PYTHON = (TypeError, AttributeError, LookupError)
+"""What code raises that is handed nothing where it wants a tensor."""
+_MOVED = "Couldn't swap"
+"""What torch says of ``module.to(dtype)`` where it exports the module."""
 
 
 @dataclass(frozen=True)
@@ -173,19 +179,33 @@ def _exported_or_run(
     """Return the joint graph of ``scored``, exported or, at last, as it is run.
 
     A model that is told it is being exported may leave out what it needs, such as a
-    mask that it makes for itself.
+    mask that it makes for itself. If that is why its own code failed, what stands in
+    the way of a run is told.
 
     Raises:
         CaptureFailed: when it cannot be traced.
     """
     try:
         return _exported(model, scored, tensors, form, precision)
-    except CaptureFailed:
+    except CaptureFailed as failed:
         scored.seen_as_run = True
         joint = try_trace(scored, tensors) if precision is None else None
-        if joint is None:
+        if joint is not None:
+            return joint
+        if not _is_of_export(failed.__cause__):
             raise
-        return joint
+        try:
+            with quiet_failure():
+                trace(scored, tensors)
+        except (Exception, SystemExit) as error:
+            if type(error) is not type(failed.__cause__):
+                raise CaptureFailed(_explain(model, error)) from error
+        raise
+
+
+def _is_of_export(error: BaseException | None) -> bool:
+    """Whether what failed in an export may well work in a run."""
+    return isinstance(error, _OF_PYTHON) or _MOVED in str(error)
 
 
 def _exported(
