@@ -22,6 +22,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, ClassVar
 
 import torch
@@ -41,6 +42,7 @@ from partita.compiler.ir.program import (
     Value,
     info,
     map_operands,
+    op_name,
     operands,
     placement_of,
     set_info,
@@ -268,6 +270,7 @@ def _shrink(program: Program, rules: RuleSet, count: int) -> Program:
             copies[node].meta = {}
         else:
             copy = copy_localized(graph, node, copies, rules, mesh, first)
+            _use_part(copy, node, rules)
             update_info(copy, signature=None)
             copies[node] = copy
     joins = tuple(
@@ -275,3 +278,11 @@ def _shrink(program: Program, rules: RuleSet, count: int) -> Program:
     )
     module = uncompiled(torch.nn.Module(), graph)
     return replace(program, graph_module=module, in_time=InTime(count, joins))
+
+
+def _use_part(copy: fx.Node, node: fx.Node, rules: RuleSet) -> None:
+    """Have the copy of a node that does a part call the op that checks that it may."""
+    rule = rules.get(op_name(node)) if node.op == "call_function" else None
+    if rule is None or not rule.part or info(copy).types == info(node).types:
+        return
+    copy.target = reduce(getattr, rule.part.split("."), torch.ops)

@@ -1,13 +1,17 @@
 """Dims of ops that cut pieces off a dim, where each part has its share of every piece.
 
 So are halves of a batch, as of pairs of texts or images that one model is run on: a
-microbatch has a part of the first half and the same part of the second.
+microbatch has a part of the first half and the same part of the second. So are rows
+that a mask puts among others, where those of a part are the part's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import gcd
 
+from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.rules import part_ops as part_ops  # defines the ops
 from partita.compiler.rules.rule import Call
 from partita.compiler.rules.shapes import arrow, dim_names, ints
 
@@ -54,3 +58,44 @@ def _pieces(shape: Sequence[int], dim: int, bounds: Sequence[int]) -> tuple[str,
     else:
         names[dim] = out[dim] = "?"
     return " ".join(names), " ".join(out)
+
+
+def masked_rows(call: Call) -> str:
+    """Share the batch, outermost in what is written to, its mask and what is written.
+
+    >>> x, mask = TensorType.parse("f32[4, 6, 8]"), TensorType.parse("bool[4, 6, 8]")
+    >>> rows = TensorType.parse("f32[8, 8]")
+    >>> masked_rows(Call("masked_scatter", (), (), (x, mask, rows), (x,)))
+    '(b:4 o0^:1) ? ?, (b:4 o0^:1) ? ?, (b:4 o1^:2) ? -> (b:4 o0^:1) ? ?'
+    """
+    x, mask, source = call.operands
+    among, rows = _of_one_batch(x, mask, source)
+    return arrow([among, among, rows], [among])
+
+
+def masked_rows_backward(call: Call) -> str:
+    """Share the batch as ``masked_rows`` does."""
+    grad, mask = call.operands
+    (source,) = call.results
+    assert source is not None
+    among, rows = _of_one_batch(grad, mask, source)
+    return arrow([among, among], [rows])
+
+
+def _of_one_batch(
+    x: TensorType, mask: TensorType, source: TensorType
+) -> tuple[str, str]:
+    """Name the dims of what is written to and of what is written."""
+    if x.shape != mask.shape or not x.ndim or not source.ndim:
+        return "?", "?"
+    num_samples = gcd(x.shape[0], source.shape[0])
+    if num_samples < 2:
+        return "?", "?"
+    texts = [
+        " ".join(
+            [f"(b:{num_samples} o{i}^:{t.shape[0] // num_samples})"]
+            + ["?"] * (t.ndim - 1)
+        )
+        for i, t in enumerate((x, source))
+    ]
+    return texts[0], texts[1]

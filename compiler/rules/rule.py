@@ -91,6 +91,8 @@ class Rule:
         pieces: the factors in place of ``dims`` where each part is to have its share of
             every piece that the op cuts, as microbatches do of halves of a batch; ""
             where those are no others.
+        part: the op that does a part as ``pieces`` has it, and checks that it may; ""
+            for the op itself.
         free: only metadata changes; no memory is read or written.
         expand: computes the same by ops that have rows of their own, called with the
             call and its operands; what the factors marked ``!`` are split by.
@@ -103,6 +105,7 @@ class Rule:
     flops: Text = ""
     localize: str = ""
     pieces: Text = ""
+    part: str = ""
     free: bool = False
     expand: Expand | None = None
 

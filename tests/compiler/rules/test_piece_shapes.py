@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from tests.compiler.rules.rule_values import call, x
 
 from partita.compiler.ir.mesh import Mesh
@@ -51,6 +52,30 @@ def test_parts_have_their_share_of_every_piece(
     assert prove(rule, sample, Mesh(a=2)) > 1
 
 
+PLACES = torch.arange(48).reshape(8, 6) % 3 == 0
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        call("masked_scatter", x(8, 6), PLACES, x(4, 4)),
+        call("masked_scatter_backward", x(8, 6), PLACES, [4, 4]),
+    ],
+)
+def test_rows_that_a_mask_puts_are_those_of_the_part(sample: Sample) -> None:
+    rule = row(sample)
+    options = axis_options(rule, read(rule, prover.call_of(sample)), {})
+    (option,) = [o for o in options if o.factor == "b"]
+    assert set(option.signature.operands) == {Split(0)}
+    assert option.signature.results == (Split(0),)
+    assert prove(rule, sample, Mesh(a=2)) > 1
+
+
+def test_rows_of_no_batch_stay_whole() -> None:
+    sample = call("masked_scatter", x(5, 6), PLACES[:5], x(4, 4))
+    assert "b" not in read(row(sample), prover.call_of(sample)).sizes
+
+
 @pytest.mark.parametrize(
     "sample",
     [
@@ -68,10 +93,12 @@ def test_other_steps_keep_the_dim_whole(sample: Sample) -> None:
 
 def test_only_what_has_pieces_is_read_otherwise() -> None:
     pieces = default_rules.in_pieces()
+    masked = {f"aten.masked_scatter{way}.default" for way in ("", "_backward")}
     changed = [
         a.op for a, b in zip(default_rules.rows, pieces.rows, strict=True) if a != b
     ]
-    assert changed == ["aten.slice.Tensor", "aten.slice_backward.default"]
+    sliced = {"aten.slice.Tensor", "aten.slice_backward.default"}
+    assert set(changed) == sliced | masked
 
 
 def test_bounds_shrink_with_the_shards() -> None:
