@@ -111,12 +111,9 @@ def _fill_normal(numbers: Numbers, func: Any, args: tuple[Any, ...], _: Any) -> 
 def _new_normal(
     numbers: Numbers, func: Any, args: tuple[Any, ...], kwargs: Any
 ) -> Tensor:
-    mean = args[0]
-    std = args[1] if len(args) > 1 else kwargs.get("std", 1.0)
+    mean, std, *sizes = _filled(args, (kwargs.get("std", 1.0),))
     around = [x for x in (mean, std) if isinstance(x, Tensor)]
-    shape = (
-        args[2] if not around else torch.broadcast_shapes(*(x.shape for x in around))
-    )
+    shape = torch.broadcast_shapes(*(x.shape for x in around), *sizes)
     dtype = around[0].dtype if around else kwargs.get("dtype")
     drawn = numbers(shape, "normal").to(dtype or torch.get_default_dtype())
     return drawn * std + mean

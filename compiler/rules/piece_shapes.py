@@ -86,7 +86,9 @@ def _of_one_batch(
     x: TensorType, mask: TensorType, source: TensorType
 ) -> tuple[str, str]:
     """Name the dims of what is written to and of what is written."""
-    if x.shape != mask.shape or not x.ndim or not source.ndim:
+    if not x.ndim or mask.shape[:1] != x.shape[:1] or mask.ndim != x.ndim:
+        return "?", "?"  # of another batch
+    if not source.ndim:
         return "?", "?"
     num_samples = gcd(x.shape[0], source.shape[0])
     if num_samples < 2:

@@ -245,7 +245,7 @@ class _Chooser:
             self._ask_for_shares,
         )
         if not any(ask(node) for ask in ways):
-            raise BadOptions(needs_whole(node, self.made, self.count))
+            raise BadOptions(needs_whole(self.program, node, self.made, self.count))
 
     def _ask_for_cuts(self, node: fx.Node) -> bool:
         """Have inputs cut in the pieces that ``node`` wants its operands in."""

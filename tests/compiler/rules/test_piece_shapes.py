@@ -60,6 +60,7 @@ PLACES = torch.arange(48).reshape(8, 6) % 3 == 0
     [
         call("masked_scatter", x(8, 6), PLACES, x(4, 4)),
         call("masked_scatter_backward", x(8, 6), PLACES, [4, 4]),
+        call("masked_scatter", x(8, 6), PLACES[:, :1], x(8, 6)),
     ],
 )
 def test_rows_that_a_mask_puts_are_those_of_the_part(sample: Sample) -> None:
