@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,6 +31,7 @@ from partita.compiler.capture.direct import trace, try_trace
 from partita.compiler.capture.fingerprint import fingerprint
 from partita.compiler.capture.inputs import InputSpec, describe
 from partita.compiler.capture.joint import joint_of
+from partita.compiler.capture.kept_numbers import kept_numbers
 from partita.compiler.capture.keys import find_frames, user_frames
 from partita.compiler.capture.mixed_precision import (
     PRECISIONS,
@@ -145,6 +146,7 @@ def capture_spec(
     precision: str | None = None,
 ) -> Captured:
     """Capture ``model`` for inputs of the types in ``spec``; see ``capture``."""
+    numbers = kept_numbers(model)
     tensors_of_model = (*model.parameters(), *model.buffers())
     making = nullcontext()
     if any(tensor.device.type != "cpu" for tensor in tensors_of_model):
@@ -156,7 +158,7 @@ def capture_spec(
     with passing_checks(), whole_batches(), unread_masks():
         joint = try_trace(scored, tensors) if precision is None else None
         if joint is None:
-            joint = _exported_or_run(model, scored, tensors, form, precision)
+            joint = _exported_or_run(model, scored, tensors, form, precision, numbers)
     program = read_roles(joint, model, spec, form.returned, train)
     if train and not program.trained:
         raise CaptureFailed(
@@ -175,6 +177,7 @@ def _exported_or_run(
     tensors: tuple[torch.Tensor, ...],
     form: OutputForm,
     precision: str | None,
+    numbers: Mapping[str, int],
 ) -> fx.GraphModule:
     """Return the joint graph of ``scored``, exported or, at last, as it is run.
 
@@ -190,6 +193,8 @@ def _exported_or_run(
     except CaptureFailed as failed:
         scored.seen_as_run = True
         joint = try_trace(scored, tensors) if precision is None else None
+        if joint is None and numbers:
+            joint = _with_known(model, scored, tensors, form, precision, numbers)
         if joint is not None:
             return joint
         if not _is_of_export(failed.__cause__):
@@ -201,6 +206,24 @@ def _exported_or_run(
             if type(error) is not type(failed.__cause__):
                 raise CaptureFailed(_explain(model, error)) from error
         raise
+
+
+def _with_known(
+    model: torch.nn.Module,
+    scored: ScoredModel,
+    tensors: tuple[torch.Tensor, ...],
+    form: OutputForm,
+    precision: str | None,
+    numbers: Mapping[str, int],
+) -> fx.GraphModule | None:
+    """Return the joint graph of ``scored`` with numbers it keeps, if there is one."""
+    scored.seen_as_run, scored.known = False, numbers
+    try:
+        return _exported(model, scored, tensors, form, precision)
+    except CaptureFailed:
+        return None
+    finally:
+        scored.seen_as_run, scored.known = True, {}
 
 
 def _is_of_export(error: BaseException | None) -> bool:

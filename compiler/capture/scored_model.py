@@ -21,6 +21,7 @@ from partita.compiler.capture.ctc import ctc_loss
 from partita.compiler.capture.data_writes import SET_DATA, write_data
 from partita.compiler.capture.in_place_of import InPlaceOf
 from partita.compiler.capture.inputs import InputSpec
+from partita.compiler.capture.kept_numbers import known_numbers
 from partita.compiler.capture.masked_rows import SET_ITEM, set_item
 from partita.compiler.capture.mixed_precision import autocasting
 from partita.compiler.capture.other_draws import refuse_other_draws
@@ -170,7 +171,8 @@ class ScoredModel(torch.nn.Module):
 
     ``precision`` is that of a forward which nothing around it casts; ``is_trained``
     says whether there is to be a loss. Checkpoints in the model only call their
-    functions. One that is ``seen_as_run`` is not told that it is being exported.
+    functions. One that is ``seen_as_run`` is not told that it is being exported, one
+    with ``known`` numbers has these in the place of its buffers.
     """
 
     def __init__(
@@ -190,6 +192,7 @@ class ScoredModel(torch.nn.Module):
         self.training = model.training  # not train(), which would reach its modules
         self.precision: str | None = None
         self.seen_as_run = False
+        self.known: Mapping[str, int] = {}
         self._tied = _tied(model)
 
     def forward(self, *tensors: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -207,7 +210,7 @@ class ScoredModel(torch.nn.Module):
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         before, attributes = _owned_buffers(self.model), _attributes(self.model)
         try:
-            with _as_one(self._tied):
+            with _as_one(self._tied), known_numbers(self.model, self.known):
                 returned = self.model(*args, **kwargs)
             _write_back(before)
         finally:
