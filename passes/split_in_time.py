@@ -22,6 +22,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, ClassVar
 
 import torch
@@ -41,6 +42,7 @@ from partita.compiler.ir.program import (
     Value,
     info,
     map_operands,
+    op_name,
     operands,
     placement_of,
     set_info,
@@ -81,7 +83,8 @@ class SplitInTime:
         for node in program.nodes():
             own = self.chosen[info(node).key]
             update_info(node, signature=compose((own,)))
-        return _shrink(_Slicer(program, self.count).run(), self.rules, self.count)
+        whole = _Slicer(program, self.count).run()
+        return _shrink(whole, self.rules.in_pieces(), self.count)
 
 
 class _Slicer:
@@ -91,9 +94,9 @@ class _Slicer:
         self.program = program
         self.count = count
         self.graph = program.graph
-        self.slices: dict[tuple[fx.Node, int], fx.Node] = {}
+        self.slices: dict[tuple[fx.Node, Split], fx.Node] = {}
         self.shares: dict[fx.Node, fx.Node] = {}
-        self.rows: dict[int, fx.Node] = {}
+        self.rows: dict[tuple[int, ...], fx.Node] = {}
         self.number: fx.Node | None = None
 
     def run(self) -> Program:
@@ -116,7 +119,7 @@ class _Slicer:
                 if isinstance(want, Partial):
                     return self._share(used[position], leaf, node)
                 assert isinstance(want, Split)
-                return self._slice(used[position], leaf, want.dim, node)
+                return self._slice(used[position], leaf, want, node)
 
             map_operands(node, seen)
         self._share_results()
@@ -125,24 +128,27 @@ class _Slicer:
             inputs = (*inputs, InputRole(InputKind.MICROBATCH, AXIS))
         return replace(self.program, inputs=inputs)
 
-    def _slice(self, value: Value, leaf: fx.Node, dim: int, user: fx.Node) -> fx.Node:
+    def _slice(
+        self, value: Value, leaf: fx.Node, part: Split, user: fx.Node
+    ) -> fx.Node:
         """Return the microbatch's part of a dim, made before the first who uses it."""
-        if (leaf, dim) not in self.slices:
+        if (leaf, part) not in self.slices:
             type_, source = type_of(value), info(value.node)
-            rows = self._rows(type_.shape[dim], user)
-            part = Placement((Split(dim),))
+            pieces = part.segments or (type_.shape[part.dim],)
+            rows = self._rows(pieces, user)
             whole = Placement.broadcast(1)
+            where = f"{part.dim}{_named(part.segments)}"
             fact = replace(
                 source,
-                key=f"{source.key}#{value.index}~{AXIS}.{dim}",
+                key=f"{source.key}#{value.index}~{AXIS}.{where}",
                 types=(type_,),
                 phase=info(user).phase,
-                signature=Signature((whole, whole), (part,)),
+                signature=Signature((whole, whole), (Placement((part,)),)),
             )
-            args = leaf, dim, rows
+            args = leaf, part.dim, rows
             made = self._call(aten.index_select.default, args, fact, user)
-            self.slices[leaf, dim] = made
-        return self.slices[leaf, dim]
+            self.slices[leaf, part] = made
+        return self.slices[leaf, part]
 
     def _share(self, value: Value, leaf: fx.Node, user: fx.Node) -> fx.Node:
         """Return what every microbatch adds to a sum that all of them make whole."""
@@ -172,25 +178,41 @@ class _Slicer:
             leaving.append(leaf)
         output.args = (tuple(leaving),)
 
-    def _rows(self, size: int, user: fx.Node) -> fx.Node:
-        """Return the indices of the microbatch's part of a dim of ``size``."""
-        if size not in self.rows:
-            step = size // self.count
-            number = self._number()
-            places = {"dtype": torch.int64, "device": torch.device("cpu")}
-            first = self._index("first", size, (), user)
-            every = self._index("every", size, (step,), user)
-            rows = self._index("rows", size, (step,), user)
-            start = self._call(aten.mul.Tensor, (number, step), first, user)
-            steps = self._call(aten.arange.default, (step,), every, user, **places)
-            self.rows[size] = self._call(aten.add.Tensor, (steps, start), rows, user)
-        return self.rows[size]
+    def _rows(self, pieces: tuple[int, ...], user: fx.Node) -> fx.Node:
+        """Return the indices of the microbatch's part of each piece of a dim."""
+        if pieces not in self.rows:
+            parts: list[fx.Node] = []
+            at = 0
+            for size in pieces:
+                where = f"{size}" if len(pieces) == 1 else f"{at}+{size}"
+                parts.append(self._run(at, size, where, user))
+                at += size
+            if len(parts) > 1:
+                num = sum(pieces) // self.count
+                fact = self._index("rows", _named(pieces)[1:], (num,), user)
+                parts = [self._call(aten.cat.default, (parts, 0), fact, user)]
+            (self.rows[pieces],) = parts
+        return self.rows[pieces]
+
+    def _run(self, at: int, size: int, where: str, user: fx.Node) -> fx.Node:
+        """Return the indices of the microbatch's part of a run of a dim."""
+        step = size // self.count
+        number = self._number()
+        places = {"dtype": torch.int64, "device": torch.device("cpu")}
+        first = self._index("first", where, (), user)
+        every = self._index("every", where, (step,), user)
+        rows = self._index("rows", where, (step,), user)
+        start = self._call(aten.mul.Tensor, (number, step), first, user)
+        bounds = (at, at + step, 1) if at else (step,)
+        count = aten.arange.start_step if at else aten.arange.default
+        steps = self._call(count, bounds, every, user, **places)
+        return self._call(aten.add.Tensor, (steps, start), rows, user)
 
     def _index(
-        self, name: str, size: int, shape: tuple[int, ...], user: fx.Node
+        self, name: str, where: str, shape: tuple[int, ...], user: fx.Node
     ) -> NodeInfo:
         return NodeInfo(
-            key=f"{AXIS}.{size}/{name}",
+            key=f"{AXIS}.{where}/{name}",
             phase=info(user).phase,
             types=(TensorType(shape, torch.int64),),
         )
@@ -224,6 +246,11 @@ class _Slicer:
         return made
 
 
+def _named(pieces: tuple[int, ...]) -> str:
+    """Return how sizes of pieces are named in a key."""
+    return "".join(f".{size}" for size in pieces)
+
+
 def _whole(fact: NodeInfo, num_operands: int) -> NodeInfo:
     """Return what is known of a node that every microbatch computes alike."""
     whole = Placement.broadcast(1)
@@ -243,6 +270,7 @@ def _shrink(program: Program, rules: RuleSet, count: int) -> Program:
             copies[node].meta = {}
         else:
             copy = copy_localized(graph, node, copies, rules, mesh, first)
+            _use_part(copy, node, rules)
             update_info(copy, signature=None)
             copies[node] = copy
     joins = tuple(
@@ -250,3 +278,11 @@ def _shrink(program: Program, rules: RuleSet, count: int) -> Program:
     )
     module = uncompiled(torch.nn.Module(), graph)
     return replace(program, graph_module=module, in_time=InTime(count, joins))
+
+
+def _use_part(copy: fx.Node, node: fx.Node, rules: RuleSet) -> None:
+    """Have the copy of a node that does a part call the op that checks that it may."""
+    rule = rules.get(op_name(node)) if node.op == "call_function" else None
+    if rule is None or not rule.part or info(copy).types == info(node).types:
+        return
+    copy.target = reduce(getattr, rule.part.split("."), torch.ops)

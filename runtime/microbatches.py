@@ -145,7 +145,6 @@ def joined(parts: Sequence[torch.Tensor], join: Sharding) -> torch.Tensor:
     tensor([1, 2, 3, 4])
     """
     if isinstance(join, Split):
-        assert not join.segments or len(set(join.segments)) == 1
         return _interleaved(parts, join)
     if isinstance(join, Partial):
         return torch.stack(tuple(parts)).sum(0)
@@ -154,6 +153,7 @@ def joined(parts: Sequence[torch.Tensor], join: Sharding) -> torch.Tensor:
 
 def _interleaved(parts: Sequence[torch.Tensor], join: Split) -> torch.Tensor:
     """Return the parts of every segment, one segment after another."""
-    num = max(len(join.segments), 1)
-    pieces = [part.chunk(num, join.dim) for part in parts]
-    return torch.cat([own[i] for i in range(num) for own in pieces], join.dim)
+    whole = sum(part.shape[join.dim] for part in parts)
+    sizes = [size // len(parts) for size in join.segments or (whole,)]
+    pieces = [part.split(sizes, join.dim) for part in parts]
+    return torch.cat([p for own in zip(*pieces, strict=True) for p in own], join.dim)

@@ -14,6 +14,7 @@ from partita.compiler.capture.draws import rewrite_draws
 from partita.compiler.capture.keys import short_op
 from partita.compiler.capture.known_masks import name_known_masks
 from partita.compiler.capture.own_rows import gather_own_rows
+from partita.compiler.capture.rejoined import join_pieces
 from partita.compiler.capture.torch_private import pytree
 from partita.compiler.capture.unsort import unsort
 from partita.compiler.ir.program import (
@@ -112,6 +113,7 @@ def canonicalize(program: Program) -> Program:
       tensor's, so that views which need them must be able to copy
     * constants are ``full`` of a stated shape; splits and slices state sizes and
       bounds; ``cat`` has no empty operands
+    * what is taken apart and joined again is what it was (rejoined.py)
     * random numbers are drawn by seed and element (random_numbers.py)
     * attention is told what its mask says, where there is a word for that
       (known_masks.py)
@@ -136,6 +138,7 @@ def canonicalize(program: Program) -> Program:
             node.target = same
         elif rewrite := _REWRITES.get(node.target):
             rewrite(node)
+    join_pieces(program)
     name_known_masks(program)
     unsort(program)
     gather_own_rows(program)
@@ -210,7 +213,8 @@ def _to_permute(node: fx.Node) -> None:
         order.reverse()
     else:
         first, second = (int(dim) for dim in node.args[1:3])  # type: ignore[arg-type]
-        order[first], order[second] = order[second], order[first]
+        if order:
+            order[first], order[second] = order[second], order[first]
     node.target = aten.permute.default
     node.args = (node.args[0], order)
 

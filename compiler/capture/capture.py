@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,6 +31,7 @@ from partita.compiler.capture.direct import trace, try_trace
 from partita.compiler.capture.fingerprint import fingerprint
 from partita.compiler.capture.inputs import InputSpec, describe
 from partita.compiler.capture.joint import joint_of
+from partita.compiler.capture.kept_numbers import kept_numbers
 from partita.compiler.capture.keys import find_frames, user_frames
 from partita.compiler.capture.mixed_precision import (
     PRECISIONS,
@@ -73,9 +74,15 @@ _BRANCHES = (
 )
 _SIZED = (
     "a shape depends on values, as those of x[mask], nonzero and unique do; keep all "
-    "elements, and multiply by the mask or take torch.where; in a loss, give "
-    "what is left out its ignore_index as target"
+    "elements, as an expert that runs on all rows does, and multiply by the mask or "
+    "take torch.where; in a loss, give what is left out its ignore_index as target"
 )
+
+
+_OF_PYTHON = (TypeError, AttributeError, LookupError)
+"""What code raises that is handed nothing where it wants a tensor."""
+_MOVED = "Couldn't swap"
+"""What torch says of ``module.to(dtype)`` where it exports the module."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +146,7 @@ def capture_spec(
     precision: str | None = None,
 ) -> Captured:
     """Capture ``model`` for inputs of the types in ``spec``; see ``capture``."""
+    numbers = kept_numbers(model)
     tensors_of_model = (*model.parameters(), *model.buffers())
     making = nullcontext()
     if any(tensor.device.type != "cpu" for tensor in tensors_of_model):
@@ -150,7 +158,7 @@ def capture_spec(
     with passing_checks(), whole_batches(), unread_masks():
         joint = try_trace(scored, tensors) if precision is None else None
         if joint is None:
-            joint = _exported_or_run(model, scored, tensors, form, precision)
+            joint = _exported_or_run(model, scored, tensors, form, precision, numbers)
     program = read_roles(joint, model, spec, form.returned, train)
     if train and not program.trained:
         raise CaptureFailed(
@@ -169,23 +177,58 @@ def _exported_or_run(
     tensors: tuple[torch.Tensor, ...],
     form: OutputForm,
     precision: str | None,
+    numbers: Mapping[str, int],
 ) -> fx.GraphModule:
     """Return the joint graph of ``scored``, exported or, at last, as it is run.
 
     A model that is told it is being exported may leave out what it needs, such as a
-    mask that it makes for itself.
+    mask that it makes for itself. If that is why its own code failed, what stands in
+    the way of a run is told.
 
     Raises:
         CaptureFailed: when it cannot be traced.
     """
     try:
         return _exported(model, scored, tensors, form, precision)
-    except CaptureFailed:
+    except CaptureFailed as failed:
         scored.seen_as_run = True
         joint = try_trace(scored, tensors) if precision is None else None
-        if joint is None:
+        if joint is None and numbers:
+            joint = _with_known(model, scored, tensors, form, precision, numbers)
+        if joint is not None:
+            return joint
+        if not _is_of_export(failed.__cause__):
             raise
-        return joint
+        try:
+            with quiet_failure():
+                trace(scored, tensors)
+        except (Exception, SystemExit) as error:
+            if type(error) is not type(failed.__cause__):
+                raise CaptureFailed(_explain(model, error)) from error
+        raise
+
+
+def _with_known(
+    model: torch.nn.Module,
+    scored: ScoredModel,
+    tensors: tuple[torch.Tensor, ...],
+    form: OutputForm,
+    precision: str | None,
+    numbers: Mapping[str, int],
+) -> fx.GraphModule | None:
+    """Return the joint graph of ``scored`` with numbers it keeps, if there is one."""
+    scored.seen_as_run, scored.known = False, numbers
+    try:
+        return _exported(model, scored, tensors, form, precision)
+    except CaptureFailed:
+        return None
+    finally:
+        scored.seen_as_run, scored.known = True, {}
+
+
+def _is_of_export(error: BaseException | None) -> bool:
+    """Whether what failed in an export may well work in a run."""
+    return isinstance(error, _OF_PYTHON) or _MOVED in str(error)
 
 
 def _exported(

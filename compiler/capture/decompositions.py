@@ -60,9 +60,9 @@ _HALF = (torch.float16, torch.bfloat16)
 
 
 def _dims(x: Tensor, dim: Sequence[int] | int | None) -> list[int]:
-    if dim is None or dim == []:
+    if dim is None or dim == [] or not x.ndim:  # which has one dim, to those who ask
         return list(range(x.ndim))
-    return [d % max(x.ndim, 1) for d in ([dim] if isinstance(dim, int) else dim)]
+    return [d % x.ndim for d in ([dim] if isinstance(dim, int) else dim)]
 
 
 def _mean(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
@@ -211,6 +211,18 @@ def _repeat(x: Tensor, repeats: Sequence[int]) -> Tensor:
     return whole.view([n * size for n, size in pairs])
 
 
+def _random_slope_backward(
+    grad: Tensor,
+    x: Tensor,
+    slopes: Tensor,
+    low: float,
+    high: float,
+    is_training: bool,
+    is_result: bool,
+) -> Tensor:
+    return grad * slopes
+
+
 def _others(x: Tensor, dim: int) -> list[int]:
     return [other for other in range(x.ndim) if other != dim % x.ndim]
 
@@ -227,6 +239,7 @@ OWN: dict[Any, Callable[..., Any]] = {
     aten._weight_norm_interface.default: _weight_norm,
     aten._weight_norm_interface_backward.default: _weight_norm_backward,
     aten.repeat.default: _repeat,
+    aten.rrelu_with_noise_backward.default: _random_slope_backward,
     aten._linalg_det.default: det,
     aten._linalg_slogdet.default: slogdet,
     aten.as_strided.default: as_strided,

@@ -6,14 +6,18 @@ model with the same numbers, so that the two can be compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import fx
 
-from partita.compiler.capture.random_numbers import stream_of
+from partita.compiler.capture.choices import (
+    LEAST_EXPONENTIAL,
+    multinomial,
+    permutation,
+)
+from partita.compiler.capture.draw_writer import DrawWriter, argument_of
 from partita.compiler.errors import CaptureFailed
 from partita.compiler.ir.program import (
     InputKind,
@@ -36,85 +40,13 @@ SEED_TYPE = TensorType((), torch.int64)
 WITH_LOW = (aten.randint.low, aten.randint.low_generator)
 """The ops that draw integers from a lowest one on."""
 
-LEAST_EXPONENTIAL = 2.0**-24
-"""What an exponential draw of rate 1 is at least: models take its logarithm.
-
-Torch's own is half of float32's epsilon too (ATen/core/TransformationHelper.h).
-"""
-
 
 def draws_numbers(target: object) -> bool:
     """Whether an op draws random numbers."""
     return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
 
 
-class _Writer:
-    """Writes the nodes that take the place of one op that draws."""
-
-    def __init__(self, node: fx.Node, seed: fx.Node) -> None:
-        self.node = node
-        self.seed = seed
-        self.fact = info(node)
-        self.count = 0
-
-    def call(
-        self, op: Any, args: tuple[Any, ...], type_: TensorType, **kwargs: Any
-    ) -> fx.Node:
-        """Add a call whose one result is of ``type_``."""
-        new = self.node.graph.call_function(op, args, kwargs)
-        key = f"{self.fact.key}/draw{self.count}"
-        self.count += 1
-        set_info(new, replace(self.fact, key=key, types=(type_,)))
-        return new
-
-    def numbers(self, shape: Sequence[int], kind: str) -> fx.Node:
-        """Draw numbers of a logical shape."""
-        device = torch.device("cpu")
-        indices = [
-            self.call(
-                aten.arange.default,
-                (size,),
-                TensorType((size,), torch.int64),
-                dtype=torch.int64,
-                device=device,
-            )
-            for size in shape
-        ]
-        dtype = torch.int64 if kind == "bits" else torch.float32
-        stream = stream_of(self.fact.key)
-        args = (self.seed, indices, list(shape), stream, kind)
-        op = torch.ops.partita.random.default
-        return self.call(op, args, TensorType(tuple(shape), dtype))
-
-    def cast(self, value: fx.Node, dtype: torch.dtype) -> fx.Node:
-        """Convert a value to ``dtype``.
-
-        Written even where nothing changes: in a program in double precision this is
-        where the numbers, which are drawn in single, become doubles.
-        """
-        (type_,) = info(value).types
-        assert type_ is not None
-        wanted = TensorType(type_.shape, dtype)
-        return self.call(aten._to_copy.default, (value,), wanted, dtype=dtype)
-
-    def scaled(self, value: fx.Node, factor: float, shift: float) -> fx.Node:
-        """Return value * factor + shift."""
-        (type_,) = info(value).types
-        assert type_ is not None
-        if factor != 1.0:
-            value = self.call(aten.mul.Tensor, (value, factor), type_)
-        if shift != 0.0:
-            value = self.call(aten.add.Tensor, (value, shift), type_)
-        return value
-
-
-def _argument(node: fx.Node, position: int, name: str, default: Any) -> Any:
-    if len(node.args) > position:
-        return node.args[position]
-    return node.kwargs.get(name, default)
-
-
-def _dropout(write: _Writer, node: fx.Node, type_: TensorType) -> fx.Node:
+def _dropout(write: DrawWriter, node: fx.Node, type_: TensorType) -> fx.Node:
     """Replace both results; return the kept mask, which stands for none of them."""
     x, probability, is_training = node.args
     assert isinstance(probability, float | int)
@@ -130,7 +62,31 @@ def _dropout(write: _Writer, node: fx.Node, type_: TensorType) -> fx.Node:
     return mask
 
 
-def _bernoulli(write: _Writer, node: fx.Node, type_: TensorType) -> fx.Node:
+def _random_slope(write: DrawWriter, node: fx.Node, type_: TensorType) -> fx.Node:
+    """Replace both results; return the slopes, of which the backward makes use."""
+    x, low = node.args[0], float(argument_of(node, 2, "lower", 1 / 8))
+    high = float(argument_of(node, 3, "upper", 1 / 3))
+    is_training = argument_of(node, 4, "training", default=False)
+    uniform = write.cast(write.numbers(type_.shape, "uniform"), type_.dtype)
+    mean = 0.5 * (low + high)
+    span, lowest = (high - low, low) if is_training else (0.0, mean)
+    drawn = write.scaled(uniform, span, lowest)
+    flags = TensorType(type_.shape, torch.bool)
+    is_below = write.call(aten.le.Scalar, (x, 0), flags)
+    one = TensorType((), type_.dtype)
+    device = torch.device("cpu")
+    ones = write.call(
+        aten.full.default, ([], 1.0), one, dtype=type_.dtype, device=device
+    )
+    slopes = write.call(aten.where.self, (is_below, drawn, ones), type_)
+    out = write.call(aten.mul.Tensor, (x, slopes), type_)
+    for user in list(node.users):
+        user.replace_all_uses_with(slopes if user.args[1] else out)
+        node.graph.erase_node(user)
+    return slopes
+
+
+def _bernoulli(write: DrawWriter, node: fx.Node, type_: TensorType) -> fx.Node:
     mask_type = TensorType(type_.shape, torch.bool)
     uniform = write.numbers(type_.shape, "uniform")
     if node.target is aten.bernoulli.p:
@@ -140,26 +96,33 @@ def _bernoulli(write: _Writer, node: fx.Node, type_: TensorType) -> fx.Node:
     return write.cast(mask, type_.dtype)
 
 
-def _uniform(write: _Writer, node: fx.Node, type_: TensorType) -> fx.Node:
+def _uniform(write: DrawWriter, node: fx.Node, type_: TensorType) -> fx.Node:
     low, high = 0.0, 1.0
     if node.target is aten.uniform.default:
-        low = float(_argument(node, 1, "from", 0.0))
-        high = float(_argument(node, 2, "to", 1.0))
+        low = float(argument_of(node, 1, "from", 0.0))
+        high = float(argument_of(node, 2, "to", 1.0))
     uniform = write.cast(write.numbers(type_.shape, "uniform"), type_.dtype)
     return write.scaled(uniform, high - low, low)
 
 
-def _normal(write: _Writer, node: fx.Node, type_: TensorType) -> fx.Node:
+def _normal(write: DrawWriter, node: fx.Node, type_: TensorType) -> fx.Node:
     mean, std = 0.0, 1.0
     if node.target is aten.normal_functional.default:
-        mean = float(_argument(node, 1, "mean", 0.0))
-        std = float(_argument(node, 2, "std", 1.0))
+        mean = float(argument_of(node, 1, "mean", 0.0))
+        std = float(argument_of(node, 2, "std", 1.0))
     normal = write.cast(write.numbers(type_.shape, "normal"), type_.dtype)
     return write.scaled(normal, std, mean)
 
 
-def _exponential(write: _Writer, node: fx.Node, type_: TensorType) -> fx.Node:
-    rate = float(_argument(node, 1, "lambd", 1.0))
+def _normal_around(write: DrawWriter, node: fx.Node, type_: TensorType) -> fx.Node:
+    mean, std = node.args[0], argument_of(node, 1, "std", 1.0)
+    value = write.cast(write.numbers(type_.shape, "normal"), type_.dtype)
+    value = write.call(aten.mul.Tensor, (value, std), type_)
+    return write.call(aten.add.Tensor, (value, mean), type_)
+
+
+def _exponential(write: DrawWriter, node: fx.Node, type_: TensorType) -> fx.Node:
+    rate = float(argument_of(node, 1, "lambd", 1.0))
     worked_in = torch.promote_types(type_.dtype, torch.float32)
     uniform = write.cast(write.numbers(type_.shape, "uniform"), worked_in)
     wide = TensorType(type_.shape, worked_in)
@@ -170,7 +133,7 @@ def _exponential(write: _Writer, node: fx.Node, type_: TensorType) -> fx.Node:
     return write.cast(write.scaled(value, 1.0 / rate, 0.0), type_.dtype)
 
 
-def _integers(write: _Writer, node: fx.Node, type_: TensorType) -> fx.Node:
+def _integers(write: DrawWriter, node: fx.Node, type_: TensorType) -> fx.Node:
     has_low = node.target in WITH_LOW
     low, high = (node.args[0], node.args[1]) if has_low else (0, node.args[0])
     assert isinstance(low, int)
@@ -183,7 +146,7 @@ def _integers(write: _Writer, node: fx.Node, type_: TensorType) -> fx.Node:
     return write.cast(value, type_.dtype)
 
 
-_REWRITES: dict[object, Callable[[_Writer, fx.Node, TensorType], fx.Node]] = {
+_REWRITES: dict[object, Callable[[DrawWriter, fx.Node, TensorType], fx.Node]] = {
     aten.native_dropout.default: _dropout,
     aten.bernoulli.default: _bernoulli,
     aten.bernoulli.p: _bernoulli,
@@ -195,11 +158,19 @@ _REWRITES: dict[object, Callable[[_Writer, fx.Node, TensorType], fx.Node]] = {
     aten.randn.generator: _normal,
     aten.randn_like.default: _normal,
     aten.normal_functional.default: _normal,
+    aten.normal.Tensor_float: _normal_around,
+    aten.normal.float_Tensor: _normal_around,
+    aten.normal.Tensor_Tensor: _normal_around,
+    aten.normal.float_float: _normal_around,
     aten.exponential.default: _exponential,
     aten.randint.default: _integers,
     aten.randint.generator: _integers,
     aten.randint.low: _integers,
     aten.randint.low_generator: _integers,
+    aten.rrelu_with_noise_functional.default: _random_slope,
+    aten.randperm.default: permutation,
+    aten.randperm.generator: permutation,
+    aten.multinomial.default: multinomial,
 }
 
 
@@ -235,7 +206,7 @@ def rewrite_draws(program: Program) -> Program:
         keys.append(fact.key)
         type_ = type_of(Value(node, 0))
         with graph.inserting_before(node):
-            value = rewrite(_Writer(node, seed), node, type_)
+            value = rewrite(DrawWriter(node, seed), node, type_)
         node.replace_all_uses_with(value)
         graph.erase_node(node)
     inputs = (*program.inputs, InputRole(InputKind.SEED, "seed"))

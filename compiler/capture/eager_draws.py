@@ -13,7 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from partita.compiler.capture.draws import LEAST_EXPONENTIAL, WITH_LOW, draws_numbers
+from partita.compiler.capture.choices import (
+    LEAST_EXPONENTIAL,
+    Numbers,
+    eager_multinomial,
+    eager_permutation,
+)
+from partita.compiler.capture.draws import WITH_LOW, draws_numbers
 from partita.compiler.capture.random_numbers import draw, stream_of
 from partita.compiler.capture.schemas import argument_names
 from partita.compiler.capture.torch_private import DispatchMode
@@ -77,9 +83,6 @@ class LayoutFreeDraws(DispatchMode):
         return self._streams.get(at)
 
 
-Numbers = Callable[[Sequence[int], str], Tensor]
-
-
 def _single(probability: float) -> float:
     """Return what a program compares its numbers with, which are float32, in any dtype.
 
@@ -104,6 +107,17 @@ def _fill(numbers: Numbers, func: Any, args: tuple[Any, ...], _: Any) -> Tensor:
 def _fill_normal(numbers: Numbers, func: Any, args: tuple[Any, ...], _: Any) -> Tensor:
     x, mean, std = _filled(args, (0.0, 1.0))
     return x.copy_(numbers(x.shape, "normal").to(x.dtype) * std + mean)
+
+
+def _new_normal(
+    numbers: Numbers, func: Any, args: tuple[Any, ...], kwargs: Any
+) -> Tensor:
+    mean, std, *sizes = _filled(args, (kwargs.get("std", 1.0),))
+    around = [x for x in (mean, std) if isinstance(x, Tensor)]
+    shape = torch.broadcast_shapes(*(x.shape for x in around), *sizes)
+    dtype = around[0].dtype if around else kwargs.get("dtype")
+    drawn = numbers(shape, "normal").to(dtype or torch.get_default_dtype())
+    return drawn * std + mean
 
 
 def _fill_exponential(
@@ -151,6 +165,26 @@ def _new_integers(
     return drawn.to(kwargs.get("dtype") or torch.int64)
 
 
+def _random_slope(numbers: Numbers, func: Any, args: tuple[Any, ...], _: Any) -> Tensor:
+    x, slopes, low, high, is_training = _given_slopes(*args)
+    span, lowest = (high - low, low) if is_training else (0.0, 0.5 * (low + high))
+    drawn = numbers(x.shape, "uniform").to(x.dtype) * span + lowest
+    slopes.copy_(torch.where(x <= 0, drawn, 1.0))
+    is_in_place = func is aten.rrelu_with_noise_.default
+    return x.mul_(slopes) if is_in_place else x * slopes
+
+
+def _given_slopes(
+    x: Tensor,
+    slopes: Tensor,
+    low: float = 1.0 / 8,
+    high: float = 1.0 / 3,
+    is_training: bool = False,
+    generator: object = None,
+) -> tuple[Tensor, Tensor, float, float, bool]:
+    return x, slopes, low, high, is_training
+
+
 def _new_dropout(
     numbers: Numbers, func: Any, args: tuple[Any, ...], _: Any
 ) -> tuple[Tensor, Tensor]:
@@ -166,6 +200,10 @@ _EAGER: dict[object, Callable[..., Any]] = {
     aten.bernoulli.p: _new_bernoulli,
     aten.uniform_.default: _fill,
     aten.normal_.default: _fill_normal,
+    aten.normal.Tensor_float: _new_normal,
+    aten.normal.float_Tensor: _new_normal,
+    aten.normal.Tensor_Tensor: _new_normal,
+    aten.normal.float_float: _new_normal,
     aten.exponential_.default: _fill_exponential,
     aten.rand.default: _new("uniform"),
     aten.rand.generator: _new("uniform"),
@@ -178,4 +216,9 @@ _EAGER: dict[object, Callable[..., Any]] = {
     aten.randint.low: _new_integers,
     aten.randint.low_generator: _new_integers,
     aten.native_dropout.default: _new_dropout,
+    aten.rrelu_with_noise.default: _random_slope,
+    aten.rrelu_with_noise_.default: _random_slope,
+    aten.randperm.default: eager_permutation,
+    aten.randperm.generator: eager_permutation,
+    aten.multinomial.default: eager_multinomial,
 }

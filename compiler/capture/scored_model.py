@@ -16,13 +16,17 @@ import torch
 from torch import Tensor
 
 from partita.compiler.capture.checkpoints import called_checkpoints
+from partita.compiler.capture.covariances import correlations, covariances
 from partita.compiler.capture.ctc import ctc_loss
 from partita.compiler.capture.data_writes import SET_DATA, write_data
 from partita.compiler.capture.in_place_of import InPlaceOf
 from partita.compiler.capture.inputs import InputSpec
+from partita.compiler.capture.kept_numbers import known_numbers
 from partita.compiler.capture.masked_rows import SET_ITEM, set_item
 from partita.compiler.capture.mixed_precision import autocasting
+from partita.compiler.capture.other_draws import refuse_other_draws
 from partita.compiler.capture.packed import refuse_packing
+from partita.compiler.capture.several_labels import multilabel_margin_loss
 from partita.compiler.capture.torch_private import (
     PACK,
     pytree,
@@ -40,6 +44,11 @@ _IN_PLACE: dict[Any, Callable[..., Any]] = {
     **FINITE,
     torch.ctc_loss: ctc_loss,
     torch.nn.functional.ctc_loss: ctc_loss,
+    torch.nn.functional.multilabel_margin_loss: multilabel_margin_loss,
+    torch.cov: covariances,
+    torch.Tensor.cov: covariances,
+    torch.corrcoef: correlations,
+    torch.Tensor.corrcoef: correlations,
     PACK: refuse_packing,
 }
 """What is called in place of what leaves too little, or too much, in a trace."""
@@ -162,7 +171,8 @@ class ScoredModel(torch.nn.Module):
 
     ``precision`` is that of a forward which nothing around it casts; ``is_trained``
     says whether there is to be a loss. Checkpoints in the model only call their
-    functions. One that is ``seen_as_run`` is not told that it is being exported.
+    functions. One that is ``seen_as_run`` is not told that it is being exported, one
+    with ``known`` numbers has these in the place of its buffers.
     """
 
     def __init__(
@@ -182,6 +192,7 @@ class ScoredModel(torch.nn.Module):
         self.training = model.training  # not train(), which would reach its modules
         self.precision: str | None = None
         self.seen_as_run = False
+        self.known: Mapping[str, int] = {}
         self._tied = _tied(model)
 
     def forward(self, *tensors: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -192,14 +203,14 @@ class ScoredModel(torch.nn.Module):
         told = nullcontext() if self.seen_as_run else seen_as_export()
         casting = autocasting(self.precision)
         with called_checkpoints(), casting, InPlaceOf(_IN_PLACE), told:
-            return self._scored(args, kwargs)
+            return refuse_other_draws(self.model, lambda: self._scored(args, kwargs))
 
     def _scored(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         before, attributes = _owned_buffers(self.model), _attributes(self.model)
         try:
-            with _as_one(self._tied):
+            with _as_one(self._tied), known_numbers(self.model, self.known):
                 returned = self.model(*args, **kwargs)
             _write_back(before)
         finally:

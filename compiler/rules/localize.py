@@ -32,7 +32,9 @@ def localize_args(
     """
     if not rule.localize:
         return args
-    match = re.fullmatch(r"(shape|pieces|groups|chunks)@(\d+)", rule.localize)
+    match = re.fullmatch(
+        r"(shape|pieces|cut|padded|groups|chunks)@(\d+)", rule.localize
+    )
     if match is None:
         raise BadRule(f"rule {rule.op}: {rule.localize!r} is not of the form shape@1")
     at = int(match[2])
@@ -42,6 +44,17 @@ def localize_args(
         case "pieces":
             (dim,) = args[at + 1 : at + 2] or (0,)
             stated = [shape[dim] for shape in results if shape is not None]
+        case "cut":
+            stated = args[at]
+            (made,) = results
+            assert made is not None
+            args = _with_bounds(args, at, made[args[at]])
+        case "padded":
+            stated = list(results[0] or ())
+            dim, size = args[at + 1], args[at][args[at + 1]]
+            bounds = slice(*args[at + 2 : at + 5]).indices(size)
+            args = (*args[: at + 2], *bounds)
+            args = _with_bounds(args, at + 1, operands[0][dim])
         case "chunks":
             sizes = list(results[0] or ())
             pairs = zip(args[at], args[at + 1], sizes, strict=True)
@@ -51,6 +64,21 @@ def localize_args(
             stated = _groups(at, bool(args[at - 2]), operands, results)
             args = _with_bias_sizes(args, at, results)
     return (*args[:at], stated, *args[at + 1 :])
+
+
+def _with_bounds(args: tuple[Any, ...], at: int, size: int) -> tuple[Any, ...]:
+    """Return the arguments of a slice of which a rank has ``size`` along its dim.
+
+    The bounds stand behind the dim. A slice of neighbours is a piece between others,
+    each of which has shrunk alike; one with a step has taken one of each ``step``.
+    """
+    start, stop, step = args[at + 1 : at + 4]
+    whole = len(range(start, stop, step))
+    if size == whole:
+        return args
+    if step == 1:
+        start = start * size // whole
+    return (*args[: at + 1], start, start + size * step, step, *args[at + 4 :])
 
 
 def _with_bias_sizes(

@@ -84,8 +84,15 @@ class Rule:
             element of the largest tensor.
         localize: which argument states sizes that shrink with the shards:
             ``shape@1`` (the shape of the result), ``pieces@1`` (the sizes of a
-            split), ``groups@8`` (a convolution's groups), ``chunks@8`` (how many
-            chunks there are of each dim of the result, whose shape comes next).
+            split), ``cut@1`` and ``padded@1`` (the dim that a slice is cut along, or
+            the shape that it is put into, with bounds behind), ``groups@8`` (a
+            convolution's groups), ``chunks@8`` (how many chunks there are of each dim
+            of the result, whose shape comes next).
+        pieces: the factors in place of ``dims`` where each part is to have its share of
+            every piece that the op cuts, as microbatches do of halves of a batch; ""
+            where those are no others.
+        part: the op that does a part as ``pieces`` has it, and checks that it may; ""
+            for the op itself.
         free: only metadata changes; no memory is read or written.
         expand: computes the same by ops that have rows of their own, called with the
             call and its operands; what the factors marked ``!`` are split by.
@@ -97,6 +104,8 @@ class Rule:
     reduce: Reduction | None = Reduction.SUM
     flops: Text = ""
     localize: str = ""
+    pieces: Text = ""
+    part: str = ""
     free: bool = False
     expand: Expand | None = None
 
@@ -143,6 +152,14 @@ class RuleSet:
     def with_(self, *rows: Rule) -> RuleSet:
         """Return this set with rows added, or replaced where the op has one."""
         return RuleSet.of((*self.rows, *rows))
+
+    def in_pieces(self) -> RuleSet:
+        """Return the set with ``pieces`` for ``dims``, where a row has them."""
+        rows = (
+            replace(row, dims=row.pieces, expand=None) if row.pieces else row
+            for row in self.rows
+        )
+        return RuleSet.of(tuple(rows))
 
     def with_derived(self, rows: Mapping[Call, Rule]) -> RuleSet:
         """Return this set with rows that hold for single calls of ops without one."""

@@ -16,6 +16,7 @@ from partita.compiler.rules import expand_windows as ew
 from partita.compiler.rules import index_shapes as ix
 from partita.compiler.rules import lattice_shapes as la
 from partita.compiler.rules import nn_shapes as nn
+from partita.compiler.rules import piece_shapes as ps
 from partita.compiler.rules import pool_shapes as po
 from partita.compiler.rules import shapes as s
 from partita.compiler.rules import solve_shapes as so
@@ -339,8 +340,20 @@ ROWS = (
     Rule("aten.lt.Tensor", s.elementwise),
     Rule("aten.masked_fill.Scalar", "*, * -> *", linear=s.linear_if_zero(2)),
     Rule("aten.masked_fill.Tensor", "*, *, * -> *", linear="0+2"),
-    Rule("aten.masked_scatter.default", "?, ?, ? -> ?", linear="0+2"),
-    Rule("aten.masked_scatter_backward.default", "?, ? -> ?", linear="0"),
+    Rule(
+        "aten.masked_scatter.default",
+        "?, ?, ? -> ?",
+        linear="0+2",
+        pieces=ps.masked_rows,
+        part="partita.masked_scatter_part.default",
+    ),
+    Rule(
+        "aten.masked_scatter_backward.default",
+        "?, ? -> ?",
+        linear="0",
+        localize="shape@2",
+        pieces=ps.masked_rows_backward,
+    ),
     Rule("aten.max.default", "* -> ", reduce=Reduction.MAX),
     Rule("aten.max.dim", s.reduced(1, False)),
     Rule("aten.max_pool2d_with_indices.default", po.maximum, expand=ew.max_pool),
@@ -470,12 +483,21 @@ ROWS = (
     Rule("aten.sin.default", "* -> *"),
     Rule("aten.sinc.default", "* -> *"),
     Rule("aten.sinh.default", "* -> *"),
-    Rule("aten.slice.Tensor", s.slice_, linear="0", free=True, expand=ei.slice_),
+    Rule(
+        "aten.slice.Tensor",
+        s.slice_,
+        linear="0",
+        localize="cut@1",
+        pieces=ps.slice_pieces,
+        free=True,
+        expand=ei.slice_,
+    ),
     Rule(
         "aten.slice_backward.default",
         s.slice_backward,
         linear="0",
-        localize="shape@1",
+        localize="padded@1",
+        pieces=ps.slice_backward_pieces,
         expand=ei.slice_backward,
     ),
     Rule("aten.slice_scatter.default", s.slice_scatter, linear="0+1"),
@@ -672,6 +694,7 @@ ROWS = (
     ),
     Rule("partita.index.default", ix.index_rows, linear="0"),
     Rule("partita.index_put.default", ix.index_put_rows, linear=ix.index_put_sum),
+    Rule("partita.masked_scatter_part.default", "?, ?, ? -> ?", linear="0+2"),
     Rule("partita.random.default", nn.random),
     Rule(
         "partita.scan.default",

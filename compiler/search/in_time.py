@@ -8,6 +8,9 @@ inputs alone and is asked for whole (the number of tokens that count) is compute
 whole batch by every microbatch. Where nothing else does, what is made whole is a sum of
 equal shares: a penalty of the parameters, a number that is added to the loss.
 
+Of an input that is cut in halves later on, as one of pairs is, a microbatch has a part
+of each half (piece_cuts.py).
+
 A gradient and the loss add up (``P(sum)``), a buffer is written alike by all (``B``). A
 model that needs more is refused: a batch norm, the root of a mean.
 """
@@ -24,7 +27,6 @@ from partita.compiler.ir.in_time import AXIS, is_zeros
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import (
     InputKind,
-    InputRole,
     OutputKind,
     Phase,
     Program,
@@ -36,12 +38,13 @@ from partita.compiler.ir.program import (
 )
 from partita.compiler.ir.sbp import Broadcast, Partial, Sharding, Split
 from partita.compiler.ir.signature import AxisSignature, Signature, compose
-from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.rules.calls import call_of, rule_and_factors
 from partita.compiler.rules.rule import Call, RuleSet
 from partita.compiler.rules.segments import segments_in
 from partita.compiler.rules.signatures import axis_options, fits
+from partita.compiler.search.equal_parts import EqualParts
 from partita.compiler.search.needs_whole import check_output, needs_whole
+from partita.compiler.search.piece_cuts import Cutting
 
 _WHOLE, _SUM = Broadcast(), Partial()
 
@@ -60,7 +63,7 @@ def choose_in_time(
         BadOptions: naming the op that needs the whole batch, or inputs that cannot be
             cut into so many equal parts.
     """
-    chosen = _Chooser(program, RuleSet.of(rules.rows), count).choose()
+    chosen = _Chooser(program, RuleSet.of(rules.rows).in_pieces(), count).choose()
     return {info(node).key: signature for node, signature in chosen.items()}
 
 
@@ -86,6 +89,8 @@ class _Chooser:
     """What adds up over the microbatches, though it is made of whole tensors."""
     shares: set[fx.Node] = field(default_factory=set[fx.Node])
     """What takes of whole tensors an equal share in every microbatch."""
+    cuts: dict[fx.Node, Split] = field(default_factory=dict[fx.Node, Split])
+    """The pieces of which inputs are, of each of which a microbatch has its part."""
     summed: dict[fx.Node, set[fx.Node] | None] = field(
         default_factory=dict[fx.Node, "set[fx.Node] | None"]
     )
@@ -96,7 +101,8 @@ class _Chooser:
     )
 
     def choose(self) -> dict[fx.Node, AxisSignature]:
-        self._check_inputs()
+        self.parts = EqualParts(self.program, self.count)
+        self.parts.check_inputs()
         self.of_inputs = self._of_inputs()
         while True:
             try:
@@ -113,33 +119,6 @@ class _Chooser:
         return self.chosen
 
     # --- what enters
-
-    def _check_inputs(self) -> None:
-        if any(self._is_batch(*pair) for pair in self.program.placeholders()):
-            return
-        types = {
-            role.name: type_of(Value(node, 0))
-            for node, role in self.program.placeholders()
-            if role.kind is InputKind.INPUT
-        }
-        found = ", ".join(f"{name} is {type_}" for name, type_ in types.items())
-        raise BadOptions(
-            f"microbatches is {self.count}, which cuts dim 0 of no input into so many "
-            f"equal parts: {found or 'there are none'}; want a number that divides the "
-            "batch, dim 0 of the inputs"
-        )
-
-    def _is_batch(self, node: fx.Node, role: InputRole) -> bool:
-        type_ = type_of(Value(node, 0))
-        is_input = role.kind is InputKind.INPUT and type_.ndim > 0
-        return is_input and self._is_even(type_, Split(0))
-
-    def _is_even(self, type_: TensorType, sharding: Sharding | None) -> bool:
-        """Whether every microbatch has as much of a tensor."""
-        if not isinstance(sharding, Split):
-            return True
-        sizes = sharding.segments or (type_.shape[sharding.dim],)
-        return all(size > 0 and size % self.count == 0 for size in sizes)
 
     def _of_inputs(self) -> set[fx.Node]:
         """Return the nodes that depend on no parameter."""
@@ -160,8 +139,9 @@ class _Chooser:
         self.in_parts.clear()
         self.summed.clear()
         for node, role in self.program.placeholders():
-            is_batch = self._is_batch(node, role)
-            entering = AxisSignature((), (Split(0) if is_batch else _WHOLE,))
+            is_batch = self.parts.is_batch(node, role)
+            part = self.cuts.get(node, Split(0)) if is_batch else _WHOLE
+            entering = AxisSignature((), (part,))
             self._enter(node, entering, AxisSignature((), (_WHOLE,)))
         for node in self.program.calls():
             options = self._options(node)
@@ -181,12 +161,12 @@ class _Chooser:
         self, node: fx.Node, in_parts: AxisSignature, whole: AxisSignature
     ) -> None:
         """Take what a node does, and note what it would be if it is asked for whole."""
-        if node not in self.whole:
+        if node not in self.whole and node not in self.cuts:
             self._take(node, in_parts)
             return
         self._take(node, whole)
         for index, sharding in enumerate(in_parts.results):
-            if sharding is not None and _is_plain(sharding):
+            if isinstance(sharding, Split):
                 self.in_parts[Value(node, index)] = sharding
 
     def _had(self, value: Value) -> Sharding:
@@ -200,7 +180,7 @@ class _Chooser:
                 self.made[Value(node, index)] = sharding
 
     def _options(
-        self, node: fx.Node, want: Sharding | None = None
+        self, node: fx.Node, want: Sharding | None = None, index: int = 0
     ) -> tuple[AxisSignature, ...]:
         """Return what the rules allow, shares equal; everything whole comes first.
 
@@ -208,7 +188,7 @@ class _Chooser:
         is wanted.
         """
         have = [self._had(value) for value in operands(node)]
-        results = [None] * (len(info(node).types) - 1) + [want]
+        results = [want if i == index else None for i in range(len(info(node).types))]
         seen = compose((AxisSignature(tuple(have), tuple(results)),))
         call = call_of(node)
         known = call, seen
@@ -220,16 +200,9 @@ class _Chooser:
                 option.signature
                 for option in options
                 if fits(factors, (option,), mesh)
-                and self._is_equal_work(call, option.signature)
+                and self.parts.is_equal_work(call, option.signature)
             )
         return self.known[known]
-
-    def _is_equal_work(self, call: Call, signature: AxisSignature) -> bool:
-        placed = [
-            *zip(call.operands, signature.operands, strict=True),
-            *zip(call.results, signature.results, strict=True),
-        ]
-        return all(t is None or self._is_even(t, sharding) for t, sharding in placed)
 
     def _is_seen(self, node: fx.Node, signature: AxisSignature) -> bool:
         """Whether the operands are as the signature wants them, or can be had so."""
@@ -240,7 +213,7 @@ class _Chooser:
         )
 
     def _is_had(self, value: Value, want: Sharding) -> bool:
-        is_slice = _is_plain(want) and self.made[value] == _WHOLE
+        is_slice = isinstance(want, Split) and self.made[value] == _WHOLE
         is_zero = want == _SUM and is_zeros(value.node)
         return want == self.made[value] or is_slice or is_zero
 
@@ -265,9 +238,30 @@ class _Chooser:
         Raises:
             BadOptions: when that depends on a parameter.
         """
-        ways = self._ask_for_sums, self._ask_for_whole, self._ask_for_shares
+        ways = (
+            self._ask_for_sums,
+            self._ask_for_whole,
+            self._ask_for_cuts,
+            self._ask_for_shares,
+        )
         if not any(ask(node) for ask in ways):
-            raise BadOptions(needs_whole(node, self.made, self.count))
+            raise BadOptions(needs_whole(self.program, node, self.made, self.count))
+
+    def _ask_for_cuts(self, node: fx.Node) -> bool:
+        """Have inputs cut in the pieces that ``node`` wants its operands in."""
+        cutting = Cutting(self._options, self._is_had, self._may_cut)
+        for option in self._options(node)[1:]:
+            cuts = cutting.cuts_for(node, option)
+            if cuts:
+                self.cuts |= cuts
+                return True
+        return False
+
+    def _may_cut(self, node: fx.Node, want: Split) -> bool:
+        """Whether a placeholder can be in the pieces that are wanted."""
+        role = dict(self.program.placeholders())[node]
+        is_new = node not in self.cuts
+        return is_new and want.dim == 0 and self.parts.is_batch(node, role)
 
     def _ask_for_shares(self, node: fx.Node) -> bool:
         """Have ``node`` add a share of whole operands, if it then has a signature."""
@@ -330,7 +324,7 @@ class _Chooser:
                 if not self._is_had(value, want)
             }
             can_be = self.of_inputs.issuperset(wrong) and all(
-                want == _WHOLE or _is_plain(want) for want in wrong.values()
+                want == _WHOLE or isinstance(want, Split) for want in wrong.values()
             )
             if can_be and (best is None or len(wrong) < len(best)):
                 best = set(wrong)
@@ -353,7 +347,7 @@ class _Chooser:
             if is_one and value not in leaving and self.made[value] == _WHOLE:
                 (want,) = asked
                 if want != _WHOLE and node in roles:
-                    if want == Split(0) and self._is_batch(node, roles[node]):
+                    if want == Split(0) and self.parts.is_batch(node, roles[node]):
                         self._take(node, AxisSignature((), (want,)))
                 elif want != _WHOLE:
                     self._take(node, self._in_parts(node, want))
@@ -370,11 +364,6 @@ class _Chooser:
         ]
         kept = self.chosen[node]
         return min(fitting, key=lambda o: self._sliced(node, o), default=kept)
-
-
-def _is_plain(want: Sharding) -> bool:
-    """Whether a microbatch's part of a dim is one run of it."""
-    return isinstance(want, Split) and not want.segments
 
 
 def _with_sources(nodes: Iterable[fx.Node]) -> Iterator[fx.Node]:

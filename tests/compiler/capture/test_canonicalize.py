@@ -47,6 +47,15 @@ def run(graph: fx.Graph, *values: Tensor) -> Any:
     return fx.GraphModule(torch.nn.Module(), graph)(*values)
 
 
+def test_a_number_that_is_turned_stays_one() -> None:
+    b = Builder()
+    x = b.enter("x", "f32[]")
+    turned = b.call("transpose/0", aten.transpose.int, (x, 0, 0), "f32[]")
+    b.leave(OutputKind.OUTPUT, "y", turned)
+    (node,) = canonicalize(b.program()).calls()
+    assert node.args[1] == []
+
+
 @pytest.mark.parametrize(("op", "rest", "type", "new_op", "new_rest"), REWRITES)
 def test_views_are_stated(
     op: Any, rest: tuple[Any, ...], type: str, new_op: str, new_rest: tuple[Any, ...]
@@ -177,13 +186,13 @@ def test_unused_constants_are_dropped_from_the_inputs() -> None:
 def test_unknown_draws_are_refused_by_line() -> None:
     b = Builder()
     x = b.enter("x", "f32[4]")
-    drawn = b.call("randperm/0", aten.randperm.default, (4,), "i64[4]")
+    drawn = b.call("poisson/0", aten.poisson.default, (x,), "f32[4]")
     b.leave(OutputKind.OUTPUT, "y", x)
     b.leave(OutputKind.OUTPUT, "z", drawn)
     with pytest.raises(CaptureFailed) as caught:
         canonicalize(b.program())
     assert str(caught.value) == (
-        "model.py:7: aten.randperm.default in the model itself draws random numbers in "
+        "model.py:7: aten.poisson.default in the model itself draws random numbers in "
         "a way that would depend on the layout; call model.eval(), or draw with "
         "dropout, bernoulli, rand, randn or randint"
     )

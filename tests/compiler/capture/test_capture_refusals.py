@@ -118,6 +118,39 @@ class Selecting(small.Scale):
         return (x * self.w)[x > 0].sum()
 
 
+class Routed(small.Scale):
+    """Has experts for the rows that are routed to them, and a mask if it is run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = nn.Linear(4, 2)
+        self.experts = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        if mask is None and not torch.compiler.is_compiling():
+            mask = torch.ones(len(x))
+        return self.routed(x * self.w * mask[:, None])  # type: ignore[index]
+
+    def routed(self, x: Tensor) -> Tensor:
+        chosen = self.router.to(x.dtype)(x).argmax(1)
+        out = torch.zeros_like(x)
+        for at, expert in enumerate(self.experts):
+            (rows,) = torch.where(chosen == at)  # HERE
+            out[rows] = expert(x[rows])
+        return out.sum()
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # of module.to
+@pytest.mark.parametrize("given", [(), (torch.ones(8),)])
+def test_what_stands_in_the_way_of_a_run_is_told(given: tuple[Tensor, ...]) -> None:
+    with pytest.raises(CaptureFailed) as caught:
+        capture(Routed(), (small.batch(), *given), {})
+    message = str(caught.value)
+    assert message.startswith(f"{small.line_of(Routed)}: cannot capture Routed: ")
+    assert "a shape depends on values" in message
+    assert "as an expert that runs on all rows does" in message
+
+
 @pytest.mark.parametrize(
     ("kind", "told"),
     [

@@ -30,6 +30,8 @@ EVERY = [True, True, True]
 TRIPLE = X[0], X.mT, X[1, :, :4]
 HALF, WIDE = X.bfloat16(), [weight.float() for weight in WEIGHTS]
 
+SLOPES, BOUNDS = torch.where(X > 0, 1.0, 0.2), (0.1, 0.3)
+
 MATRIX = X[:2, :, :4] + torch.eye(4)
 
 CALLS: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
@@ -85,6 +87,10 @@ CALLS: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (aten.mean.dim, (HALF, [0, 2]), {}),
     (aten.mean.dim, (60000 * X[0, :2].half().clamp(0.9, 1), [-1]), {}),
     (aten.var_mean.correction, (100 + HALF, [2]), {}),
+    (aten.mean.dim, (X[0, 0, 0], [-1], True), {}),
+    (aten.var_mean.correction, (X[0, 0, 0], [0]), {"correction": 0}),
+    (aten.rrelu_with_noise_backward.default, (X, X, SLOPES, *BOUNDS, True, False), {}),
+    (aten.rrelu_with_noise_backward.default, (X, X, SLOPES, *BOUNDS, False, False), {}),
 ]
 
 

@@ -56,4 +56,9 @@ def rows_by_position() -> Iterator[Sample]:
     yield call("partita.scatter", x(4, 3), some_of_6, *added)
 
 
-GROUPS = (attentions, rows_by_position)
+def parts() -> Iterator[Sample]:
+    places = torch.arange(24).reshape(4, 6) % 2 == 0
+    yield call("partita.masked_scatter_part", x(4, 6), places, x(12))
+
+
+GROUPS = (attentions, rows_by_position, parts)

@@ -98,6 +98,17 @@ def test_a_batch_norm_is_refused() -> None:
     assert "needs the whole batch: 'body.0/addmm/0'" in text
 
 
+def test_what_is_only_returned_is_told() -> None:
+    class Returning(OfLayer):
+        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:  # type: ignore[override]
+            y = self.layer(x)
+            return {"loss": y.square().mean(), "first": y[0]}
+
+    text = refusal(Returning(lambda y, _: y), torch.randn(8, 4))
+    assert "'select.int/0'" in text
+    assert "want 1, or a model that does not return 'first', for which alone" in text
+
+
 def test_a_root_of_a_mean_is_refused() -> None:
     model = OfLayer(lambda y, _: y.square().mean().sqrt())
     text = refusal(model, torch.randn(8, 4))

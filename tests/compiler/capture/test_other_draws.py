@@ -1,0 +1,59 @@
+"""What is drawn by Python or numpy is refused, by its line."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from tests.compiler.capture import small_models as small
+from torch import Tensor
+
+from partita.compiler.capture.capture import capture
+from partita.compiler.errors import CaptureFailed
+
+
+class Skipping(small.Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        y = x * self.w
+        if random.random() < 0.5:  # HERE
+            y = y + x
+        return y.sum()
+
+
+class Choosing(small.Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        shift = random.choice([1, 2])  # HERE
+        return (x.roll(shift, 1) * self.w).sum()
+
+
+class Mixing(small.Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        share = self.share()
+        return (x * self.w * share).sum()
+
+    def share(self) -> float:
+        return float(np.random.beta(1.0, 1.0))  # HERE
+
+
+class Aside(small.Scale):
+    def forward(self, x: Tensor) -> Tensor:
+        drawn = random.Random(0).random() + np.random.default_rng(0).random()
+        return (x * self.w * drawn).sum()
+
+
+@pytest.mark.parametrize("kind", [Skipping, Choosing, Mixing])
+@pytest.mark.parametrize("wrap", [torch.nn.Sequential, small.Around])
+def test_a_number_that_is_drawn_elsewhere_is_refused(
+    kind: type[small.Scale], wrap: type[torch.nn.Module]
+) -> None:
+    model = wrap(kind())
+    with pytest.raises(CaptureFailed) as caught:
+        capture(model, (small.batch(),), {})
+    where = f"{small.line_of(kind)}: cannot capture {type(model).__name__}: a number is"
+    assert str(caught.value).startswith(where)
+
+
+def test_a_generator_of_ones_own_is_not_seen() -> None:
+    capture(Aside(), (small.batch(),), {})
