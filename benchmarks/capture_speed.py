@@ -46,7 +46,7 @@ def traced(model: nn.Module, batch: dict[str, Any]) -> tuple[float, float]:
     started = time.process_time()
     exported = torch.export.export(Scored(model), inputs, strict=False).module()
     between = time.process_time()
-    export_joint(exported, inputs, (), {})
+    export_joint(exported, inputs, {})
     return between - started, time.process_time() - between
 
 

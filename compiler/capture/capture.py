@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -39,6 +39,7 @@ from partita.compiler.capture.mixed_precision import (
     cast_inside,
     share_copies,
 )
+from partita.compiler.capture.other_draws import whatever_is_drawn
 from partita.compiler.capture.quiet import quiet_failure
 from partita.compiler.capture.roles import read_roles
 from partita.compiler.capture.running_means import whole_batches
@@ -146,6 +147,26 @@ def capture_spec(
     precision: str | None = None,
 ) -> Captured:
     """Capture ``model`` for inputs of the types in ``spec``; see ``capture``."""
+    make = partial(_captured, model, spec, loss, train, precision)
+    return whatever_is_drawn(model, make, _is_same)
+
+
+def _is_same(one: Captured, other: Captured) -> bool:
+    """Whether two captures of a model are of one program."""
+    pairs = zip(one.program.constants, other.program.constants, strict=False)
+    return one.fingerprint == other.fingerprint and all(
+        torch.equal(one.program.constants[a], other.program.constants[b])
+        for a, b in pairs
+    )
+
+
+def _captured(
+    model: torch.nn.Module,
+    spec: InputSpec,
+    loss: LossFunction | None,
+    train: bool,
+    precision: str | None,
+) -> Captured:
     numbers = kept_numbers(model)
     tensors_of_model = (*model.parameters(), *model.buffers())
     making = nullcontext()

@@ -1,39 +1,56 @@
-"""Numbers that a model draws by Python's ``random`` or numpy are refused.
+"""Numbers that a model draws by Python's ``random`` or numpy are refused if they count.
 
-A trace would hold the ones that it saw: every step would then drop the same layer, or
-mix in the same share, where the model itself draws anew.
+A program would hold the ones that were drawn as it was captured: every step would drop
+the same layer, or mix in the same share, where the model itself draws anew. Whether
+anything depends on them is seen where others are drawn, very small ones and large ones.
 """
 
 from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from partita.compiler.capture.keys import is_user_file
 from partita.compiler.errors import CaptureFailed
 
+_SEEDS = range(1000)
+"""Those looked through for one whose first number is small, and one whose is large."""
 
-def refuse_other_draws(model: object, call: Callable[[], Any]) -> Any:
-    """Return what ``call``, which runs ``model``, returns.
+T = TypeVar("T")
+
+
+def whatever_is_drawn(
+    model: object, make: Callable[[], T], is_same: Callable[[T, T], bool]
+) -> T:
+    """Return what ``make`` makes of ``model``, again where numbers are drawn for it.
 
     Raises:
-        CaptureFailed: naming the line that draws; ``call`` has then run twice.
+        CaptureFailed: naming the line that draws, where it depends on the numbers.
     """
     before = _drawn()
-    found = call()
+    found = make()
     if _drawn() == before:
         return found
-    line = _Watch().line_of(call)
-    raise CaptureFailed(
-        f"{line}cannot capture {type(model).__name__}: a number is drawn by Python's "
-        "random or by numpy, which would be the same in every step; draw with "
-        "torch.rand, and choose by torch.where, or give the number as an input"
-    )
+    for pick in (min, max):
+        with _first_drawn(pick):
+            try:
+                is_free = is_same(found, make())
+            except CaptureFailed:
+                is_free = False
+        if not is_free:
+            raise CaptureFailed(
+                f"{_Watch().line_of(make)}cannot capture {type(model).__name__}: a "
+                "number is drawn by Python's random or by numpy, which would be the "
+                "same in every step; draw with torch.rand, and choose by torch.where, "
+                "or give the number as an input"
+            )
+    return found
 
 
 def _numpy() -> ModuleType | None:
@@ -47,6 +64,24 @@ def _drawn() -> tuple[object, ...]:
     state: Any = numpy.get_state(legacy=False)["state"] if numpy else {}
     own = (state["key"].tobytes(), state["pos"]) if state else ()
     return random.getstate(), own
+
+
+@contextmanager
+def _first_drawn(pick: Callable[..., int]) -> Generator[None]:
+    """Within it the first number that is drawn is that of the seed that is picked."""
+    numpy, state = _numpy(), random.getstate()
+    first = [random.Random(seed).random() for seed in _SEEDS]
+    random.seed(pick(_SEEDS, key=first.__getitem__))
+    numpys = numpy.get_state() if numpy else None
+    if numpy:
+        first = [numpy.RandomState(seed).random_sample() for seed in _SEEDS]
+        numpy.seed(pick(_SEEDS, key=first.__getitem__))
+    try:
+        yield
+    finally:
+        random.setstate(state)
+        if numpy:
+            numpy.set_state(numpys)
 
 
 @dataclass

@@ -24,7 +24,6 @@ from partita.compiler.capture.inputs import InputSpec
 from partita.compiler.capture.kept_numbers import known_numbers
 from partita.compiler.capture.masked_rows import SET_ITEM, set_item
 from partita.compiler.capture.mixed_precision import autocasting
-from partita.compiler.capture.other_draws import refuse_other_draws
 from partita.compiler.capture.packed import refuse_packing
 from partita.compiler.capture.several_labels import multilabel_margin_loss
 from partita.compiler.capture.torch_private import (
@@ -203,7 +202,7 @@ class ScoredModel(torch.nn.Module):
         told = nullcontext() if self.seen_as_run else seen_as_export()
         casting = autocasting(self.precision)
         with called_checkpoints(), casting, InPlaceOf(_IN_PLACE), told:
-            return refuse_other_draws(self.model, lambda: self._scored(args, kwargs))
+            return self._scored(args, kwargs)
 
     def _scored(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]

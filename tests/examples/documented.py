@@ -12,7 +12,7 @@ import re
 import runpy
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -88,7 +88,7 @@ def run_script(path: Path) -> None:
     runpy.run_path(str(path), run_name="__main__")
 
 
-def run_ranks(words: list[str], folder: Path) -> str:
+def run_ranks(words: Sequence[str], folder: Path) -> str:
     """Run ``torchrun`` with these words in a folder; return what it printed.
 
     Raises:

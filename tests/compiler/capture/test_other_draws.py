@@ -37,6 +37,27 @@ class Mixing(small.Scale):
         return float(np.random.beta(1.0, 1.0))  # HERE
 
 
+class Never(small.Scale):
+    """Skips no layer: none is to be skipped."""
+
+    part = 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x * self.w
+        for _ in range(3):
+            if random.random() < self.part or np.random.uniform() < self.part:
+                continue
+            y = y + x
+        return y.sum()
+
+
+class Rarely(Never):
+    part = 0.01
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x)
+
+
 class Aside(small.Scale):
     def forward(self, x: Tensor) -> Tensor:
         drawn = random.Random(0).random() + np.random.default_rng(0).random()
@@ -53,6 +74,14 @@ def test_a_number_that_is_drawn_elsewhere_is_refused(
         capture(model, (small.batch(),), {})
     where = f"{small.line_of(kind)}: cannot capture {type(model).__name__}: a number is"
     assert str(caught.value).startswith(where)
+
+
+def test_a_number_that_nothing_depends_on_may_be_drawn() -> None:
+    before = random.getstate()
+    capture(Never(), (small.batch(),), {})
+    assert random.getstate() != before
+    with pytest.raises(CaptureFailed, match="drawn by Python's random or by numpy"):
+        capture(Rarely(), (small.batch(),), {})
 
 
 def test_a_generator_of_ones_own_is_not_seen() -> None:
