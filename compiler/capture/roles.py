@@ -102,17 +102,21 @@ class _RoleReader:
     def _written(self, model: torch.nn.Module) -> frozenset[str]:
         """Return the first names of the parameters that the model writes to."""
         (output,) = self.joint.graph.find_nodes(op="output")
+        values: list[Any] = list(output.args[0])
         written = {
-            self._named(desc.mutated_input)[0]
-            for desc in output.meta["desc"]
+            self._named(desc.mutated_input)[0]: node
+            for desc, node in zip(output.meta["desc"], values, strict=True)
             if isinstance(desc, descriptors.InputMutationAOTOutput)
             and isinstance(desc.mutated_input, descriptors.ParamAOTInput)
         }
-        for name in sorted(written):
+        for name, node in sorted(written.items()):
             if model.get_parameter(name).requires_grad:
+                source = source_line(node)
                 raise CaptureFailed(
-                    f"the model writes to its parameter {name!r} in place, and so does "
-                    "the optimizer; make it a buffer, or set requires_grad=False"
+                    f"{f'{source}: ' if source else ''}the model writes to its "
+                    f"parameter {name!r} in place, and so does the optimizer; write to "
+                    "it behind optimizer.step(), make it a buffer, or set "
+                    "requires_grad=False"
                 )
         return frozenset(written)
 
