@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
+from typing import cast
 
 import sympy
 
@@ -103,4 +104,4 @@ def _bytes(
         splits = [placement.shardings[axis] for axis in placement.axes_splitting(dim)]
         if size and any(isinstance(s, Split) and s.segments for s in splits):
             expr *= product / size  # segments are numbers, which grow with their dim
-    return type_.dtype.itemsize * expr.xreplace(whole)
+    return type_.dtype.itemsize * cast("sympy.Expr", expr.xreplace(whole))

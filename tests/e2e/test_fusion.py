@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from tests.models.zoo import ZOO
+from tests.slow import slow
 from torch import fx
 
 import partita as pt
@@ -43,8 +44,10 @@ def num_ops(local: LocalProgram) -> int:
     return sum(n.target is not operator.getitem for n in calls)
 
 
-@pytest.mark.parametrize("mesh", ["tp=2", "tp=3"])
-@pytest.mark.parametrize("name", ["mlp", "gpt2"])
+@pytest.mark.parametrize(
+    ("name", "mesh"),
+    [("mlp", "tp=2"), ("mlp", "tp=3"), ("gpt2", "tp=3"), slow("gpt2", "tp=2")],
+)
 def test_fused_plans_compute_what_the_model_computes(name: str, mesh: str) -> None:
     captured, plan = planned(name, mesh)
     plan = pt.Plan.from_dict(plan.to_dict())
