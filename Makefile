@@ -11,6 +11,7 @@ SIDE_BY_SIDE := -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo docs test test-all prove check bench clean
+.PHONY: lint types quick-tests all-tests
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -24,18 +25,29 @@ demo: setup ## plan, verify and run a small model
 docs: setup ## the pages of docs/ as a site, in build/docs; warnings are errors
 	@$(PY) -m sphinx --quiet --fail-on-warning --keep-going docs build/docs
 
-test: check ## the gate: check, then every test but the slow ones
+# Types take minutes, of one process: they are checked beside the tests.
+test: lint ## the gate: check, and every test but the slow ones
+	@$(MAKE) --no-print-directory --jobs=2 types quick-tests
+
+test-all: lint ## check, and every test
+	@$(MAKE) --no-print-directory --jobs=2 types all-tests
+
+quick-tests: setup
 	@$(ONE_THREAD) $(KEEP_BYTECODE) $(PY) -m pytest $(SIDE_BY_SIDE) -m "not slow"
 
-test-all: check ## check, then every test
+all-tests: setup
 	@$(ONE_THREAD) $(KEEP_BYTECODE) $(PY) -m pytest $(SIDE_BY_SIDE) --hypothesis-profile=search
 
 prove: setup ## the proof of every placement rule, as one table; minutes
 	@$(ONE_THREAD) $(PY) -m tests.compiler.rules.report
 
-check: setup ## lint, format and types (ruff, pyright strict)
+check: lint types ## lint, format and types (ruff, pyright strict)
+
+lint: setup
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
+
+types: setup
 	@$(PY) -m pyright --pythonpath $(PY)
 
 bench: setup ## side by side with what people use today

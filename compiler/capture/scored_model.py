@@ -8,6 +8,7 @@ torch cannot look into (a key-value cache) are left out.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -36,6 +37,9 @@ from partita.compiler.capture.value_checks import FINITE
 from partita.compiler.errors import CaptureFailed
 
 LossFunction = Callable[[Any], Tensor]
+
+_PLAIN = bool, int, float, str, type(None)
+_DICTS = dict, OrderedDict
 
 _IN_PLACE: dict[Any, Callable[..., Any]] = {
     SET_DATA: write_data,
@@ -300,6 +304,10 @@ def _restore(before: _Attributes) -> None:
 
 def _is_same(one: Any, other: Any) -> bool:
     """Whether two values are one, or containers alike of the same values."""
+    if isinstance(one, _PLAIN):
+        return one is other
+    if type(one) in _DICTS and not one:  # most are, of a module's
+        return type(other) is type(one) and not other
     (ones, form), (others, like) = map(pytree.tree_flatten, (one, other))
     return form == like and all(a is b for a, b in zip(ones, others, strict=True))
 

@@ -83,8 +83,14 @@ def whole(layout: Layout) -> pt.Plan:
     "layout",
     [
         pytest.param(LAYOUT, id="plain"),
-        pytest.param(replace(LAYOUT, recompute="full", zero=1), id="full"),
-        pytest.param(replace(LAYOUT, sizes=(3, 3, 0)), id="loss alone"),
+        pytest.param(
+            replace(LAYOUT, recompute="full", zero=1),
+            id="full",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            replace(LAYOUT, sizes=(3, 3, 0)), id="loss alone", marks=pytest.mark.slow
+        ),
         pytest.param(
             replace(LAYOUT, shape=replace(SHAPE, is_llama=True)),
             id="llama",

@@ -51,7 +51,7 @@ def test_every_pair_on_one_axis(mesh: Mesh, shape: Shape) -> None:
         run_in_one_process(case)
 
 
-@pytest.mark.parametrize("shape", [EVEN, UNEVEN, slow((1, 2))], ids=str)
+@pytest.mark.parametrize("shape", [slow(EVEN), UNEVEN, slow((1, 2))], ids=str)
 def test_pairs_on_two_axes(shape: Shape) -> None:
     for case in cases(SQUARE, [shape], some_pairs):
         run_in_one_process(case)

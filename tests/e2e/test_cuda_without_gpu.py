@@ -17,6 +17,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from tests.models.zoo import ZOO, tensor_parallel_pins
+from tests.slow import slow
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -186,7 +187,10 @@ def run_step(
     return program, recorder.found
 
 
-@pytest.mark.parametrize(("name", "mesh", "rank"), CASES)
+@pytest.mark.parametrize(
+    ("name", "mesh", "rank"),
+    [slow(*case) if case[:2] == ("gpt2", "tp=2") else case for case in CASES],
+)
 def test_step_stays_on_the_gpu(
     name: str, mesh: str, rank: int, make_groups: Callable[..., Groups]
 ) -> None:

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from tests.models.captured import captured
 from tests.models.zoo import ZOO
+from tests.slow import slow
 from torch import fx
 
 import partita as pt
-from partita.compiler.capture.capture import Captured, capture
+from partita.compiler.capture.capture import Captured
 from partita.compiler.ir.local_program import LocalProgram
 from partita.lowering import Lowered
 from partita.one_mesh.planner import Planner
@@ -29,11 +31,9 @@ def slow_memory() -> pt.Hardware:
 
 
 def planned(name: str, mesh: str) -> tuple[Captured, pt.Plan]:
-    model, args, kwargs = ZOO[name]()
-    captured = capture(model, args, kwargs)
+    _, found = captured(name)
     options = pt.Options(hardware=slow_memory(), fuse=True, time_limit=20.0)
-    plan = Planner(captured, name, pt.Mesh.parse(mesh), options).search()
-    return captured, plan
+    return found, Planner(found, name, pt.Mesh.parse(mesh), options).search()
 
 
 def num_ops(local: LocalProgram) -> int:
@@ -43,16 +43,18 @@ def num_ops(local: LocalProgram) -> int:
     return sum(n.target is not operator.getitem for n in calls)
 
 
-@pytest.mark.parametrize("mesh", ["tp=2", "tp=3"])
-@pytest.mark.parametrize("name", ["mlp", "gpt2"])
+@pytest.mark.parametrize(
+    ("name", "mesh"),
+    [("mlp", "tp=2"), ("mlp", "tp=3"), ("gpt2", "tp=3"), slow("gpt2", "tp=2")],
+)
 def test_fused_plans_compute_what_the_model_computes(name: str, mesh: str) -> None:
-    captured, plan = planned(name, mesh)
+    found, plan = planned(name, mesh)
     plan = pt.Plan.from_dict(plan.to_dict())
     assert plan.fusion
-    report = Verifier.of(*ZOO[name]()).verify_captured(captured, plan)
+    report = Verifier.of(*ZOO[name]()).verify_captured(found, plan)
     assert report.ok, str(report)
     fused, unfused = (
-        Lowered.of(captured, p, pt.default_rules).at((0,))
+        Lowered.of(found, p, pt.default_rules).at((0,))
         for p in (plan, replace(plan, fusion=()))
     )
     saved = sum(len(group) - 1 for group in plan.fusion)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from tests.e2e.verified import MESHES
 from tests.models.torch_examples import EXAMPLES
+from tests.slow import all_slow_but
 
 import partita as pt
 from partita.compiler.capture.capture import capture
@@ -33,7 +34,7 @@ def check(name: str, mesh: pt.Mesh, seeds: range) -> None:
         assert set(report.errors) >= set(verifier.double.values)
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", all_slow_but({*EXAMPLES} - {"twins"}, EXAMPLES))
 def test_example_on_two_ranks(name: str) -> None:
     check(name, pt.Mesh(tp=2), range(1))
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from tests.slow import slow
 
 import partita as pt
 from partita.compiler.capture.capture import capture
@@ -34,7 +35,9 @@ def _built() -> tuple[torch.nn.Module, dict[str, Any]]:
     return transformers.GPT2LMHeadModel(config), {"input_ids": ids, "labels": ids}
 
 
-@pytest.mark.parametrize("mesh", [pt.Mesh(tp=2), pt.Mesh(tp=4), pt.Mesh(dp=2, tp=2)])
+@pytest.mark.parametrize(
+    "mesh", [pt.Mesh(tp=2), slow(pt.Mesh(tp=4)), pt.Mesh(dp=2, tp=2)]
+)
 def test_logits_and_table_stay_split_from_end_to_end(mesh: pt.Mesh) -> None:
     model, batch = _built()
     split = f"({', '.join(['B'] * (mesh.ndim - 1) + ['S(0)'])},)"

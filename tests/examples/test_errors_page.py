@@ -28,7 +28,7 @@ MARKS = {
     "RankFailed": pytest.mark.dist,
     "NoSolution": pytest.mark.slow,  # it looks for ways out as long as it may
 }
-TORCHRUN = "torchrun --standalone --nproc-per-node 2 train.py\n"
+TORCHRUN: str = "torchrun --standalone --nproc-per-node 2 train.py\n"
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import torch
 from tests.compiler.search.hand_made import machine
 from tests.e2e.boxing_programs import BoxingCase, X
 from tests.models import zoo
+from tests.slow import slow
 
 import partita as pt
 from partita.compiler.capture.capture import capture
@@ -123,9 +124,19 @@ def test_a_scatter_is_no_faster_than_half_of_a_sum() -> None:
         assert both_s >= sum_s * (1 - 1e-9)
 
 
+SENT = [
+    (Mesh(dp=2), 0),
+    slow(Mesh(dp=2), "25MiB"),
+    slow(Mesh(dp=3), 0),
+    (Mesh(dp=3), "25MiB"),
+    (Mesh(dp=2, tp=2), 0),
+    slow(Mesh(dp=2, tp=2), "25MiB"),
+]
+"""Meshes, and whether what is sent is sent in buckets."""
+
+
 @pytest.mark.parametrize("name", ["mlp", pytest.param("gpt2", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("mesh", [Mesh(dp=2), Mesh(dp=3), Mesh(dp=2, tp=2)])
-@pytest.mark.parametrize("bucket", [0, "25MiB"])
+@pytest.mark.parametrize(("mesh", "bucket"), SENT)
 def test_the_model_computes_the_same(name: str, mesh: Mesh, bucket: int | str) -> None:
     model, args, kwargs = zoo.ZOO[name]()
     pins = {
@@ -226,8 +237,7 @@ def collectives_of(local: LocalProgram) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("mesh", [Mesh(dp=2), Mesh(dp=3), Mesh(dp=2, tp=2)])
-@pytest.mark.parametrize("bucket", [0, "25MiB"])
+@pytest.mark.parametrize(("mesh", "bucket"), SENT)
 def test_sums_of_gradients_are_exchanges(mesh: Mesh, bucket: int | str) -> None:
     model, args, kwargs = zoo.ZOO["mlp"]()
     pins = zoo.data_parallel_pins((model, args, kwargs), mesh.ndim)

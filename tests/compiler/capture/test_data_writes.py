@@ -7,6 +7,7 @@ import re
 import pytest
 import torch
 from tests.models.momentum import FOLLOW, MomentumEncoder
+from tests.slow import slow
 from torch import Tensor, nn
 
 import partita as pt
@@ -16,13 +17,16 @@ from partita.compiler.errors import CaptureFailed
 NAMES = ["key.0.weight", "key.0.bias", "key.2.weight", "key.2.bias"]
 
 
-@pytest.mark.parametrize("way", FOLLOW)
+IN_PARTS, IN_PIECES = pt.Options(microbatches=2), pt.Options(pins={"*.weight": "S(0)"})
+
+
 @pytest.mark.parametrize(
-    ("mesh", "options"),
+    ("way", "mesh", "options"),
     [
-        ("dp=2", pt.Options(microbatches=2)),
-        ("pp=2", pt.Options(microbatches=2)),
-        ("dp=2", pt.Options(pins={"*.weight": "S(0)"})),
+        *((way, "dp=2", IN_PARTS) for way in FOLLOW),
+        *((way, "dp=2", IN_PIECES) for way in FOLLOW),
+        ("in place", "pp=2", IN_PARTS),
+        *(slow(way, "pp=2", IN_PARTS) for way in FOLLOW if way != "in place"),
     ],
 )
 def test_a_part_that_follows_another_is_planned(

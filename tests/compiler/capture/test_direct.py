@@ -11,6 +11,7 @@ import pytest
 import torch
 from tests.compiler.capture import small_models as small
 from tests.models import zoo
+from tests.slow import slow
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 from torch.utils.checkpoint import checkpoint
@@ -56,7 +57,7 @@ def exported(monkeypatch: pytest.MonkeyPatch, built: zoo.Built) -> Program:
         return capture(*built).program
 
 
-@pytest.mark.parametrize("name", ["vit", "resnet", "encoder"])
+@pytest.mark.parametrize("name", [slow("vit"), "resnet", "encoder"])
 def test_it_notes_what_export_notes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys, types, modules and lines.
 

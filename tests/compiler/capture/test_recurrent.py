@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from tests.slow import slow
 from torch import nn
 
 from partita.compiler.capture.capture import capture
@@ -24,7 +25,7 @@ class Cells(nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore:The tensor attributes:UserWarning")
-@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+@pytest.mark.parametrize("kind", [nn.LSTM, slow(nn.GRU), nn.RNN])
 def test_layers_drop_what_they_hand_on(kind: Callable[..., nn.Module]) -> None:
     x = torch.randn(3, 2, 4)
     draws = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import inf
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.compiler.search.hand_made import RandomModel, machine, planner
 from tests.models import zoo
+from tests.models.captured import captured
 
 from partita.compiler.cost.boxing import cheapest_steps
 from partita.compiler.ir.layout import largest_shard_numel
@@ -192,12 +194,18 @@ def test_nothing_beats_the_solution_by_one_change() -> None:
                 assert delta >= -1e-12
 
 
-def test_nodes_of_equal_surroundings_have_equal_alternatives() -> None:
-    model, args, kwargs = zoo.gpt2()
+@cache
+def solved_gpt2() -> tuple[Problem, tuple[int, ...]]:
+    """Return the problem of a GPT-2 on two ranks, and what solves it."""
     options = Options(hardware=HARDWARE)
-    made = Planner.of(model, args, kwargs, Mesh(tp=2), options)
+    made = Planner(captured("gpt2")[1], "gpt2", Mesh(tp=2), options)
     problem = made.posed.problem
-    prices = Alternatives(problem, solve(problem, 10.0).choices)
+    return problem, tuple(solve(problem, 10.0).choices)
+
+
+def test_nodes_of_equal_surroundings_have_equal_alternatives() -> None:
+    problem, choices = solved_gpt2()
+    prices = Alternatives(problem, choices)
     known: dict[Around, list[tuple[int, float]]] = {}
     for node in range(len(problem.nodes)):
         found = prices.of_node(node)
@@ -208,10 +216,8 @@ def test_nodes_of_equal_surroundings_have_equal_alternatives() -> None:
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_nodes_of_equal_places_have_equal_surroundings(seed: int) -> None:
-    model, args, kwargs = zoo.gpt2()
-    options = Options(hardware=HARDWARE)
-    problem = Planner.of(model, args, kwargs, Mesh(tp=2), options).posed.problem
-    choices = legal_choices(problem, seed) if seed else solve(problem, 10.0).choices
+    problem, solved = solved_gpt2()
+    choices = legal_choices(problem, seed) if seed else solved
     prices = Alternatives(problem, choices)
     known: dict[Hashable, Around] = {}
     for node in range(len(problem.nodes)):

@@ -8,6 +8,7 @@ from functools import cache
 import pytest
 from tests.models import zoo
 from tests.models.storage_pins import storage_pins
+from tests.slow import all_slow_but
 
 from partita.compiler.errors import BadOptions, BadPlan
 from partita.compiler.ir.mesh import Mesh
@@ -30,7 +31,7 @@ def planned(kind: str, bucket: str | int = 0, mesh: str = "dp=2") -> Plan:
     return make_plan(model, *args, mesh=Mesh.parse(mesh), options=options, **kwargs)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", all_slow_but(["zero1", "zero3"], KINDS))
 def test_a_plan_with_buckets_sends_as_much_in_less_time(kind: str) -> None:
     apart, together = planned(kind), planned(kind, "25MiB")
     assert not apart.buckets
@@ -43,7 +44,7 @@ def test_a_plan_with_buckets_sends_as_much_in_less_time(kind: str) -> None:
     assert counts[1] == counts[0] - fewer
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", all_slow_but(["zero1", "zero3"], KINDS))
 def test_what_a_plan_with_buckets_states_is_what_its_decisions_take(kind: str) -> None:
     found = recount(planned(kind, "25MiB"))
     assert not found.is_edited

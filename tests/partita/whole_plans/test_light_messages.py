@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tests.slow import slow
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -47,10 +48,16 @@ def far_away(times: float, overlap: float = 0.0) -> Hardware:
     return replace(slow, name=name, overlap=overlap)
 
 
-@pytest.mark.parametrize("overlap", [0.0, 0.8])
 @pytest.mark.parametrize(
-    ("times", "layers", "width", "rows"),
-    [(5.0, 6, 64, 4096), (20.0, 8, 128, 2048), (25.0, 8, 256, 2048)],
+    ("times", "layers", "width", "rows", "overlap"),
+    [
+        (5.0, 6, 64, 4096, 0.0),
+        slow(5.0, 6, 64, 4096, 0.8),
+        slow(20.0, 8, 128, 2048, 0.0),
+        (20.0, 8, 128, 2048, 0.8),
+        (25.0, 8, 256, 2048, 0.0),
+        slow(25.0, 8, 256, 2048, 0.8),
+    ],
 )
 def test_data_parallel_is_found_where_only_buckets_pay_for_its_messages(
     times: float, layers: int, width: int, rows: int, overlap: float
