@@ -90,8 +90,7 @@ def bind_stages(
         stages: by stage its mesh, and its ranks in the mesh's order.
         device: as in ``compile``.
     """
-    _check_size(mesh, _world_size())
-    device = start(device)
+    device = join(mesh, device)
     rank = dist.get_rank()
     made: dict[tuple[Mesh, tuple[int, ...]], DeviceMesh] = {}
     found: dict[int, Groups] = {}
@@ -111,6 +110,16 @@ def bind_stages(
             here = own.coordinates(ranks.index(rank))
             found[number] = Groups(own, here, device, made[stage], names)
     return found
+
+
+def join(mesh: Mesh, device: str | torch.device | None = None) -> torch.device:
+    """Start ``torch.distributed`` for a mesh if nobody has; return the rank's device.
+
+    Raises:
+        BadMesh: when another number of processes runs than the mesh has ranks.
+    """
+    _check_size(mesh, _world_size())
+    return start(device)
 
 
 def _stable_name(mesh: Mesh, axis: str, joined: DeviceMesh) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from partita.compiler.capture.torch_private import own_tensors, with_parts
+from partita.compiler.capture.torch_private import tables_of, with_parts
 from partita.compiler.errors import BadOptions
 
 _RESET = ("reset_parameters", "_reset_parameters")
@@ -46,13 +46,13 @@ def initial_values(
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.default_generator.manual_seed(seed)
         for path, module in model.named_modules():
-            keys = {name: id(x) for name, x in own_tensors(module).items()}
+            keys = {name: id(x) for name, x in _own_tensors(module).items()}
             names = [name for name, key in keys.items() if key in left]
             values = _initialised(empty, path) if names else {}
             for name in names:
                 value = values.pop(name)
                 if _is_unset(value):
-                    value = own_tensors(module)[name].detach()
+                    value = _own_tensors(module)[name].detach()
                 if value.is_meta:
                     raise BadOptions(
                         f"init: {left[keys[name]]!r} is on the meta device and has no "
@@ -75,7 +75,7 @@ def _initialised(empty: nn.Module, path: str) -> dict[str, torch.Tensor]:
             _call(module, name)
     for position, module in enumerate(modules):
         _call_first(modules[position:], "_init_weights", module)
-    return own_tensors(modules[0])
+    return _own_tensors(modules[0])
 
 
 def _on_the_way(empty: nn.Module, path: str) -> list[nn.Module]:
@@ -138,3 +138,9 @@ def _on_meta(tensor: torch.Tensor) -> torch.Tensor:
     if isinstance(tensor, torch.nn.Parameter):
         return torch.nn.Parameter(other, requires_grad=tensor.requires_grad)
     return other
+
+
+def _own_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return the parameters and buffers that ``module`` itself holds, by local name."""
+    items = (item for table in tables_of(module) for item in table.items())
+    return {name: tensor for name, tensor in items if tensor is not None}

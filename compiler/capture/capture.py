@@ -47,6 +47,7 @@ from partita.compiler.capture.scored_model import LossFunction, OutputForm, Scor
 from partita.compiler.capture.torch_private import (
     any_name,
     fake_copy,
+    is_composed,
     unread_masks,
     without_code,
     without_mkldnn,
@@ -167,6 +168,7 @@ def _captured(
     train: bool,
     precision: str | None,
 ) -> Captured:
+    _check_plain(model)
     numbers = kept_numbers(model)
     tensors_of_model = (*model.parameters(), *model.buffers())
     making = nullcontext()
@@ -190,6 +192,21 @@ def _captured(
     if precision is not None:
         program = share_copies(program)
     return Captured(program, spec, form)
+
+
+def _check_plain(model: torch.nn.Module) -> None:
+    """Check that the tensors of a model are torch's own.
+
+    Raises:
+        CaptureFailed: naming one that is not.
+    """
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if is_composed(tensor):
+            raise CaptureFailed(
+                f"{name!r} is a {type(tensor).__name__}, which is made of other "
+                "tensors, as quantized ones and those of FSDP or tensor parallelism "
+                "are; want a model of plain tensors"
+            )
 
 
 def _exported_or_run(

@@ -41,7 +41,10 @@ from torch.nn.modules.batchnorm import (
 )
 from torch.utils import _pytree as pytree
 from torch.utils import checkpoint
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    is_traceable_wrapper_subclass,
+)
 
 from partita.compiler.capture.spelling import spell_attribute
 
@@ -223,6 +226,10 @@ def fake_tensor_mode() -> AbstractContextManager[Any]:
     return FakeTensorMode()
 
 
+is_composed = is_traceable_wrapper_subclass
+"""Tells whether a tensor is made of others, as those of ``DTensor`` are."""
+
+
 FakeMode = FakeTensorMode
 """A mode in which tensors have no values."""
 
@@ -342,12 +349,6 @@ def tensors_in(module: torch.nn.Module) -> list[torch.Tensor]:
 def tables_of(module: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the tables of the parameters and buffers that ``module`` itself holds."""
     return vars(module)["_parameters"], vars(module)["_buffers"]
-
-
-def own_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Return the parameters and buffers that ``module`` itself holds, by local name."""
-    items = (item for table in tables_of(module) for item in table.items())
-    return {name: tensor for name, tensor in items if tensor is not None}
 
 
 def with_parts(

@@ -8,6 +8,7 @@ import torch
 
 from partita.compiler.capture.inputs import leaf_namer
 from partita.compiler.capture.scored_model import LossFunction
+from partita.compiler.errors import BadPlan
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import OutputKind
@@ -18,6 +19,7 @@ from partita.compiler.local_invariants import (
     in_step,
 )
 from partita.compiler.local_invariants import local as check_local
+from partita.compiler.plan.decisions import digests
 from partita.compiler.plan.inputs import to_capture
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.stage_records import Stage
@@ -32,7 +34,7 @@ from partita.planning import plan as make_plan
 from partita.runtime.agree import everyone_tells, from_first_rank
 from partita.runtime.batch import BatchSpec
 from partita.runtime.compilation import Compilation
-from partita.runtime.groups import Groups, bind_stages, start
+from partita.runtime.groups import Groups, bind_stages, join, start
 from partita.runtime.heap import keep_freed_memory
 from partita.runtime.materialize import Init
 from partita.runtime.program import ParallelProgram
@@ -68,11 +70,13 @@ def compile(
 
     Raises:
         BadOptions: for another ``compilation``.
-        BadPlan: when the plan is of another model.
+        BadPlan: when the plan is of another model, or that of another rank another.
         BadMesh: when another number of processes runs than the plan has ranks.
     """
     way_to_run = Compilation.parse(compilation)
     captured = capture_for(model, plan, loss=loss, rules=rules)
+    join(plan.mesh, device)
+    _check_one_plan(plan)
     stages = [(stage.mesh, stage.ranks) for stage in plan.stages]
     groups = bind_stages(plan.mesh, stages, device)
     if all(own.device.type == "cpu" for own in groups.values()) and _has_room(plan):
@@ -148,6 +152,24 @@ def _way(plan: Plan) -> Way:
     ranks = plan.stages[plan.nodes[loss.value.key].stage].ranks
     type_ = type_of(plan, loss.value)
     return Way(read_schedule(plan), wires_of(plan), homes, type_, ranks[0])
+
+
+def _check_one_plan(plan: Plan) -> None:
+    """Check that all ranks have one plan; what they do is made for that of the others.
+
+    Raises:
+        BadPlan: on every rank, when one has another.
+    """
+    told = everyone_tells(digests(plan))
+    for rank, own in enumerate(told):
+        unlike = [name for name, digest in own.items() if digest != told[0][name]]
+        if unlike:
+            raise BadPlan(
+                f"rank {rank} has another plan than rank 0, with other "
+                f"{', '.join(unlike)}; ranks that plan for themselves may find unlike "
+                "plans: call pt.parallelize, which plans once for all of them, or save "
+                "a plan and have every rank load it"
+            )
 
 
 def _check_in_step(number: int, stage: Stage, issued: tuple[Issued, ...]) -> None:

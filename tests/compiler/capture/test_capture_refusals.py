@@ -212,3 +212,21 @@ def test_loss_without_a_trained_parameter_is_refused(kind: type[small.Scale]) ->
         "train one, or give Options(train=False) for inference"
     )
     assert capture(model, (small.batch(),), {}, train=False).program.outputs
+
+
+class Pair(Tensor):
+    """Says of itself that it is made of others."""
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return [], None
+
+    @staticmethod
+    def __tensor_unflatten__(*made_of: Any) -> Tensor:
+        raise NotImplementedError
+
+
+def test_tensors_that_are_made_of_others_are_named() -> None:
+    model = nn.Sequential(nn.Linear(4, 4))
+    model[0].bias = nn.Parameter(torch.ones(4).as_subclass(Pair))
+    with pytest.raises(CaptureFailed, match=r"^'0\.bias' is a Pair, which is made of"):
+        capture(model, (small.batch(),), {}, loss=torch.sum)
