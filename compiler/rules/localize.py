@@ -72,7 +72,7 @@ def _with_bounds(args: tuple[Any, ...], at: int, size: int) -> tuple[Any, ...]:
     The bounds stand behind the dim. A slice of neighbours is a piece between others,
     each of which has shrunk alike; one with a step has taken one of each ``step``.
     """
-    start, stop, step = args[at + 1 : at + 4]
+    start, stop, step = (*args[at + 1 : at + 4], 1)[:3]
     whole = len(range(start, stop, step))
     if size == whole:
         return args

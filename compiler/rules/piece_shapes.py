@@ -63,7 +63,7 @@ def _pieces(shape: Sequence[int], dim: int, bounds: Sequence[int]) -> tuple[str,
 def masked_rows(call: Call) -> str:
     """Share the batch, outermost in what is written to, its mask and what is written.
 
-    >>> x, mask = TensorType.parse("f32[4, 6, 8]"), TensorType.parse("bool[4, 6, 8]")
+    >>> x, mask = TensorType.parse("f32[4, 6, 8]"), TensorType.parse("b8[4, 6, 8]")
     >>> rows = TensorType.parse("f32[8, 8]")
     >>> masked_rows(Call("masked_scatter", (), (), (x, mask, rows), (x,)))
     '(b:4 o0^:1) ? ?, (b:4 o0^:1) ? ?, (b:4 o1^:2) ? -> (b:4 o0^:1) ? ?'
