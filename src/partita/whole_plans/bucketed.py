@@ -36,7 +36,8 @@ def with_buckets(plan: Plan, most_bytes: int) -> Plan:
     """
     if len(plan.stages) == 1:
         items = TurnItems(plan)
-        return _of_one_stage(with_turns(plan, items), items, most_bytes)
+        found = turned_with_buckets(with_turns(plan, items), most_bytes, items)
+        return _counted(found, items)
     plans: Iterable[Plan] = map(with_figures, _in_sizes(plan, most_bytes))
     if load_hardware(plan.hardware).overlap:
         plans = _fastest_first(plan, plans)
@@ -45,12 +46,15 @@ def with_buckets(plan: Plan, most_bytes: int) -> Plan:
     return next(fitting, plan)
 
 
-def turned_with_buckets(plan: Plan, most_bytes: int) -> Plan:
-    """Return ``with_buckets`` of one stage that has the turns of ``with_turns``."""
-    return _of_one_stage(plan, TurnItems(plan), most_bytes)
+def turned_with_buckets(
+    alone: Plan, most_bytes: int, items: TurnItems | None = None
+) -> Plan:
+    """Return ``with_buckets`` of one stage that has the turns of ``with_turns``.
 
-
-def _of_one_stage(alone: Plan, items: TurnItems, most_bytes: int) -> Plan:
+    Without a memory limit it may not state what it holds, which takes a while to count.
+    ``items`` are those of a plan that differs in its turns alone.
+    """
+    items = items or TurnItems(alone)
     limit = alone.options.memory_bytes
     drafts: Iterable[Plan] = (
         _draft(one, items) for one in _in_sizes(alone, most_bytes)
@@ -62,13 +66,20 @@ def _of_one_stage(alone: Plan, items: TurnItems, most_bytes: int) -> Plan:
         if best is not None and _seconds(best) <= _seconds(draft):
             break
         fitting = draft if limit is None else with_turns(draft, items)
-        found = with_memory(with_seconds(fitting, items), items)
+        found = with_seconds(fitting, items)
+        found = found if limit is None else with_memory(found, items)
         fits = limit is None or found.predicted.bytes <= limit
         if fits and (best is None or _seconds(found) < _seconds(best)):
             best = found
     if best is None or _seconds(best) > _seconds(alone):
-        return with_memory(alone, items)
+        return alone if limit is None else with_memory(alone, items)
     return best
+
+
+def _counted(plan: Plan, items: TurnItems) -> Plan:
+    """Return a plan of ``turned_with_buckets`` with what it holds."""
+    is_counted = plan.options.memory_bytes is not None
+    return plan if is_counted else with_memory(plan, items)
 
 
 def _draft(plan: Plan, items: TurnItems) -> Plan:

@@ -29,8 +29,11 @@ from partita.compiler.search.decide import Found
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.parts import ROUGH, Clock
 from partita.compiler.search.solver import Solution, solve
+from partita.compiler.search.turns import with_turns
+from partita.compiler.simulate.turn_items import TurnItems
 from partita.one_mesh.planner import ALIKE, Planner
-from partita.whole_plans.bucketed import turned_with_buckets, with_buckets
+from partita.whole_plans.bucketed import turned_with_buckets
+from partita.whole_plans.recount import with_memory
 
 _MUCH = 0.01  # of a step's seconds
 _KEPT = 1.02  # times what a plan was searched by, at most
@@ -48,6 +51,13 @@ def fastest_in_buckets(
         most_bytes: see ``with_buckets``.
         clock: what a second search may take.
     """
+    found = _fastest(planner, plan, most_bytes, clock)
+    is_counted = plan.options.memory_bytes is not None
+    return found if is_counted else with_memory(found)
+
+
+def _fastest(planner: Planner, plan: Plan, most_bytes: int, clock: Clock) -> Plan:
+    """Return that plan; without a memory limit it may not state what it holds."""
     first = turned_with_buckets(plan, most_bytes)
     share = _share(plan, most_bytes)
     is_by_axes = len(steps_of(plan.mesh)) > 1
@@ -64,7 +74,9 @@ def fastest_in_buckets(
         if found.choices not in drafts:
             spent_s = plan.search.seconds + time.perf_counter() - started
             draft = _decided(planner, found, plan, spent_s)
-            drafts[found.choices] = with_buckets(draft, most_bytes)
+            items = TurnItems(draft)
+            turned = with_turns(draft, items)
+            drafts[found.choices] = turned_with_buckets(turned, most_bytes, items)
         return drafts[found.choices].predicted.seconds
 
     hardware = load_hardware(plan.hardware)
