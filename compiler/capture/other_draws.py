@@ -20,7 +20,7 @@ from partita.compiler.capture.keys import is_user_file
 from partita.compiler.errors import CaptureFailed
 
 _SEEDS = range(1000)
-"""Those looked through for one whose first number is small, and one whose is large."""
+"""Those looked through for two: of unlike choices, and a small number and a large."""
 
 T = TypeVar("T")
 
@@ -70,11 +70,12 @@ def _drawn() -> tuple[object, ...]:
 def _first_drawn(pick: Callable[..., int]) -> Generator[None]:
     """Within it the first number that is drawn is that of the seed that is picked."""
     numpy, state = _numpy(), random.getstate()
-    first = [random.Random(seed).random() for seed in _SEEDS]
+    first = [_first_of(random.Random, "random", "randrange", seed) for seed in _SEEDS]
     random.seed(pick(_SEEDS, key=first.__getitem__))
     numpys = numpy.get_state() if numpy else None
     if numpy:
-        first = [numpy.RandomState(seed).random_sample() for seed in _SEEDS]
+        kind = numpy.RandomState
+        first = [_first_of(kind, "random_sample", "randint", s) for s in _SEEDS]
         numpy.seed(pick(_SEEDS, key=first.__getitem__))
     try:
         yield
@@ -82,6 +83,11 @@ def _first_drawn(pick: Callable[..., int]) -> Generator[None]:
         random.setstate(state)
         if numpy:
             numpy.set_state(numpys)
+
+
+def _first_of(kind: Any, number: str, below: str, seed: int) -> tuple[int, float]:
+    """Return which of two a generator would choose first, or which number it draws."""
+    return int(getattr(kind(seed), below)(2)), getattr(kind(seed), number)()
 
 
 @dataclass
@@ -119,5 +125,7 @@ class _Watch:
 
 def _is_watched(file: str) -> bool:
     numpy = _numpy()
-    home = str(Path(numpy.__file__).parent) if numpy and numpy.__file__ else file + " "
+    home = (
+        str(Path(numpy.__file__).parents[1]) if numpy and numpy.__file__ else f"{file} "
+    )
     return is_user_file(file) and file != random.__file__ and not file.startswith(home)
