@@ -154,7 +154,7 @@ def capture_spec(
 
 def _is_same(one: Captured, other: Captured) -> bool:
     """Whether two captures of a model are of one program."""
-    pairs = zip(one.program.constants, other.program.constants, strict=False)
+    pairs = zip(one.program.constants, other.program.constants, strict=True)
     return one.fingerprint == other.fingerprint and all(
         torch.equal(one.program.constants[a], other.program.constants[b])
         for a, b in pairs
