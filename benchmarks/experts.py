@@ -28,11 +28,12 @@ from partita.compiler.errors import PartitaError
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.plan import Plan
-from partita.compiler.plan.units import format_bytes
+from partita.compiler.plan.units import format_bytes, parse_bytes
 from partita.compiler.search.parts import Clock
 from partita.one_mesh.planner import Planner, Search
 from partita.options import Options
 from partita.whole_plans.beside_search import BesideSearch
+from partita.whole_plans.light_messages import fastest_together
 
 _ROUNDING = 1e-9  # of sums in another order
 TARGETS = (
@@ -276,8 +277,9 @@ def _plan(
     try:
         planner = Planner(captured, "", mesh, options)
         clock = Clock.of(options.time_limit)
-        beside = BesideSearch(planner, clock)
-        plan, why = beside.fastest(Search(planner, clock, effort=beside.effort)), ""
+        first = BesideSearch(planner, clock).first(Search(planner, clock))
+        most = parse_bytes(options.bucket)
+        plan, why = fastest_together(planner, first, most, clock), ""
     except PartitaError as error:
         plan, why = None, str(error).splitlines()[0]
     return plan, why, time.process_time() - started

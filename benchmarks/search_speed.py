@@ -1,12 +1,12 @@
-"""Time the planner part by part: capture, pose, fold, solve, solve again, decide.
+"""Time the planner part by part: capture, pose, fold, solve, first plan, others.
 
     python benchmarks/search_speed.py --problems 'llama-7b:32@dp=8,tp=8 gpt2:12@tp=8'
 
 A problem is MODEL:LAYERS@MESH. Every model is captured once, on the meta device; then
 all problems are planned in turn, ``--runs`` times over, each from empty caches, as
-``pt.plan`` does it; ``beside`` is the search that reckons with messages which pass
-while ranks compute. Printed are medians of CPU seconds, what is added up beside
-the search's own parts, and the most memory that the process had so far.
+``pt.plan`` does it; ``together`` are the searches of plans that the first is compared
+with. Printed are medians of CPU seconds, what is added up beside the search's own
+parts, and the most memory that the process had so far.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ from torch import nn
 
 from partita.compiler.collection import collection_paused
 from partita.compiler.ir.mesh import Mesh
+from partita.compiler.plan.units import parse_bytes
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.parts import Clock
 from partita.one_mesh.planner import Planner, Search
 from partita.options import Options
 from partita.whole_plans.beside_search import BesideSearch
+from partita.whole_plans.light_messages import fastest_together
 
 Built = tuple[nn.Module, dict[str, Any]]
-_PARTS = ("pose", "fold", "solve", "beside", "decide")
+_PARTS = ("pose", "fold", "solve", "first", "together")
 _Made = TypeVar("_Made")
 
 
@@ -123,10 +125,13 @@ class Timed:
             fold = self._part("fold", lambda: _folded(posed.fold))
             clock = Clock.of(planner.options.time_limit)
             beside = BesideSearch(planner, clock)
-            search = Search(planner, clock, effort=beside.effort)
-            assert self._part("solve", lambda: search.choices)
-            self._part("beside", lambda: beside.free)
-            plan = self._part("decide", lambda: beside.fastest(search))
+            search = Search(planner, clock)
+            assert self._part("solve", lambda: beside.free or search.choices)
+            first = self._part("first", lambda: beside.first(search))
+            most = parse_bytes(planner.options.bucket)
+            plan = self._part(
+                "together", lambda: fastest_together(planner, first, most, clock)
+            )
         self.outcome = (
             f"{len(posed.problem.nodes)} nodes in {len(fold.members)} classes, "
             f"{plan.predicted.seconds * 1e3:.6g} ms, {plan.search.status}"

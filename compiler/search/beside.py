@@ -25,6 +25,7 @@ from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.boxing_figures import BoxingFigures
 from partita.compiler.search.buffer_prices import in_buffers
 from partita.compiler.search.fold import Fold
+from partita.compiler.search.leaving import boxed_once, leaving
 from partita.compiler.search.model import Floats
 from partita.compiler.search.problem import Problem, SearchNode, price_table
 
@@ -57,52 +58,36 @@ class MessagesBeside:
     def of(cls, fold: Fold, hardware: Hardware) -> MessagesBeside | None:
         """Return it for the problem of ``fold``; ``None`` if all prices stay."""
         problem = fold.problem
-        unawaited = {*_leave(fold), *_enter(fold)}
+        unawaited = {*leaving(fold), *_enter(fold)}
         if not (unawaited and hardware.overlap):
             return None
         nodes = _marked(fold, unawaited)
         messages = BoxingFigures(partial(_last_message, problem.mesh, hardware))
         prices = _BesidePrices(problem, problem, hardware, messages)
         priced = replace(problem, nodes=nodes, box_seconds=prices)
-        return cls(fold.with_prices(priced), hardware)
+        return cls(boxed_once(fold.with_prices(priced)), hardware)
 
     @classmethod
-    def together(cls, fold: Fold, light: Hardware) -> MessagesBeside | None:
-        """Return it with what leaves as it is on a machine of less latency.
+    def together(
+        cls, fold: Fold, light: Hardware, part: float
+    ) -> MessagesBeside | None:
+        """Return it with such messages in buffers, of a machine of less latency.
 
-        All else is waited for and sent by itself, a parameter that enters too: what it
-        shares a buffer with would be held as long. It takes what it takes in ``fold``.
-        Where the machine has no overlap nothing is hidden.
+        ``part`` of them takes its time. All else is sent by itself, and takes what it
+        takes in ``fold``. So does what enters where nothing starts ahead: messages are
+        together only where one wants them all then.
         """
-        problem, leaving = fold.problem, _leave(fold)
-        if not leaving:
+        problem, unawaited = fold.problem, leaving(fold)
+        if light.overlap:
+            unawaited.update(_enter(fold))
+        if not unawaited:
             return None
-        nodes = _marked(fold, leaving)
+        nodes = _marked(fold, unawaited)
         sent = in_buffers(problem, light)
-        part = 0.0 if light.overlap else 1.0
         messages = BoxingFigures(partial(_last_message, problem.mesh, light))
         prices = _BesidePrices(problem, sent, light, messages, part)
         priced = replace(problem, nodes=nodes, box_seconds=prices)
-        return cls(fold.with_prices(priced), light)
-
-    def between(self, part: float) -> Fold:
-        """Return the problem with such messages at more than their least.
-
-        ``part`` is 0 for that and 1 for all that they take, as where only so much of
-        them finds computing to pass beside.
-        """
-        problem = self.fold.problem
-        prices = problem.box_seconds
-        assert isinstance(prices, _BesidePrices)
-        dearer = replace(problem, box_seconds=replace(prices, part=part))
-        return self.fold.with_prices(dearer)
-
-    def least_of(self, choices: Sequence[int]) -> float:
-        """Return seconds that a plan with these choices takes at the least."""
-        seconds = self.fold.cost_of(choices)
-        each = zip(self.fold.problem.nodes, choices, strict=True)
-        computing_s = sum([node.choices[choice].seconds for node, choice in each])
-        return seconds - self._saved(seconds - computing_s)
+        return cls(boxed_once(fold.with_prices(priced)), light)
 
     def least_below(self, bound_s: float, known_s: float) -> float:
         """Return seconds that plans take at the least, of those no slower than known.
@@ -136,21 +121,6 @@ def _links(mesh: Mesh, hardware: Hardware) -> set[str]:
     return {hardware.link(mesh, axis).name for axis in axes}
 
 
-def _leave(fold: Fold) -> set[tuple[int, int]]:
-    """Return classes and results that nothing but outputs and views of them want."""
-    users: dict[tuple[int, int], set[int]] = {}
-    for tensor in fold.shared:
-        wanting = users.setdefault((tensor.source, tensor.result), set())
-        wanting |= {user for user, _ in tensor.users}
-    nodes = [fold.problem.nodes[first] for first, *_ in fold.members]
-    views = {own for own, node in enumerate(nodes) if _is_view(node)}
-    inside = views
-    while inside:
-        inside = views & {own for (own, _), each in users.items() if not each <= views}
-        views -= inside
-    return {tensor for tensor, wanting in users.items() if wanting <= views}
-
-
 def _enter(fold: Fold) -> Iterator[tuple[int, int]]:
     """Yield classes and results that are made of nothing, and that somebody wants."""
     wanted = {(tensor.source, tensor.result) for tensor in fold.shared}
@@ -158,10 +128,6 @@ def _enter(fold: Fold) -> Iterator[tuple[int, int]]:
         node = fold.problem.nodes[first]
         if not node.operands:
             yield from wanted & {(own, at) for at in range(len(node.result_types))}
-
-
-def _is_view(node: SearchNode) -> bool:
-    return len(node.operands) == 1 and not any(c.seconds for c in node.choices)
 
 
 def _marked(fold: Fold, unawaited: Set[tuple[int, int]]) -> tuple[SearchNode, ...]:

@@ -11,6 +11,7 @@ from partita.compiler.cost.held_bytes import held_bytes
 from partita.compiler.errors import NoSolution
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.fold import Fold, Shared
+from partita.compiler.search.leaving import boxing_table
 from partita.compiler.search.model import (
     Bools,
     Floats,
@@ -19,7 +20,7 @@ from partita.compiler.search.model import (
     Star,
     price_of_sets,
 )
-from partita.compiler.search.problem import LetGo, Tie, price_table, tied_placement
+from partita.compiler.search.problem import LetGo, Tie, tied_placement
 
 
 def _join_columns(ports: dict[int, tuple[list[int], Port]]) -> list[int]:
@@ -37,6 +38,8 @@ def build_model(fold: Fold) -> Model:
     """Return the model of a folded problem, its variables numbered as the classes.
 
     A variable of a higher number stands in for the class of that number less theirs.
+    Views that are handed on what is made have to take it so: an assignment of the model
+    costs what it does once it is ``settled``.
 
     Raises:
         NoSolution: when a node has nothing to choose from, or a tie cannot hold.
@@ -86,7 +89,12 @@ class _Builder:
         columns = _join_columns(ports)
         values = self.offers.placements
         made, wanted = [values[r] for r in rows], [values[c] for c in columns]
-        boxing = price_table(self.problem, type_, made, wanted) * shared.times
+        tensor = shared.source, shared.result
+        boxing = boxing_table(self.fold, tensor, made, wanted)
+        boxing = boxing * shared.times
+        if any(user in self.fold.handed for user, _ in shared.users):
+            is_same = np.array(rows)[:, None] == np.array(columns)[None, :]
+            boxing = np.where(is_same, 0.0, inf)
         if shared.rate:
             sizes = self._sizes(type_, rows), self._sizes(type_, columns)
             boxing = self._with_held_copies(shared, sizes, boxing, ports)

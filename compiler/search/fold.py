@@ -10,11 +10,12 @@ exactly; what is left out are assignments in which the blocks of a run differ.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 
+from partita.compiler.ir.sbp import Placement
 from partita.compiler.search.offers import Offers
 from partita.compiler.search.problem import (
     LetGo,
@@ -57,11 +58,38 @@ class Shared:
 
 
 @dataclass(frozen=True)
+class HandedOn:
+    """A class of views that take what is made as it is.
+
+    Attributes:
+        source: the class that makes what they are of, and which of its results it is.
+        user: the one class that wants a view, and which of its operands that is.
+        taken: by the placement of a view, that of what it is of.
+        choices: by the placement of a view, the choice that makes it.
+    """
+
+    source: tuple[int, int]
+    user: tuple[int, int]
+    taken: Mapping[Placement, Placement]
+    choices: Mapping[Placement, int]
+
+
+@dataclass(frozen=True)
 class Fold:
-    """A problem's nodes in classes that choose alike: ``class_of`` has one per node."""
+    """A problem's nodes in classes that choose alike.
+
+    Attributes:
+        problem: the problem.
+        class_of: of each node.
+        handed: the classes of views that are to take what is made as it is
+            (``leaving.boxed_once``).
+    """
 
     problem: Problem
     class_of: tuple[int, ...]
+    handed: Mapping[int, HandedOn] = field(
+        default_factory=dict[int, HandedOn], compare=False
+    )
 
     @classmethod
     def none(cls, problem: Problem) -> Fold:
@@ -133,8 +161,11 @@ class Fold:
         return Offers([self.problem.nodes[first] for first, *_ in self.members])
 
     def with_prices(self, problem: Problem) -> Fold:
-        """Return the fold of a problem that is this one but for types and prices."""
-        fold = replace(self, problem=problem)
+        """Return the fold of a problem that is this one but for types and prices.
+
+        No view is handed on in it.
+        """
+        fold = Fold(problem, self.class_of)
         # Found from what a node takes and who shares it, which is as it was.
         known = {"members": self.members, "shared": self.shared, "ties": self.ties}
         vars(fold).update({**known, "offers": self.offers})

@@ -23,6 +23,7 @@ import highspy
 from partita.compiler.errors import NoSolution
 from partita.compiler.search.build import build_model
 from partita.compiler.search.fold import Fold
+from partita.compiler.search.leaving import settled
 from partita.compiler.search.model import DeadEnd
 from partita.compiler.search.parts import THOROUGH, Clock, Effort, PartSearch, split
 from partita.compiler.search.problem import Problem
@@ -94,7 +95,8 @@ def solve(
             raise NoSolution(_nothing_found(search, time_limit_s))
         chosen.update(search.assignment)
     full = model.extend(chosen)
-    choices = fold.unfold([full[number] for number in range(len(fold.members))])
+    by_class = [full[number] for number in range(len(fold.members))]
+    choices = fold.unfold(settled(fold, by_class))
     seconds = fold.cost_of(choices)
     assert seconds < inf
     bound_s = model.constant + sum(search.bound for search in searches)

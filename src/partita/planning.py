@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -39,7 +39,7 @@ from partita.pipelines.pipeline_space import PipelineSpace, meshes_of
 from partita.pipelines.staged import PIPELINE, SINGLE, stage_mesh
 from partita.whole_plans.beside_search import BesideSearch
 from partita.whole_plans.bucketed import with_buckets
-from partita.whole_plans.light_messages import fastest_in_buckets
+from partita.whole_plans.light_messages import fastest_together
 
 _LEAST_S = 0.1  # for one mesh, once the time is over
 
@@ -104,7 +104,7 @@ def plan(
             if space is not None:
                 compared.try_stages(space)
         if compared.fastest is not None:
-            return _in_buckets(batch, compared)
+            return compared.result
 
     def attempt(captured: Captured, mesh: Mesh, options: Options) -> Plan:
         other = Batch(captured, type(model).__name__, options)
@@ -147,16 +147,14 @@ def _captured(
     return captured
 
 
-def _in_buckets(batch: Batch, compared: _Compared) -> Plan:
-    """Return the fastest plan with what is sent together, or one faster so."""
-    found, bucket = compared.result, batch.options.bucket
-    if not bucket:
-        return found
+def _in_buckets(batch: Batch, found: Plan, clock: Clock) -> Plan:
+    """Return the plan with what is sent together, or one faster so."""
+    bucket = parse_bytes(batch.options.bucket) if batch.options.bucket else 0
     if len(found.stages) > 1:
-        return with_buckets(found, parse_bytes(bucket))
+        return with_buckets(found, bucket) if bucket else found
     planner = batch.planner(found.microbatches, found.mesh)
-    clock = Clock.of(max(compared.clock.left_s, _LEAST_S))
-    return fastest_in_buckets(planner, found, parse_bytes(bucket), clock)
+    clock = Clock.of(max(clock.left_s, _LEAST_S))
+    return fastest_together(planner, found, bucket, clock)
 
 
 def _of_devices(
@@ -196,11 +194,16 @@ def _summary(plan: Plan) -> str:
 
 @dataclass
 class _Compared:
-    """The fastest plan of those that were found, what was tried, who refused."""
+    """The fastest plan of those that were found, what was tried, who refused.
+
+    Plans are compared in buckets. What a search has to be faster than are ``apart_s``
+    of the fastest, its messages sent one by one: it sends its own so.
+    """
 
     batch: Batch
     clock: Clock
     fastest: Plan | None = None
+    apart_s: float = inf
     tried: list[Tried] = field(default_factory=list[Tried])
     refusals: list[tuple[NoSolution, Mesh]] = field(
         default_factory=list[tuple[NoSolution, Mesh]]
@@ -221,11 +224,8 @@ class _Compared:
             self.tried.append(Tried(f"mesh {mesh}", None))
             return
         share = Clock.of(max(self.clock.left_s, _LEAST_S) / parts)
-        known_s = inf if self.fastest is None else self.fastest.predicted.seconds
         try:
-            in_buckets = bool(self.batch.options.bucket)  # which counts what is held
-            take = BesideSearch.draft if in_buckets else BesideSearch.fastest
-            found = _fastest(self.batch, mesh, share, known_s, take)
+            found = _fastest(self.batch, mesh, share, self.apart_s)
         except NotFaster as other:
             self.tried.append(Tried(f"mesh {mesh}", other.seconds))
             return
@@ -233,7 +233,7 @@ class _Compared:
             self._refuse(f"mesh {mesh}", refusal, mesh)
             self.tried.append(Tried(f"mesh {mesh}", None))
             return
-        self._offer(f"mesh {mesh}", found)
+        found = self._offer(f"mesh {mesh}", found, share)
         row = Tried(f"mesh {mesh}", found.predicted.seconds)
         self.tried += found.search.tried or (row,)
 
@@ -248,22 +248,25 @@ class _Compared:
     def try_stages(self, space: PipelineSpace) -> None:
         """Plan pipelines that are faster than what was found, in the time left."""
         clock = Clock.of(max(self.clock.left_s, _LEAST_S))
-        bound_s = inf if self.fastest is None else self.fastest.predicted.seconds
-        search = _pipelines(self.batch, space, clock, bound_s)
+        search = _pipelines(self.batch, space, clock, self.apart_s)
         name = f"stages on {sum(space.sizes[0])} ranks"
         try:
             found = search.run()
         except NoSolution as refusal:
             self._refuse(name, refusal, Mesh(**{PIPELINE: sum(space.sizes[0])}))
         else:
-            self._offer(name, found)
+            self._offer(name, found, clock)
         self.tried += search.tried
 
-    def _offer(self, name: str, found: Plan) -> None:
+    def _offer(self, name: str, found: Plan, clock: Clock) -> Plan:
+        """Take up a plan, or one faster in buckets; return which."""
+        apart_s = found.predicted.seconds
+        found = _in_buckets(self.batch, found, clock)
         _log.info("%s: %s", name, _summary(found))
         fastest = self.fastest
         if fastest is None or found.predicted.seconds < fastest.predicted.seconds:
-            self.fastest = found
+            self.fastest, self.apart_s = found, apart_s
+        return found
 
     def _refuse(self, name: str, refusal: NoSolution, mesh: Mesh) -> None:
         self.refusals.append((refusal, mesh))
@@ -275,12 +278,11 @@ def _fastest(
     mesh: Mesh,
     clock: Clock,
     known_s: float = inf,
-    take: Callable[[BesideSearch, Search], Plan] = BesideSearch.fastest,
 ) -> Plan:
     """Return the fastest plan on ``mesh``, of the microbatches that are asked for.
 
-    Where several are tried, each has half of the time that is left. ``take`` makes the
-    plan of a search.
+    Where several are tried, each has half of the time that is left. Of one without a
+    memory limit others are to be compared with what is returned (``_in_buckets``).
 
     Raises:
         NoSolution: when no plan was found that keeps to the memory limit.
@@ -311,14 +313,14 @@ def _fastest(
         share = Clock.of(left_s if is_last else left_s / 2)
         beside = BesideSearch(planner, share)
         hidden_s = beside.most_hidden_s if best_s < inf else 0.0
-        search = Search(planner, share, Wanted(best_s + hidden_s), beside.effort)
+        search = Search(planner, share, Wanted(best_s + hidden_s))
         # More microbatches hold less and take longer.
-        if best_s < inf and min(search.least_s(), beside.least_s(best_s)) >= best_s:
+        if best_s < inf and beside.least_s(search, best_s) >= best_s:
             if not (plans or refusals or slower):
                 raise NotFaster(search.free_s)
             break
         try:
-            plans.append(take(beside, search))
+            plans.append(beside.first(search))
         except NotFaster as found:
             slower.append(found)
             if plans:

@@ -74,12 +74,12 @@ def test_no_more_parts_are_tried_once_more_are_no_faster(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[int] = []
-    draft = BesideSearch.draft
+    first = BesideSearch.first
 
     def only_whole(beside: BesideSearch, search: Search) -> pt.Plan:
         asked.append(search.planner.captured.program.in_time.count)
         whole = replace(search, wanted=ANY)
-        found = draft(beside, whole)
+        found = first(beside, whole)
         search.limited = whole.limited
         if asked[-1] > 1:
             raise NotFaster(found.predicted.seconds)
@@ -88,7 +88,7 @@ def test_no_more_parts_are_tried_once_more_are_no_faster(
     def unbounded(_: Search) -> float:
         return 0.0
 
-    monkeypatch.setattr(BesideSearch, "draft", only_whole)
+    monkeypatch.setattr(BesideSearch, "first", only_whole)
     monkeypatch.setattr(Search, "least_s", unbounded)
     assert planned(memory="400KiB", time_limit=4).microbatches == 1
     assert asked == [1, 2]

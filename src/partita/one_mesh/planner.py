@@ -37,7 +37,7 @@ from partita.compiler.search.holdings import find_holdings
 from partita.compiler.search.keeping import keep
 from partita.compiler.search.known_prices import KnownPrices
 from partita.compiler.search.limited import LimitedSearch
-from partita.compiler.search.parts import THOROUGH, Clock, Effort
+from partita.compiler.search.parts import Clock
 from partita.compiler.search.pose import Posed, pose
 from partita.compiler.search.solver import Solution, solve
 from partita.compiler.search.wanted import ANY, Wanted
@@ -210,14 +210,12 @@ class Search:
     """One search of a planner, under its memory limit if there is one.
 
     Of other choices than those taken a plan tells ``most_alternatives``. What is no
-    faster under the limit than is ``wanted`` is not made a plan of. ``effort`` is for
-    the fastest without a limit.
+    faster under the limit than is ``wanted`` is not made a plan of.
     """
 
     planner: Planner
     clock: Clock
     wanted: Wanted = ANY
-    effort: Effort = THOROUGH
     most_alternatives: int = MOST_ALTERNATIVES
     steps: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
     found: tuple[Posed, Found] | None = None
@@ -265,10 +263,6 @@ class Search:
             )
         state_bytes = 0 if self.limited is None else self.limited.state_bytes
         raise NoSolution(told, int(least), state_bytes)
-
-    def draft(self) -> Plan:
-        """Return a draft of the fastest plan found, whatever it holds."""
-        return self.planner.draft(*self._decided(None))
 
     @collection_paused()
     def least_s(self) -> float:
@@ -370,11 +364,10 @@ class Search:
 
     def _free(self, posed: Posed, steps: int) -> Solution:
         """Return the fastest assignment, in half of the time where more is to come."""
-        is_all = self.planner.limit is None and self.effort is THOROUGH
-        share = steps if is_all else 2 * steps
+        share = steps if self.planner.limit is None else 2 * steps
         self.is_folded |= posed.fold.has_classes
         left_s = max(self.clock.left_s, 0.01) / share
-        found = solve(posed.problem, left_s, posed.fold, self.effort)
+        found = solve(posed.problem, left_s, posed.fold)
         self.steps.append(tuple(found.choices))
         return found
 

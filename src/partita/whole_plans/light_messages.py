@@ -2,19 +2,20 @@
 
 The search adds up boxings one by one, each with the latency of its messages: which of
 them share a buffer is known only of a whole plan. Where latencies are much of the step
-they are not what it should compare by, so it is done once more: gradients that leave
-have each their part of a buffer's latency, and take the least that they can beside
-computing. What is waited for is taken to share no buffer. Where that plan takes longer
-in its buckets than it was searched by, as one does whose messages need several buffers,
-a larger part is tried. Of these plans, in buckets, the fastest is taken.
+they are not what it should compare by, so it is done once more: parameters that enter
+and gradients that leave have each their part of a buffer's latency. What else is waited
+for is taken to share no buffer.
+
+So sent, a message is ready with the last of its buffer, and hides less. That search
+takes it to hide nothing; the first search of a machine that computes while messages
+pass takes all to be hidden that may be. Where they do not settle it, one more takes
+some of each message to be waited for. Of these plans, in buckets, the fastest is taken.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import replace
-from math import inf, sqrt
+from dataclasses import dataclass, field, replace
 
 from partita.compiler.collection import collection_paused
 from partita.compiler.cost.collectives import CollectiveKind, axis_seconds
@@ -26,8 +27,7 @@ from partita.compiler.plan.search_result import SearchResult
 from partita.compiler.search.beside import MessagesBeside
 from partita.compiler.search.by_axes import steps_of
 from partita.compiler.search.decide import Found
-from partita.compiler.search.fold import Fold
-from partita.compiler.search.parts import ROUGH, Clock
+from partita.compiler.search.parts import OPTIMAL_GAP, ROUGH, Clock
 from partita.compiler.search.solver import Solution, solve
 from partita.compiler.search.turns import with_turns
 from partita.compiler.simulate.turn_items import TurnItems
@@ -36,20 +36,21 @@ from partita.whole_plans.bucketed import turned_with_buckets
 from partita.whole_plans.recount import with_memory
 
 _MUCH = 0.01  # of a step's seconds
-_KEPT = 1.02  # times what a plan was searched by, at most
+_AWAITED = 0.2  # of what may be hidden, in a search between the other two
+_OPEN = 0.1  # of a step, between the fastest plan and what bounds all
 
 
 @collection_paused()
-def fastest_in_buckets(
+def fastest_together(
     planner: Planner, plan: Plan, most_bytes: int, clock: Clock
 ) -> Plan:
     """Return the plan in buckets, or one that is faster so.
 
     Args:
         planner: of the plan's model and mesh.
-        plan: the fastest of one stage whose messages are sent one by one, in turns.
-        most_bytes: see ``with_buckets``.
-        clock: what a second search may take.
+        plan: that of ``BesideSearch.first``, in turns.
+        most_bytes: of a bucket; without any, messages are sent one by one.
+        clock: what further searches may take.
     """
     found = _fastest(planner, plan, most_bytes, clock)
     is_counted = plan.options.memory_bytes is not None
@@ -59,69 +60,88 @@ def fastest_in_buckets(
 def _fastest(planner: Planner, plan: Plan, most_bytes: int, clock: Clock) -> Plan:
     """Return that plan; without a memory limit it may not state what it holds."""
     first = turned_with_buckets(plan, most_bytes)
-    share = _share(plan, most_bytes)
     is_by_axes = len(steps_of(plan.mesh)) > 1
-    if share is None or is_by_axes or plan.recompute:
+    if is_by_axes or plan.recompute:
         return first
-    started = time.perf_counter()
-    posed = planner.posed
-    if any(pin.price_s is not None for pin in posed.pins.values()):
+    if any(pin.price_s is not None for pin in planner.posed.pins.values()):
         return first  # a price is no time, and would have to be compared too
-    drafts: dict[Sequence[int], Plan] = {}
-
-    def take(found: Solution) -> float:
-        """Take up the draft of a solution; return what its step takes."""
-        if found.choices not in drafts:
-            spent_s = plan.search.seconds + time.perf_counter() - started
-            draft = _decided(planner, found, plan, spent_s)
-            items = TurnItems(draft)
-            turned = with_turns(draft, items)
-            drafts[found.choices] = turned_with_buckets(turned, most_bytes, items)
-        return drafts[found.choices].predicted.seconds
-
-    hardware = load_hardware(plan.hardware)
-    found = _solved(_light(planner, with_latency(hardware, share)), clock)
-    if take(found) > _KEPT * found.seconds:
-        take(_solved(_light(planner, with_latency(hardware, sqrt(share))), clock))
-    limit = plan.options.memory_bytes or inf
-    faster = [
-        choices
-        for choices, draft in drafts.items()
-        if draft.predicted.seconds < first.predicted.seconds
-        and draft.predicted.bytes <= limit
-    ]
-    if not faster:
-        return first
-    best = min(faster, key=lambda choices: drafts[choices].predicted.seconds)
-    return planner.with_alternatives(drafts[best], best)
+    compared = _Compared(planner, plan, most_bytes, clock, first)
+    share = _share(plan, most_bytes) if most_bytes else 1.0
+    is_beside = planner.limit is None and load_hardware(plan.hardware).overlap > 0.0
+    is_late = _are_much(plan)
+    gap = 1.0 if plan.search.gap is None else plan.search.gap
+    if is_late and (is_beside or share < 1.0):
+        compared.search(share, 1.0)
+    if is_beside and gap > OPTIMAL_GAP and not compared.has_gained:
+        compared.search(share, _AWAITED)
+    least_s = (1 - gap) * _seconds(plan)
+    is_open = _seconds(compared.best) > least_s / (1 - _OPEN)
+    if is_beside and is_open and not is_late:
+        compared.search(share, 1.0)
+    return compared.best
 
 
-def _light(planner: Planner, light: Hardware) -> Fold:
-    """Return the problem with gradients that leave as they are on another machine."""
-    fold = planner.posed.fold
-    if planner.captured.program.in_time.count > 1:
-        light = replace(light, overlap=0.0)
-    together = MessagesBeside.together(fold, light)
-    return fold if together is None else together.fold
+@dataclass
+class _Compared:
+    """Plans in buckets that are compared with the first.
 
+    Attributes:
+        planner: of all of them.
+        plan: the first, its messages sent one by one.
+        most_bytes: of a bucket.
+        clock: what further searches may take.
+        first: that in buckets.
+    """
 
-def _solved(fold: Fold, clock: Clock) -> Solution:
-    """Return what is found in half of the time that is left: others may follow."""
-    return solve(fold.problem, max(clock.left_s / 2, 0.01), fold, ROUGH)
+    planner: Planner
+    plan: Plan
+    most_bytes: int
+    clock: Clock
+    first: Plan
+    others: list[Plan] = field(default_factory=list[Plan])  # each the fastest so far
+    started: float = field(default_factory=time.perf_counter)
 
+    @property
+    def best(self) -> Plan:
+        """The fastest, in buckets."""
+        return self.others[-1] if self.others else self.first
 
-def _decided(planner: Planner, found: Solution, first: Plan, spent_s: float) -> Plan:
-    """Return a draft of the plan that was found."""
-    alike = f", {ALIKE}" if planner.posed.fold.has_classes else ""
-    result = SearchResult(
-        f"{found.solver}, messages together",
-        f"not shown to be optimal{alike}",
-        None,
-        spent_s,
-        first.search.tried,
-        memory_price=first.search.memory_price,
-    )
-    return planner.draft(Found(found.choices, result))
+    @property
+    def has_gained(self) -> bool:
+        """Whether a plan is noticeably faster than the first."""
+        return _seconds(self.best) < (1 - _MUCH) * _seconds(self.first)
+
+    def search(self, share: float, awaited: float) -> None:
+        """Take up the plan found with parts of latency, and of what may be hidden."""
+        light = with_latency(load_hardware(self.plan.hardware), share)
+        fold = self.planner.posed.fold
+        together = MessagesBeside.together(fold, light, awaited)
+        if together is None:
+            return
+        left_s = max(self.clock.left_s / 2, 0.01)  # others may follow
+        solution = solve(together.fold.problem, left_s, together.fold, ROUGH)
+        draft = self._decided(solution)
+        items = TurnItems(draft)
+        found = turned_with_buckets(with_turns(draft, items), self.most_bytes, items)
+        limit = self.plan.options.memory_bytes
+        fits = limit is None or found.predicted.bytes <= limit
+        if fits and _seconds(found) < _seconds(self.best):
+            found = self.planner.with_alternatives(found, solution.choices)
+            self.others.append(found)
+
+    def _decided(self, found: Solution) -> Plan:
+        """Return a draft of the plan that was found."""
+        alike = f", {ALIKE}" if self.planner.posed.fold.has_classes else ""
+        first = self.plan.search
+        result = SearchResult(
+            f"{found.solver}, messages together",
+            f"not shown to be optimal{alike}",
+            None,
+            first.seconds + time.perf_counter() - self.started,
+            first.tried,
+            memory_price=first.memory_price,
+        )
+        return self.planner.draft(Found(found.choices, result))
 
 
 def with_latency(hardware: Hardware, share: float) -> Hardware:
@@ -143,16 +163,20 @@ def with_latency(hardware: Hardware, share: float) -> Hardware:
     return replace(hardware, name=name, links=links)
 
 
-def _share(document: Document, most_bytes: int) -> float | None:
-    """Return a gradient's part of the latency of a buffer, as far as one can know.
+def _seconds(plan: Plan) -> float:
+    return plan.predicted.seconds
 
-    ``None`` where a message of its own for each gradient is not much of the step.
-    """
-    hardware, mesh = load_hardware(document.hardware), document.mesh
+
+def _share(document: Document, most_bytes: int) -> float:
+    """Return a gradient's part of the latency of a buffer, as far as one can know."""
     sizes = [parameter.type.num_bytes for parameter in document.parameters.values()]
+    return min(1.0, (1 + sum(sizes) / most_bytes) / max(len(sizes), 1))
+
+
+def _are_much(document: Document) -> bool:
+    """Whether messages of its own for each gradient are much of the step."""
+    hardware, mesh = load_hardware(document.hardware), document.mesh
     kind = CollectiveKind.ALL_REDUCE
     axes = [axis for axis, size in enumerate(mesh.sizes) if size > 1]
     least_s = min((axis_seconds(kind, 0, mesh, a, hardware) for a in axes), default=0.0)
-    if len(sizes) * least_s < _MUCH * document.predicted.seconds:
-        return None
-    return min(1.0, (1 + sum(sizes) / most_bytes) / len(sizes))
+    return len(document.parameters) * least_s >= _MUCH * document.predicted.seconds

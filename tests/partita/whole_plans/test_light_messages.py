@@ -99,28 +99,27 @@ def test_what_a_layer_waits_for_is_not_light(times: float, rows: int) -> None:
     assert planned({}).predicted.seconds <= wanted.predicted.seconds * (1 + 1e-9)
 
 
-class NothingBeside(MessagesBeside):
-    """Hides no message."""
-
-    @classmethod
-    def together(cls, fold: Fold, light: Hardware) -> MessagesBeside | None:
-        return MessagesBeside.together(fold, replace(light, overlap=0.0))
-
-
-def test_messages_together_pass_beside_computing_too(
+def test_what_can_be_hidden_counts_where_latency_is_little(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model, ids = gpt2(8, GPT2Config())
 
     def planned() -> pt.Plan:
-        options = pt.Options(hardware="h100-dgx")
-        mesh = pt.Mesh(tp=8)
-        return pt.plan(model, mesh=mesh, options=options, input_ids=ids, labels=ids)
+        options = pt.Options(hardware=far_away(1e-6, 0.9))
+        return pt.plan(model, mesh=MESH, options=options, input_ids=ids, labels=ids)
 
+    asked: list[float] = []
+    together = MessagesBeside.together
+
+    def noted(fold: Fold, light: Hardware, part: float) -> MessagesBeside | None:
+        asked.append(part)
+        return together(fold, light, part)
+
+    monkeypatch.setattr(MessagesBeside, "together", noted)
     found = planned()
-    monkeypatch.setattr(light_messages, "MessagesBeside", NothingBeside)
-    assert "messages together" in found.search.solver
-    assert found.predicted.seconds < planned().predicted.seconds
+    assert asked == [0.2]
+    monkeypatch.setattr(light_messages, "_AWAITED", 1.0)
+    assert found.predicted.seconds <= planned().predicted.seconds
 
 
 def test_what_takes_no_time_to_begin_is_not_searched_twice() -> None:
