@@ -21,7 +21,8 @@ from search_speed import MODELS
 from torch import nn
 
 from partita.compiler.capture.capture import capture
-from partita.compiler.capture.torch_private import export_joint, fake_copy
+from partita.compiler.capture.fake_copy import fake_copy
+from partita.compiler.capture.torch_private import export_joint
 from partita.compiler.collection import collection_paused
 
 

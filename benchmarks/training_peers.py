@@ -124,6 +124,7 @@ def _partita(name: str, plan: dict[str, Any], compilation: str = "regions") -> S
 
 
 _partita_compiled = partial(_partita, compilation="whole")
+_partita_eager = partial(_partita, compilation="eager")
 
 
 @dataclass(frozen=True)
@@ -170,6 +171,8 @@ for _strategy in ("data parallel", "ZeRO-3", "Megatron"):
     _asked = Asked(_strategy)
     PEERS[f"partita {_strategy}"] = Peer(_partita, asked=_asked)
     PEERS[f"partita {_strategy} compiled"] = Peer(_partita_compiled, asked=_asked)
+    # Without Inductor, as torch's own are: what is held of it is no tensor of a step.
+    PEERS[f"partita {_strategy} eager"] = Peer(_partita_eager, asked=_asked)
 PEERS["partita 1f1b"] = Peer(_partita, asked=Asked(microbatches=MICROBATCHES))
 
 

@@ -37,6 +37,7 @@ from partita.runtime.agree import everyone_tells
 from partita.runtime.executor import Executable
 from partita.runtime.feeds import FeedKey, Feeds
 from partita.runtime.flat_graph import flatten
+from partita.runtime.vector_trials import noted_trials
 
 _OPTIONS = {
     "reorder_for_compute_comm_overlap": False,
@@ -137,8 +138,9 @@ def compile_together(chains: Iterable[Chain]) -> list[tuple[Compiled, ...]]:
     before = told[: dist.get_rank()]
     others = {x for where, digests in before if where == machine for x in digests}
     later = others - marked
-    code = _compile({x: each for x, each in every.items() if x not in later}, mode)
-    code |= _compile({x: each for x, each in every.items() if x in later}, mode)
+    with noted_trials(marks):
+        code = _compile({x: each for x, each in every.items() if x not in later}, mode)
+        code |= _compile({x: each for x, each in every.items() if x in later}, mode)
     marks.mkdir(parents=True, exist_ok=True)
     for digest in every:
         (marks / digest).touch()

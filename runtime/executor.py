@@ -9,7 +9,7 @@ from typing import cast
 import torch
 from torch import fx
 
-from partita.compiler.capture.torch_private import below_autograd
+from partita.compiler.capture.torch_private import below_autograd, uncompiled
 from partita.compiler.ir.boxing import is_of_boxing
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.on_device import on_device
@@ -128,7 +128,7 @@ def _with_outputs(
     """Return a program of another graph, which some of its outputs leave."""
     return replace(
         local,
-        graph_module=fx.GraphModule(local.graph_module, graph),
+        graph_module=uncompiled(local.graph_module, graph),
         outputs=tuple(local.outputs[i] for i in kept),
         output_types=tuple(local.output_types[i] for i in kept),
         output_placements=tuple(local.output_placements[i] for i in kept),

@@ -12,6 +12,7 @@ from typing import cast
 from torch import fx
 from torch.fx.node import Argument, map_arg
 
+from partita.compiler.capture.torch_private import uncompiled
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.out_of_place import make_functional
 from partita.compiler.ir.program import InputKind
@@ -34,7 +35,7 @@ def flatten(local: LocalProgram) -> tuple[fx.GraphModule, tuple[int, ...]]:
     graph.output(_copied(local.graph_module, graph, values))
     make_functional(graph)
     graph.lint()
-    return fx.GraphModule(local.graph_module, graph), tuple(taken)
+    return uncompiled(local.graph_module, graph), tuple(taken)
 
 
 def _copied(

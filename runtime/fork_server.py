@@ -1,8 +1,12 @@
 """A process that has loaded Partita and forks ranks, so that each starts at once.
 
 Loading PyTorch and Partita takes seconds of a core, for each rank of each launch; the
-server loads them once. It computes nothing and starts no thread, as a process that
-forks must.
+server loads them once, with what PyTorch leaves until a model is traced or an optimizer
+made, as every rank that trains does. It computes nothing and starts no thread, as a
+process that forks must. What it has loaded stays out of the garbage collector's sight:
+every full collection of a rank would walk through it and so copy its memory.
+
+Source: Python's manual, "gc.freeze".
 
 Between a server and its launcher: the launcher sends a request, what it hands over with
 it follows, and the server replies. When the launcher is gone the server ends.
@@ -10,6 +14,7 @@ it follows, and the server replies. When the launcher is gone the server ends.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -21,6 +26,7 @@ from multiprocessing.reduction import recv_handle
 
 import torch
 
+from partita.compiler.capture.torch_private import load_dynamo
 from partita.runtime.rank import main
 
 
@@ -65,6 +71,9 @@ HANDED = 4
 
 def serve(descriptor: int) -> None:
     """Carry out a launcher's requests until it is gone; as a rank, be that instead."""
+    load_dynamo()
+    gc.collect()
+    gc.freeze()
     launcher = Connection(descriptor)
     running: set[int] = set()
     while True:

@@ -28,6 +28,7 @@ from partita.compiler.capture.canonicalize import (
     lift_own_tensors,
 )
 from partita.compiler.capture.direct import trace, try_trace
+from partita.compiler.capture.fake_copy import fake_copy
 from partita.compiler.capture.fingerprint import fingerprint
 from partita.compiler.capture.inputs import InputSpec, describe
 from partita.compiler.capture.joint import joint_of
@@ -46,7 +47,6 @@ from partita.compiler.capture.running_means import whole_batches
 from partita.compiler.capture.scored_model import LossFunction, OutputForm, ScoredModel
 from partita.compiler.capture.torch_private import (
     any_name,
-    fake_copy,
     is_composed,
     unread_masks,
     without_code,

@@ -6,7 +6,6 @@ function or name says in one line what it stands for.
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -99,6 +98,11 @@ def export_joint(
             stack, module, inputs, decompositions=dict(taken_apart)
         )
         return joint.graph_module
+
+
+def load_dynamo() -> None:
+    """Import what torch itself does as it first traces, or first makes an optimizer."""
+    import torch._dynamo  # pyright: ignore[reportUnusedImport]  # noqa: F401
 
 
 keeping_notes = fx_traceback.preserve_node_meta
@@ -250,6 +254,9 @@ def static_fake_mode() -> FakeMode:
 Code = Callable[..., Sequence[torch.Tensor | None]]
 """What a graph was compiled to; called as the graph is."""
 
+VectorTrial = Callable[[Any, str], bool]
+"""Whether a kind of vector instructions works, as some code with them shows."""
+
 
 def compile_graph(
     module: fx.GraphModule,
@@ -283,6 +290,27 @@ def compiled_folder() -> Path:
     return Path(cache_dir())
 
 
+def around_vector_trials(
+    stand_in: Callable[[VectorTrial], VectorTrial],
+) -> AbstractContextManager[object]:
+    """Return within what the method is that tries out vector instructions.
+
+    It builds code with them and loads it in a process of its own, whenever a process
+    has Inductor write C++ code. ``stand_in`` is given torch's own.
+    """
+    from torch._inductor.cpu_vec_isa import VecISA
+
+    return patch.object(VecISA, "check_build", stand_in(VecISA.check_build))
+
+
+def cpp_compiler() -> str:
+    """Return which C++ compiler Inductor calls, and what that says of itself."""
+    from torch._inductor import cpp_builder
+
+    name = cpp_builder.get_cpp_compiler()
+    return f"{name}: {cpp_builder.get_compiler_version_info(name)}"
+
+
 def _inductor() -> tuple[Any, Any]:
     """Import what compiles, and what is patched of it, which most runs do without."""
     from torch._inductor.compile_fx import compile_fx
@@ -311,39 +339,6 @@ BatchNorm = _BatchNorm
 
 PACK: Any = vars(torch)["_VF"]._pack_padded_sequence
 """What packs padded sequences."""
-
-
-def fake_copy(
-    module: torch.nn.Module,
-) -> tuple[torch.nn.Module, AbstractContextManager[Any]]:
-    """Return ``module`` around CPU tensors without values, and the mode to make such.
-
-    What is traced then is the same wherever the module is. Traced on meta itself, a
-    constant of the model's code would lose its value; on another device some ops take
-    other ways. Tensors that are neither parameter nor buffer keep their values.
-    """
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
-    memo: dict[int, Any] = {}
-    with mode:
-        for tensor in (*module.parameters(), *module.buffers()):
-            fake = torch.empty_like(tensor, device="cpu", requires_grad=False)
-            if isinstance(tensor, torch.nn.Parameter):
-                fake = torch.nn.Parameter(fake, requires_grad=tensor.requires_grad)
-            memo[id(tensor)] = fake
-    for value in tensors_in(module):
-        own = value.detach()  # an earlier call may have left it a history
-        if id(value) not in memo and not own.is_meta:
-            memo[id(value)] = own.cpu()
-        elif id(value) not in memo:
-            with mode:
-                memo[id(value)] = torch.empty_like(own, device="cpu")
-    return copy.deepcopy(module, memo), mode
-
-
-def tensors_in(module: torch.nn.Module) -> list[torch.Tensor]:
-    """Return all that a module and its parts hold as attributes, lists and the like."""
-    parts = [list(vars(part).values()) for part in module.modules()]
-    return [x for x in pytree.tree_leaves(parts) if isinstance(x, torch.Tensor)]
 
 
 def tables_of(module: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:

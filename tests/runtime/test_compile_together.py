@@ -48,12 +48,16 @@ def values() -> dict[FeedKey, Tensor]:
     }
 
 
-Computed = tuple[dict[str, int], list[int], list[Tensor | None], list[Tensor | None]]
-"""How Inductor's cache was asked, in which turns, what eager and compiled make."""
+Made = list[Tensor | None]
+
+Computed = tuple[dict[str, int], int, list[int], Made, Made]
+"""How Inductor's cache was asked, how often vector instructions were tried out, in
+which turns that was, what eager and compiled make."""
 
 
 def compute() -> Computed:
     from torch._dynamo.utils import counters
+    from torch._inductor.cpu_vec_isa import VecISA
 
     mesh = Mesh(dp=2, tp=1)
     groups = bind(mesh, "cpu")
@@ -65,7 +69,16 @@ def compute() -> Computed:
         turns.append(len(wanted))
         return original(wanted, mode)
 
-    with patch.object(module, "_compile", counted):
+    try_out, trials = VecISA.check_build, list[str]()
+
+    def tried(kind: Any, code: str) -> bool:
+        trials.append(code)
+        return try_out(kind, code)
+
+    with (
+        patch.object(module, "_compile", counted),
+        patch.object(VecISA, "check_build", tried),
+    ):
         ((compiled,),) = compile_together([Chain([bound], {}, groups.device)])
     feeds = shards_of(local, values())
     asked = {
@@ -73,7 +86,8 @@ def compute() -> Computed:
         for name, count in counters["inductor"].items()
         if name.startswith("fxgraph_cache_")
     }
-    return asked, turns, list(bound.run(feeds)), list(compiled.run(feeds))
+    made = list(bound.run(feeds)), list(compiled.run(feeds))
+    return asked, len(trials), turns, *made
 
 
 def fail_on_the_second() -> tuple[str, bool]:
@@ -117,8 +131,10 @@ def test_ranks_of_one_program_and_the_next_run_share_what_is_compiled(
     first, second = runs[0], [computed for computed, _ in runs[1]]
     assert [asked for asked, *_ in first] == [{"miss": 1}, {"hit": 1}]
     assert [asked for asked, *_ in second] == [{"hit": 1}, {"hit": 1}]
-    assert [turns for _, turns, *_ in first] == [[1, 0], [0, 1]]
-    assert [turns for _, turns, *_ in second] == [[1, 0], [1, 0]]  # nobody waits
+    assert [turns for _, _, turns, *_ in first] == [[1, 0], [0, 1]]
+    assert [turns for _, _, turns, *_ in second] == [[1, 0], [1, 0]]  # nobody waits
+    trials = [num for _, num, *_ in (*first, *second)]
+    assert trials == [trials[0], 0, 0, 0]  # of the first rank alone, if it has any
     for *_, want, found in (*first, *second):
         torch.testing.assert_close(found, want, rtol=1e-12, atol=1e-14)
 

@@ -1,3 +1,4 @@
+import gc
 import os
 import signal
 import subprocess
@@ -30,6 +31,13 @@ def surroundings(name: str) -> tuple[str | None, str, int, bool, int]:
     )
 
 
+def loaded() -> tuple[bool, bool]:
+    """Return whether Dynamo is there, and whether no collection walks through it."""
+    walked = {id(found) for found in gc.get_objects()}
+    dynamo = sys.modules.get("torch._dynamo")
+    return dynamo is not None, id(vars(dynamo)) not in walked
+
+
 def say(text: str) -> None:
     print(text, os.environ["RANK"])
     print(text, "wrong", file=sys.stderr)
@@ -43,6 +51,10 @@ def test_ranks_of_all_launches_come_from_one_server() -> None:
     found = launch(server, 2) + launch(server, 1)
     assert len(set(found)) == 1
     assert found[0] != os.getpid()
+
+
+def test_what_training_loads_is_there_and_never_collected() -> None:
+    assert launch(loaded, 1) == [(True, True)]
 
 
 def test_what_is_read_as_it_loads_asks_for_a_new_one(

@@ -10,6 +10,7 @@ import torch
 from torch.random import fork_rng
 
 from partita.compiler.capture.eager_draws import LayoutFreeDraws
+from partita.compiler.capture.fake_copy import tensors_in
 from partita.compiler.capture.mixed_precision import autocasting
 from partita.compiler.capture.random_numbers import seed_value
 from partita.compiler.capture.scored_model import (
@@ -18,7 +19,7 @@ from partita.compiler.capture.scored_model import (
     name_outputs_beside_loss,
     pick_loss,
 )
-from partita.compiler.capture.torch_private import pytree, tensors_in
+from partita.compiler.capture.torch_private import pytree
 from partita.verifying.relative_error import largest_of, relative_error, scale_floor
 
 Tensors = dict[str, torch.Tensor]

@@ -17,8 +17,9 @@ from torch.nn.functional import mse_loss
 from torch.utils.checkpoint import checkpoint
 
 from partita.compiler.capture import capture as capturing
-from partita.compiler.capture.capture import capture, fake_copy
+from partita.compiler.capture.capture import capture
 from partita.compiler.capture.direct import try_trace
+from partita.compiler.capture.fake_copy import fake_copy
 from partita.compiler.capture.inputs import describe
 from partita.compiler.capture.scored_model import OutputForm, ScoredModel
 from partita.compiler.errors import CaptureFailed
