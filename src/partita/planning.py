@@ -37,7 +37,7 @@ from partita.pipelines.outlines import are_too_many, counts_in_order
 from partita.pipelines.pipeline_search import PipelineSearch
 from partita.pipelines.pipeline_space import PipelineSpace, meshes_of
 from partita.pipelines.staged import PIPELINE, SINGLE, stage_mesh
-from partita.whole_plans.beside_search import BesideSearch
+from partita.whole_plans.beside_search import BesideSearch, First
 from partita.whole_plans.bucketed import with_buckets
 from partita.whole_plans.light_messages import fastest_together
 
@@ -108,7 +108,7 @@ def plan(
 
     def attempt(captured: Captured, mesh: Mesh, options: Options) -> Plan:
         other = Batch(captured, type(model).__name__, options)
-        return _fastest(other, mesh, Clock.of(options.time_limit))
+        return _fastest(other, mesh, Clock.of(options.time_limit)).plan
 
     def recapture(spec: InputSpec) -> Captured:
         return capture_spec(
@@ -147,14 +147,15 @@ def _captured(
     return captured
 
 
-def _in_buckets(batch: Batch, found: Plan, clock: Clock) -> Plan:
+def _in_buckets(batch: Batch, first: First, clock: Clock) -> Plan:
     """Return the plan with what is sent together, or one faster so."""
     bucket = parse_bytes(batch.options.bucket) if batch.options.bucket else 0
-    if len(found.stages) > 1:
-        return with_buckets(found, bucket) if bucket else found
-    planner = batch.planner(found.microbatches, found.mesh)
+    plan = first.plan
+    if len(plan.stages) > 1:
+        return with_buckets(plan, bucket) if bucket else plan
+    planner = batch.planner(plan.microbatches, plan.mesh)
     clock = Clock.of(max(clock.left_s, _LEAST_S))
-    return fastest_together(planner, found, bucket, clock)
+    return fastest_together(planner, first, bucket, clock)
 
 
 def _of_devices(
@@ -225,7 +226,7 @@ class _Compared:
             return
         share = Clock.of(max(self.clock.left_s, _LEAST_S) / parts)
         try:
-            found = _fastest(self.batch, mesh, share, self.apart_s)
+            first = _fastest(self.batch, mesh, share, self.apart_s)
         except NotFaster as other:
             self.tried.append(Tried(f"mesh {mesh}", other.seconds))
             return
@@ -233,7 +234,7 @@ class _Compared:
             self._refuse(f"mesh {mesh}", refusal, mesh)
             self.tried.append(Tried(f"mesh {mesh}", None))
             return
-        found = self._offer(f"mesh {mesh}", found, share)
+        found = self._offer(f"mesh {mesh}", first, share)
         row = Tried(f"mesh {mesh}", found.predicted.seconds)
         self.tried += found.search.tried or (row,)
 
@@ -251,21 +252,20 @@ class _Compared:
         search = _pipelines(self.batch, space, clock, self.apart_s)
         name = f"stages on {sum(space.sizes[0])} ranks"
         try:
-            found = search.run()
+            found = First(search.run())
         except NoSolution as refusal:
             self._refuse(name, refusal, Mesh(**{PIPELINE: sum(space.sizes[0])}))
         else:
             self._offer(name, found, clock)
         self.tried += search.tried
 
-    def _offer(self, name: str, found: Plan, clock: Clock) -> Plan:
+    def _offer(self, name: str, first: First, clock: Clock) -> Plan:
         """Take up a plan, or one faster in buckets; return which."""
-        apart_s = found.predicted.seconds
-        found = _in_buckets(self.batch, found, clock)
+        found = _in_buckets(self.batch, first, clock)
         _log.info("%s: %s", name, _summary(found))
         fastest = self.fastest
         if fastest is None or found.predicted.seconds < fastest.predicted.seconds:
-            self.fastest, self.apart_s = found, apart_s
+            self.fastest, self.apart_s = found, first.plan.predicted.seconds
         return found
 
     def _refuse(self, name: str, refusal: NoSolution, mesh: Mesh) -> None:
@@ -278,7 +278,7 @@ def _fastest(
     mesh: Mesh,
     clock: Clock,
     known_s: float = inf,
-) -> Plan:
+) -> First:
     """Return the fastest plan on ``mesh``, of the microbatches that are asked for.
 
     Where several are tried, each has half of the time that is left. Of one without a
@@ -293,12 +293,12 @@ def _fastest(
         turns = batch.options.stages_per_rank
         if inner.size < mesh.size or (isinstance(turns, int) and turns > 1):
             space = PipelineSpace.of_stages(mesh.sizes[0], inner, batch.options)
-            return _pipelines(batch, space, clock).run()
+            return First(_pipelines(batch, space, clock).run())
         mesh = inner
     asked = batch.options.microbatches
     count = asked if isinstance(asked, int) else 1
     is_last = asked != "auto" or batch.options.memory is None
-    plans: list[Plan] = []
+    plans: list[First] = []
     refusals: list[NoSolution] = []
     slower: list[NotFaster] = []
     while True:
@@ -309,7 +309,7 @@ def _fastest(
                 raise
             break
         left_s = max(clock.left_s, _LEAST_S)
-        best_s = min([known_s, *(plan.predicted.seconds for plan in plans)])
+        best_s = min([known_s, *(first.plan.predicted.seconds for first in plans)])
         share = Clock.of(left_s if is_last else left_s / 2)
         beside = BesideSearch(planner, share)
         hidden_s = beside.most_hidden_s if best_s < inf else 0.0
@@ -336,7 +336,7 @@ def _fastest(
         raise min(slower, key=lambda found: found.seconds or inf)
     if not plans:
         raise refusals[0]
-    return min(plans, key=lambda found: found.predicted.seconds)
+    return min(plans, key=lambda first: first.plan.predicted.seconds)
 
 
 def _pipelines(

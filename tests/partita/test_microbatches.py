@@ -13,7 +13,7 @@ import partita as pt
 from partita.compiler.search.wanted import ANY
 from partita.one_mesh.not_faster import NotFaster
 from partita.one_mesh.planner import Search
-from partita.whole_plans.beside_search import BesideSearch
+from partita.whole_plans.beside_search import BesideSearch, First
 
 WIDTH, BATCH = 32, 512
 
@@ -76,13 +76,13 @@ def test_no_more_parts_are_tried_once_more_are_no_faster(
     asked: list[int] = []
     first = BesideSearch.first
 
-    def only_whole(beside: BesideSearch, search: Search) -> pt.Plan:
+    def only_whole(beside: BesideSearch, search: Search) -> First:
         asked.append(search.planner.captured.program.in_time.count)
         whole = replace(search, wanted=ANY)
         found = first(beside, whole)
         search.limited = whole.limited
         if asked[-1] > 1:
-            raise NotFaster(found.predicted.seconds)
+            raise NotFaster(found.plan.predicted.seconds)
         return found
 
     def unbounded(_: Search) -> float:

@@ -12,8 +12,10 @@ first of those that ``fastest_together`` compares.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from partita.compiler.collection import collection_paused
 from partita.compiler.hardware.profile import load_hardware
@@ -39,6 +41,17 @@ BESIDE = "messages beside computing"
 
 _TIMES = 4
 """Under a memory limit it takes as long as the first, if so many times that is left."""
+
+
+class First(NamedTuple):
+    """A plan that others are to be compared with.
+
+    ``choices`` are what it is of, where it does not tell what else its nodes could have
+    been.
+    """
+
+    plan: Plan
+    choices: Sequence[int] | None = None
 
 
 @dataclass(frozen=True)
@@ -93,25 +106,23 @@ class BesideSearch:
         return plain_s - self.free.seconds
 
     @collection_paused()
-    def first(self, search: Search) -> Plan:
+    def first(self, search: Search) -> First:
         """Return the plan of ``search``, or one that reckons with such messages.
 
-        Where others are to be compared with it, without a memory limit, it may not
-        state what it holds.
+        One of those may not state what it holds, unless there is a memory limit.
 
         Raises:
             NoSolution, NotFaster: as ``search`` does.
         """
         messages, free, planner = self.messages, self.free, self.planner
         if messages is None or free is None or planner.options.recompute:
-            return _counted(search.run())
+            return First(_counted(search.run()))
         if planner.limit is not None:
             plan = _counted(search.run())
-            return self._within(plan, planner.limit, free, messages)
+            return First(self._within(plan, planner.limit, free, messages))
         result = self._result(free.solver, search.seconds, messages.fold)
         draft = with_turns(planner.draft(Found(free.choices, result)))
-        found = self._with_gap(draft, free.bound_s)
-        return planner.with_alternatives(found, free.choices)
+        return First(self._with_gap(draft, free.bound_s), free.choices)
 
     def _within(
         self, plan: Plan, limit: int, free: Solution, messages: MessagesBeside

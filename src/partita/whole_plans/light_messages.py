@@ -32,6 +32,7 @@ from partita.compiler.search.solver import Solution, solve
 from partita.compiler.search.turns import with_turns
 from partita.compiler.simulate.turn_items import TurnItems
 from partita.one_mesh.planner import ALIKE, Planner
+from partita.whole_plans.beside_search import First
 from partita.whole_plans.bucketed import turned_with_buckets
 from partita.whole_plans.recount import with_memory
 
@@ -42,30 +43,33 @@ _OPEN = 0.1  # of a step, between the fastest plan and what bounds all
 
 @collection_paused()
 def fastest_together(
-    planner: Planner, plan: Plan, most_bytes: int, clock: Clock
+    planner: Planner, first: First, most_bytes: int, clock: Clock
 ) -> Plan:
-    """Return the plan in buckets, or one that is faster so.
+    """Return the first plan in buckets, or one that is faster so.
 
     Args:
         planner: of the plan's model and mesh.
-        plan: that of ``BesideSearch.first``, in turns.
+        first: that of ``BesideSearch.first``, in turns.
         most_bytes: of a bucket; without any, messages are sent one by one.
         clock: what further searches may take.
     """
-    found = _fastest(planner, plan, most_bytes, clock)
-    is_counted = plan.options.memory_bytes is not None
+    found, choices = _fastest(planner, first, most_bytes, clock)
+    if choices is not None:
+        found = planner.with_alternatives(found, choices)
+    is_counted = found.options.memory_bytes is not None
     return found if is_counted else with_memory(found)
 
 
-def _fastest(planner: Planner, plan: Plan, most_bytes: int, clock: Clock) -> Plan:
+def _fastest(planner: Planner, first: First, most_bytes: int, clock: Clock) -> First:
     """Return that plan; without a memory limit it may not state what it holds."""
-    first = turned_with_buckets(plan, most_bytes)
+    plan, choices = first
+    in_buckets = First(turned_with_buckets(plan, most_bytes), choices)
     is_by_axes = len(steps_of(plan.mesh)) > 1
     if is_by_axes or plan.recompute:
-        return first
+        return in_buckets
     if any(pin.price_s is not None for pin in planner.posed.pins.values()):
-        return first  # a price is no time, and would have to be compared too
-    compared = _Compared(planner, plan, most_bytes, clock, first)
+        return in_buckets  # a price is no time, and would have to be compared too
+    compared = _Compared(planner, plan, most_bytes, clock, in_buckets)
     share = _share(plan, most_bytes) if most_bytes else 1.0
     is_beside = planner.limit is None and load_hardware(plan.hardware).overlap > 0.0
     is_late = _are_much(plan)
@@ -75,7 +79,7 @@ def _fastest(planner: Planner, plan: Plan, most_bytes: int, clock: Clock) -> Pla
     if is_beside and gap > OPTIMAL_GAP and not compared.has_gained:
         compared.search(share, _AWAITED)
     least_s = (1 - gap) * _seconds(plan)
-    is_open = _seconds(compared.best) > least_s / (1 - _OPEN)
+    is_open = _seconds(compared.best.plan) > least_s / (1 - _OPEN)
     if is_beside and is_open and not is_late:
         compared.search(share, 1.0)
     return compared.best
@@ -97,19 +101,19 @@ class _Compared:
     plan: Plan
     most_bytes: int
     clock: Clock
-    first: Plan
-    others: list[Plan] = field(default_factory=list[Plan])  # each the fastest so far
+    first: First
+    others: list[First] = field(default_factory=list[First])  # each the fastest so far
     started: float = field(default_factory=time.perf_counter)
 
     @property
-    def best(self) -> Plan:
+    def best(self) -> First:
         """The fastest, in buckets."""
         return self.others[-1] if self.others else self.first
 
     @property
     def has_gained(self) -> bool:
         """Whether a plan is noticeably faster than the first."""
-        return _seconds(self.best) < (1 - _MUCH) * _seconds(self.first)
+        return _seconds(self.best.plan) < (1 - _MUCH) * _seconds(self.first.plan)
 
     def search(self, share: float, awaited: float) -> None:
         """Take up the plan found with parts of latency, and of what may be hidden."""
@@ -125,9 +129,8 @@ class _Compared:
         found = turned_with_buckets(with_turns(draft, items), self.most_bytes, items)
         limit = self.plan.options.memory_bytes
         fits = limit is None or found.predicted.bytes <= limit
-        if fits and _seconds(found) < _seconds(self.best):
-            found = self.planner.with_alternatives(found, solution.choices)
-            self.others.append(found)
+        if fits and _seconds(found) < _seconds(self.best.plan):
+            self.others.append(First(found, solution.choices))
 
     def _decided(self, found: Solution) -> Plan:
         """Return a draft of the plan that was found."""

@@ -62,7 +62,7 @@ def test_what_it_finds_is_told_with_the_gap_to_its_bound() -> None:
     made = planner("vit", 0.9)
     beside = BesideSearch(made, Clock.of(60.0))
     search = Search(made, beside.clock)
-    alone, plan = made.search(), beside.first(search)
+    alone, plan = made.search(), beside.first(search).plan
     least_s = beside.least_s(search, plan.predicted.seconds)
     assert least_s <= plan.predicted.seconds < 0.98 * alone.predicted.seconds
     assert plan.predicted.hidden_by_part["communication dp"] > 0.0
