@@ -76,7 +76,9 @@ def _fastest(planner: Planner, first: First, most_bytes: int, clock: Clock) -> F
     gap = 1.0 if plan.search.gap is None else plan.search.gap
     if is_late and (is_beside or share < 1.0):
         compared.search(share, 1.0)
-    if is_beside and gap > OPTIMAL_GAP and not compared.has_gained:
+    # What buckets save of latency the bound of the first plan does not know.
+    is_settled = gap <= (OPTIMAL_GAP if is_late else _MUCH)
+    if is_beside and not (is_settled or compared.has_gained):
         compared.search(share, _AWAITED)
     least_s = (1 - gap) * _seconds(plan)
     is_open = _seconds(compared.best.plan) > least_s / (1 - _OPEN)
