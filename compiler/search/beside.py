@@ -57,15 +57,10 @@ class MessagesBeside:
     @classmethod
     def of(cls, fold: Fold, hardware: Hardware) -> MessagesBeside | None:
         """Return it for the problem of ``fold``; ``None`` if all prices stay."""
-        problem = fold.problem
         unawaited = {*leaving(fold), *_enter(fold)}
         if not (unawaited and hardware.overlap):
             return None
-        nodes = _marked(fold, unawaited)
-        messages = BoxingFigures(partial(_last_message, problem.mesh, hardware))
-        prices = _BesidePrices(problem, problem, hardware, messages)
-        priced = replace(problem, nodes=nodes, box_seconds=prices)
-        return cls(boxed_once(fold.with_prices(priced)), hardware)
+        return cls._priced(fold, unawaited, fold.problem, hardware, 0.0)
 
     @classmethod
     def together(
@@ -77,17 +72,31 @@ class MessagesBeside:
         takes in ``fold``. So does what enters where nothing starts ahead: messages are
         together only where one wants them all then.
         """
-        problem, unawaited = fold.problem, leaving(fold)
+        unawaited = leaving(fold)
         if light.overlap:
             unawaited.update(_enter(fold))
         if not unawaited:
             return None
+        return cls._priced(
+            fold, unawaited, in_buffers(fold.problem, light), light, part
+        )
+
+    @classmethod
+    def _priced(
+        cls,
+        fold: Fold,
+        unawaited: Set[tuple[int, int]],
+        sent: Problem,
+        hardware: Hardware,
+        part: float,
+    ) -> MessagesBeside:
+        """Return it with these classes and results priced by ``_BesidePrices``."""
+        problem = fold.problem
+        messages = BoxingFigures(partial(_last_message, problem.mesh, hardware))
+        prices = _BesidePrices(problem, sent, hardware, messages, part)
         nodes = _marked(fold, unawaited)
-        sent = in_buffers(problem, light)
-        messages = BoxingFigures(partial(_last_message, problem.mesh, light))
-        prices = _BesidePrices(problem, sent, light, messages, part)
         priced = replace(problem, nodes=nodes, box_seconds=prices)
-        return cls(boxed_once(fold.with_prices(priced)), light)
+        return cls(boxed_once(fold.with_prices(priced)), hardware)
 
     def least_below(self, bound_s: float, known_s: float) -> float:
         """Return seconds that plans take at the least, of those no slower than known.
@@ -166,7 +175,7 @@ class _BesidePrices:
     sent: Problem
     hardware: Hardware
     messages: BoxingFigures
-    part: float = 0.0
+    part: float
 
     def __call__(self, type: TensorType, made: Placement, wanted: Placement) -> float:
         if not isinstance(type, Unawaited):

@@ -317,7 +317,7 @@ def _fastest(
         # More microbatches hold less and take longer.
         if best_s < inf and beside.least_s(search, best_s) >= best_s:
             if not (plans or refusals or slower):
-                raise NotFaster(search.free_s)
+                raise NotFaster(beside.free_s(search))
             break
         try:
             plans.append(beside.first(search))

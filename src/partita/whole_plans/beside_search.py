@@ -97,6 +97,16 @@ class BesideSearch:
             return 0.0  # a group may take less than its calls
         return self.messages.least_below(self.free.bound_s, known_s)
 
+    def free_s(self, search: Search) -> float | None:
+        """Return the seconds of the fastest assignment, where nothing is asked of it.
+
+        ``search`` says it where no message passes beside computing.
+        """
+        is_asked = self.planner.limit is not None or self.planner.options.recompute
+        if self.free is None or is_asked:
+            return search.free_s
+        return self.free.seconds
+
     @property
     def most_hidden_s(self) -> float:
         """How much less than one by one the fastest plan may take, about."""

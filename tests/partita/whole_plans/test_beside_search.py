@@ -110,3 +110,15 @@ def test_meshes_are_compared_by_what_is_not_hidden() -> None:
     for mesh in ("dp=4", "dp=2,tp=2"):
         other = pt.plan(model, *args, mesh=mesh, options=options, **kwargs)
         assert plan.predicted.seconds <= other.predicted.seconds * (1 + 1e-9)
+
+
+def test_what_it_takes_at_best_is_told_without_a_search_one_by_one() -> None:
+    made = planner("mlp", 0.9)
+    beside = BesideSearch(made, Clock.of(60.0))
+    search = Search(made, beside.clock)
+    assert beside.free is not None
+    assert beside.free_s(search) == beside.free.seconds
+    assert not search.steps  # nothing was solved
+    plain = planner("mlp", 0.0)
+    search = Search(plain, beside.clock)
+    assert BesideSearch(plain, beside.clock).free_s(search) == search.free_s
