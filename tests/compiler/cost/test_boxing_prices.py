@@ -116,3 +116,14 @@ def test_figures_of_one_boxing_are_those_of_many() -> None:
     assert len(asked) == 1, "all at once"
     with pytest.raises(BadPlacement, match="names dim 7"):
         tables(type_, ends[0], Placement.parse("(P, S(7))"))
+
+
+def test_copies_of_several_steps_add_up() -> None:
+    mesh, hardware = Mesh(dp=2, tp=2), load_hardware("h100-dgx")
+    type_ = TensorType.parse("f32[64, 64]")
+    split, whole = Placement.parse("(S(0), S(1))"), Placement.parse("(B, B)")
+    boxing = cheapest_steps(type_, split, whole, mesh, hardware)
+    assert [step.kind for step in boxing.steps] == [StepKind.ALL_GATHER] * 2
+    copies = buffer_copies(type_, [split], [whole], mesh, hardware)
+    copied_s = _copied(boxing, type_, mesh, hardware)
+    assert copies[0, 0] == pytest.approx(copied_s, rel=1e-12)
