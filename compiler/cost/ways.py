@@ -9,7 +9,7 @@ there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -22,6 +22,7 @@ from partita.compiler.ir.sbp import Placement, Sharding
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 _Universe = tuple[tuple[int, ...], ...]
 """Per axis, the numbers of the shardings that ways may visit, in order."""
@@ -81,14 +82,47 @@ class Ways:
     def seconds(self, of_kinds: Sequence[float]) -> Floats:
         """Return the seconds of the cheapest boxing from each placement to each.
 
-        Shortest paths from all sources together, relaxed one mesh axis at a time until
-        nothing improves (Bellman and Ford's algorithm, on arrays).
-
         Args:
             of_kinds: seconds by the kind of a step.
         """
-        prices = np.array([*of_kinds, np.inf])  # the last where there is no step
-        steps = [prices[kinds][..., None] for kinds in self._kinds]
+        return self._cheapest(self._by_step(of_kinds))[self._ends]
+
+    def least_sum(self, of_kinds: Sequence[float], figures: Sequence[float]) -> Floats:
+        """Return a figure of the steps of the cheapest boxings, added up.
+
+        Args:
+            of_kinds: seconds by the kind of a step.
+            figures: the figure by the kind of a step. Of ways that take the same
+                seconds that one counts that has least of it.
+        """
+        return self._least_along(of_kinds, figures, np.add)
+
+    def most_last(self, of_kinds: Sequence[float], figures: Sequence[float]) -> Floats:
+        """Return a figure of the last step that has one of the cheapest boxings.
+
+        Args:
+            of_kinds: seconds by the kind of a step.
+            figures: the figure by the kind of a step, none below zero; not a number
+                where it has none. Of ways that take the same seconds that one counts
+                whose last has most of it.
+        """
+
+        def last(before: Floats, own: Floats) -> Floats:
+            return np.where(np.isnan(own), before, -own)
+
+        return -self._least_along(of_kinds, figures, last)
+
+    def _by_step(self, of_kinds: Sequence[float]) -> list[Floats]:
+        """Return per axis a figure ``[*grid, new, universe, 1]`` of its steps."""
+        figures = np.array([*of_kinds, np.inf])  # the last where there is no step
+        return [figures[kinds][..., None] for kinds in self._kinds]
+
+    def _cheapest(self, steps: Sequence[Floats]) -> Floats:
+        """Return the seconds to each place ``[*grid, universe, source]``.
+
+        Shortest paths from all sources together, relaxed one mesh axis at a time until
+        nothing improves (Bellman and Ford's algorithm, on arrays).
+        """
         found = np.full(self._shape, np.inf)
         found[self._starts] = 0.0
         at = len(steps)  # of what a step leads to, behind the grid
@@ -100,7 +134,38 @@ class Ways:
                 moved = np.moveaxis(longer.min(axis=axis), at - 1, axis)
                 found = np.minimum(found, moved)
             if np.array_equal(before, found):
-                return found[self._ends]
+                return found
+
+    def _least_along(
+        self,
+        of_kinds: Sequence[float],
+        figures: Sequence[float],
+        join: Callable[[Floats, Floats], Floats],
+    ) -> Floats:
+        """Return the least that cheapest ways come to, zero where there is none.
+
+        ``join`` says what a way comes to with one more step, from both figures.
+        """
+        steps, owns = self._by_step(of_kinds), self._by_step(figures)
+        seconds = self._cheapest(steps)
+        at = len(steps)
+        is_on_way: list[Bools] = []
+        for axis, own in enumerate(steps):
+            longer = np.expand_dims(seconds, at) + own
+            after = np.expand_dims(np.moveaxis(seconds, axis, at - 1), axis)
+            is_on_way.append((longer == after) & (longer < np.inf))
+        found = np.full(self._shape, np.inf)
+        found[self._starts] = 0.0
+        while True:
+            before = found
+            for axis, (is_taken, own) in enumerate(zip(is_on_way, owns, strict=True)):
+                joined = join(np.expand_dims(found, at), own)
+                longer = np.where(is_taken, joined, np.inf)
+                moved = np.moveaxis(longer.min(axis=axis), at - 1, axis)
+                found = np.minimum(found, moved)
+            if np.array_equal(before, found):
+                ends = found[self._ends]
+                return np.where(ends < np.inf, ends, 0.0)
 
 
 @lru_cache(maxsize=1 << 12)

@@ -12,22 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from math import inf
+from functools import cached_property
 
-from partita.compiler.cost.boxing import cheapest_steps
-from partita.compiler.cost.collectives import axis_seconds
-from partita.compiler.cost.step import step_wire_bytes
+from partita.compiler.cost.boxing_prices import BoxingTables, last_messages
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
-from partita.compiler.search.boxing_figures import BoxingFigures
 from partita.compiler.search.buffer_prices import in_buffers
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.leaving import boxed_once, leaving
 from partita.compiler.search.model import Floats
 from partita.compiler.search.problem import Problem, SearchNode, price_table
+from partita.compiler.search.problem_prices import figures_of
 
 
 class Unawaited(TensorType):
@@ -92,8 +89,7 @@ class MessagesBeside:
     ) -> MessagesBeside:
         """Return it with these classes and results priced by ``_BesidePrices``."""
         problem = fold.problem
-        messages = BoxingFigures(partial(_last_message, problem.mesh, hardware))
-        prices = _BesidePrices(problem, sent, hardware, messages, part)
+        prices = _BesidePrices(problem, sent, hardware, part)
         nodes = _marked(fold, unawaited)
         priced = replace(problem, nodes=nodes, box_seconds=prices)
         return cls(boxed_once(fold.with_prices(priced)), hardware)
@@ -168,13 +164,11 @@ class _BesidePrices:
         sent: prices such messages, before anything of them is hidden.
         hardware: of ``sent``.
         part: of them that is not hidden all the same.
-        messages: the seconds of the last message of boxings, whatever the ``part``.
     """
 
     problem: Problem
     sent: Problem
     hardware: Hardware
-    messages: BoxingFigures
     part: float
 
     def __call__(self, type: TensorType, made: Placement, wanted: Placement) -> float:
@@ -194,16 +188,20 @@ class _BesidePrices:
         table = price_table(self.sent, plain, made, wanted)
         if self.part == 1:
             return table
-        messages = self.messages.table(plain, made, wanted, table)
-        return table - self._hidden_part * messages
+        return table - self._hidden_part * self._messages.table(plain, made, wanted)
 
     def _beside(
         self, type: TensorType, made: Placement, wanted: Placement, seconds: float
     ) -> float:
         """Return what is left of a boxing that nothing waits for."""
-        if not 0.0 < seconds < inf or self.part == 1:
+        if self.part == 1:
             return seconds
-        return seconds - self._hidden_part * self.messages.of_one(type, made, wanted)
+        return seconds - self._hidden_part * self._messages(type, made, wanted)
+
+    @cached_property
+    def _messages(self) -> BoxingTables:
+        """The seconds of the last message of boxings, whatever the ``part``."""
+        return figures_of(self.problem, self.hardware, last_messages)
 
     @property
     def _hidden_part(self) -> float:
@@ -216,20 +214,3 @@ class _BesidePrices:
         return (1 - self.hardware.overlap) / len(
             _links(self.problem.mesh, self.hardware)
         )
-
-
-def _last_message(
-    mesh: Mesh,
-    hardware: Hardware,
-    type: TensorType,
-    made: Placement,
-    wanted: Placement,
-) -> float:
-    """Return the seconds of the last message of a boxing, zero without any."""
-    steps = cheapest_steps(type, made, wanted, mesh, hardware).steps
-    sending = [(step, step.collective) for step in steps if step.collective]
-    if not sending:
-        return 0.0
-    last, kind = sending[-1]
-    wire = step_wire_bytes(type, last, mesh)
-    return axis_seconds(kind, wire, mesh, last.axis, hardware)

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from partita.compiler.cost.boxing_prices import BoxingPrices, Table
+from partita.compiler.cost.boxing_prices import (
+    BoxingTables,
+    Figure,
+    Table,
+    boxing_prices,
+)
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
@@ -27,10 +32,25 @@ def boxing_prices_of(
     known: dict[object, Table],
 ) -> WidePrices:
     """Return what prices all boxings that the nodes may ask for."""
-    prices = BoxingPrices(mesh, hardware, known)
+    return WidePrices(_tables(nodes, mesh, hardware, known, boxing_prices))
+
+
+def figures_of(problem: Problem, hardware: Hardware, figure: Figure) -> BoxingTables:
+    """Return a figure of all boxings of a problem, as they are on a machine."""
+    return _tables(problem.nodes, problem.mesh, hardware, {}, figure)
+
+
+def _tables(
+    nodes: Sequence[SearchNode],
+    mesh: Mesh,
+    hardware: Hardware,
+    known: dict[object, Table],
+    figure: Figure,
+) -> BoxingTables:
+    tables = BoxingTables(mesh, hardware, known, figure)
     for type_, (made, wanted) in _boxed(nodes).items():
-        prices.expect(type_, made, wanted)
-    return WidePrices(prices)
+        tables.expect(type_, made, wanted)
+    return tables
 
 
 Placements = dict[Placement, None]  # a set in the order in which they were found
