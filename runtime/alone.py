@@ -67,7 +67,11 @@ class Alone:
         return any(role.kind is OutputKind.LOSS for role in self._bound.local.outputs)
 
     def step(self, feeds_of: FeedsOf, taken: set[int]) -> Mapping[int, Outputs]:
-        """Run a step; return what it makes. ``taken`` gets the storages it was fed."""
+        """Run a step; return what it makes.
+
+        ``taken`` has the storages of parameters and buffers; it gets those of what else
+        the step was fed.
+        """
         if self._parts is not None:
 
             def of_microbatch(number: int) -> Feeds:
@@ -75,7 +79,7 @@ class Alone:
 
             return {0: self._parts.run(of_microbatch, self._device)}
         feeds = feeds_of(0, 0)
-        taken |= storages(feeds.values())
+        taken |= storages(x for (kind, _), x in feeds.items() if not kind.is_state)
         return {0: self._whole.by_role(feeds)}
 
     def loss(self, found: torch.Tensor | None) -> torch.Tensor:

@@ -33,6 +33,7 @@ from partita.compiler.errors import CompilationFailed
 from partita.compiler.ir.layout import shard_shape
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.program import InputKind, OutputKind
+from partita.compiler.rules.written_out import write_out
 from partita.runtime.agree import everyone_tells
 from partita.runtime.executor import Executable
 from partita.runtime.feeds import FeedKey, Feeds
@@ -178,6 +179,7 @@ def _wanted_of(chain: Chain, mode: FakeMode) -> list[_Wanted]:
         graph, taken = flatten(program.local)
         with mode:
             inputs = tuple(_entering(program.local, at, known, chain) for at in taken)
+        graph = write_out(graph, inputs, mode)
         found.append(_Wanted(program, graph, taken, inputs, frozenset(chain.held)))
         if program is not chain.programs[-1]:
             known |= _saved(found[-1], mode)

@@ -53,10 +53,10 @@ def part_of_batch(
     """Return whole values with a microbatch's part of those that it takes in parts."""
     found = dict(values)
     for role, type_ in zip(local.inputs, local.input_types, strict=True):
-        key = (role.kind, role.name)
         if role.kind is InputKind.MICROBATCH:
-            found[key] = torch.tensor(number)
-        elif role.kind is InputKind.INPUT and key in values:
+            found[role.kind, role.name] = torch.tensor(number)
+        elif role.kind is InputKind.INPUT and (role.kind, role.name) in values:
+            key = (role.kind, role.name)
             assert type_ is not None
             if tuple(values[key].shape) != type_.shape:
                 size = type_.shape[0]
@@ -80,10 +80,11 @@ def shards_of(
 
 def arguments(local: LocalProgram, *feeds: Feeds) -> list[torch.Tensor | int]:
     """Return the values of the placeholders in order; the first feeds win."""
-    found: list[torch.Tensor | int] = []
-    for role in local.inputs:
-        key = (role.kind, role.name)
-        fed = next((part[key] for part in feeds if key in part), None)
-        assert fed is not None, f"nothing is fed to the {role.kind} {role.name!r}"
-        found.append(fed)
-    return found
+    fed: dict[FeedKey, torch.Tensor | int] = {}
+    for part in reversed(feeds):
+        fed.update(part)
+    try:
+        return [fed[role.kind, role.name] for role in local.inputs]
+    except KeyError as error:
+        kind, name = error.args[0]
+        raise AssertionError(f"nothing is fed to the {kind} {name!r}") from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import reduce
 from itertools import pairwise
 from typing import cast
@@ -39,28 +39,41 @@ def accumulate(
 
 
 def owned(
-    gradient: torch.Tensor,
-    parameter: nn.Parameter,
-    taken: set[int],
-    shared: Mapping[int, set[int]],
-) -> torch.Tensor:
-    """Return a gradient that may be written to: dense, with memory of its own.
+    made: Sequence[tuple[torch.Tensor, nn.Parameter]], taken: set[int]
+) -> list[torch.Tensor]:
+    """Return gradients that may be written to: dense, each with memory of its own.
 
     A graph may return one tensor as two gradients, an input, or a view of something
-    larger. ``taken`` holds the addresses of the storages that others use; this one's
-    is added. ``shared`` is what ``shared_storages`` returns; the gradient's own part
-    is taken out.
+    larger: these are copied, but for parts of a storage that gradients share.
+
+    Args:
+        made: each gradient, and the parameter that it is of.
+        taken: the addresses of the storages that others use; those of the gradients
+            are added.
     """
-    storage = gradient.untyped_storage()
-    is_whole = storage.nbytes() == gradient.numel() * gradient.element_size()
-    is_like = gradient.stride() == parameter.stride()
-    parts = shared.get(storage.data_ptr(), set())
-    if is_like and gradient.data_ptr() in parts:
-        parts.discard(gradient.data_ptr())
-    elif not (is_whole and is_like) or storage.data_ptr() in taken:
-        gradient = torch.empty_like(parameter, requires_grad=False).copy_(gradient)
-    taken.add(gradient.untyped_storage().data_ptr())
-    return gradient
+    found: list[torch.Tensor] = []
+    shared: dict[int, set[int]] | None = None  # looked for where there are parts at all
+    for gradient, parameter in made:
+        storage = gradient.untyped_storage()
+        address = storage.data_ptr()
+        is_like = gradient.stride() == parameter.stride()
+        if storage.nbytes() == gradient.nbytes:
+            is_own = is_like and address not in taken
+        else:
+            if shared is None:
+                shared = shared_storages([gradient for gradient, _ in made], taken)
+            parts = shared.get(address, set())
+            is_own = is_like and gradient.data_ptr() in parts
+            if is_own:
+                parts.discard(gradient.data_ptr())
+        if is_own:
+            taken.add(address)
+            found.append(gradient)
+        else:
+            copy = torch.empty_like(parameter, requires_grad=False).copy_(gradient)
+            taken.add(copy.untyped_storage().data_ptr())
+            found.append(copy)
+    return found
 
 
 def shared_storages(
@@ -72,7 +85,7 @@ def shared_storages(
     gradient that rows of a table are added up to, say.
 
     Args:
-        gradients: all of them.
+        gradients: all of them; those that fill a storage alone are none of the parts.
         taken: the addresses of storages that others use.
 
     Returns:
@@ -82,9 +95,11 @@ def shared_storages(
     sizes: dict[int, int] = {}
     for gradient in gradients:
         storage = gradient.untyped_storage()
+        if storage.nbytes() == gradient.nbytes:
+            continue
         sizes[storage.data_ptr()] = storage.nbytes()
         parts = found.setdefault(storage.data_ptr(), {})
-        parts[gradient.data_ptr()] = gradient.numel() * gradient.element_size()
+        parts[gradient.data_ptr()] = gradient.nbytes
     return {
         address: set(parts)
         for address, parts in found.items()

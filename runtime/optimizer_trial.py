@@ -25,6 +25,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 from partita.compiler.capture.torch_private import OPTIMIZER_HOOKS
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.sbp import Split
+from partita.runtime.marked_tensor import plainly
 from partita.runtime.optimizer_state import OF_RANK
 from partita.runtime.shard_gradient import ShardGradient
 from partita.runtime.state import Held
@@ -65,7 +66,7 @@ class OptimizerTrials:
             trials = this()
             if trials is not None:
                 trials.of(optimizer)
-                _as_plain_gradients(optimizer)
+                plainly(_with_plain_gradients, (optimizer,))
 
         weakref.finalize(self, register_optimizer_step_pre_hook(stepping).remove)
 
@@ -123,13 +124,16 @@ def check_optimizer(
     return True
 
 
-def _as_plain_gradients(optimizer: Optimizer) -> None:
-    """Have the step see plain tensors: others take longer, for each of its ops."""
+def _with_plain_gradients(optimizer: Optimizer) -> None:
+    """Have the step see plain tensors: others take longer, for each of its ops.
+
+    Run plainly, since a call for each gradient would take as long as the update.
+    """
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             gradient = parameter.grad
             if type(gradient) is ShardGradient:
-                parameter.grad = gradient.plain()
+                parameter.grad = gradient.as_subclass(torch.Tensor)
 
 
 def _mark(optimizer: Optimizer) -> None:

@@ -85,6 +85,8 @@ class Share:
         self.programs = programs
         self.local = programs.local
         self.groups = programs.groups
+        inputs = zip(self.local.inputs, self.local.input_placements, strict=True)
+        self._anew = [(role, at) for role, at in inputs if not role.kind.is_state]
         self.own = own_feeds(self.local, self.groups.device)
         self.brought = Brought(programs.bringing, self.groups)
         own = [entry for entry in kept if entry.name in home]
@@ -146,7 +148,7 @@ class Share:
         local, device = self.local, self.groups.device
         values = {(InputKind.INPUT, name): value for name, value in batch.items()}
         parts = part_of_batch(local, values, number)
-        for role, placement in zip(local.inputs, local.input_placements, strict=True):
+        for role, placement in self._anew:
             key = (role.kind, role.name)
             if key in parts:
                 assert placement is not None
@@ -171,14 +173,8 @@ class Share:
             taken: the addresses of storages that others use.
         """
         loss: torch.Tensor | None = None
-        shared = gradients.shared_storages(
-            (
-                value
-                for role, value in outputs.items()
-                if role.kind is OutputKind.GRADIENT and value is not None
-            ),
-            taken,
-        )
+        made: list[tuple[torch.Tensor, nn.Parameter]] = []
+        parts: list[gradients.Part | None] = []
         for role, value in outputs.items():
             if value is None:
                 continue
@@ -187,10 +183,12 @@ class Share:
             elif role.kind is OutputKind.GRADIENT:
                 held = self.state[InputKind.PARAMETER, role.name]
                 parameter = cast(nn.Parameter, held)
-                if not parameter.requires_grad:
-                    continue  # frozen since it was planned
-                gradient = gradients.owned(value, parameter, taken, shared)
-                gradients.accumulate(parameter, gradient, self._parts[role.name])
+                if parameter.requires_grad:  # else it was frozen since it was planned
+                    made.append((value, parameter))
+                    parts.append(self._parts[role.name])
+        own = gradients.owned(made, taken)
+        for (_, parameter), gradient, part in zip(made, own, parts, strict=True):
+            gradients.accumulate(parameter, gradient, part)
         self.write_buffers(outputs)
         return loss
 

@@ -79,13 +79,17 @@ def leaf_namer(
     ]
 
     def named(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        further = range(len(names), len(args))
+        heads = [*names[: len(args)], *(f"args.{at}" for at in further)]
+        given = (*args, *kwargs.values())
+        if all(isinstance(leaf, torch.Tensor) for leaf in given):
+            return dict(zip((*heads, *kwargs), given, strict=True))
         leaves: dict[str, Any] = {}
         paths, _ = pytree.tree_flatten_with_path((tuple(args), dict(kwargs)))
         for path, leaf in paths:
             side, head, *rest = (_key_text(entry) for entry in path)
             if side == "0":
-                at = int(head)
-                head = names[at] if at < len(names) else f"args.{at}"
+                head = heads[int(head)]
             leaves[".".join((head, *rest))] = leaf
         return leaves
 

@@ -65,8 +65,7 @@ def _with_spare_row(x: Tensor, dim: int) -> Tensor:
     return torch.cat([x, x.new_zeros(shape)], dim)
 
 
-@torch.library.custom_op("partita::index", mutates_args=())
-def index(
+def look_up(
     x: Tensor,
     positions: Sequence[Tensor],
     dims: Sequence[int],
@@ -88,6 +87,9 @@ def index(
     found = torch.ops.aten.index.Tensor(x, _at(x.ndim, dims, at))
     zero = torch.zeros((), dtype=x.dtype, device=x.device)
     return torch.where(_among(here, x.ndim, dims), found, zero).contiguous()
+
+
+index = torch.library.custom_op("partita::index", look_up, mutates_args=())
 
 
 @index.register_fake
@@ -118,24 +120,26 @@ def index_put(
 
     The arguments are those of ``index``; ``values`` broadcasts to what it returns.
     """
+    if any(held.numel() == 0 for held in positions):
+        return x.clone(memory_format=torch.contiguous_format)
     at, here = _locate_all(positions, indices, sizes)
-    first = dims[0]
-    # A row to spare takes what belongs to other ranks.
-    at = [torch.where(here, at[0], x.shape[first]), *at[1:]]
-    wide = _with_spare_row(x, first)
-    if any(held.numel() == 0 for held in positions[1:]):
-        return x.clone()
+    if accumulate:  # nothing is added for what belongs to other ranks
+        zero = torch.zeros((), dtype=values.dtype, device=values.device)
+        values = torch.where(_among(here, x.ndim, dims), values, zero)
+        wide = x
+    else:  # a row to spare takes it
+        at = [torch.where(here, at[0], x.shape[dims[0]]), *at[1:]]
+        wide = _with_spare_row(x, dims[0])
     put = torch.ops.aten.index_put.default(
         wide, _at(x.ndim, dims, at), values, accumulate
     )
-    return put.narrow(first, 0, x.shape[first]).contiguous()
+    return put.narrow(dims[0], 0, x.shape[dims[0]]).contiguous()
 
 
 index_put.register_fake(like_first)
 
 
-@torch.library.custom_op("partita::gather", mutates_args=())
-def gather(x: Tensor, position: Tensor, dim: int, size: int, index: Tensor) -> Tensor:
+def pick(x: Tensor, position: Tensor, dim: int, size: int, index: Tensor) -> Tensor:
     """Return what ``index`` gathers along ``dim``; zeros where a row is not here."""
     at, here = _locate(position, index, size)
     if position.numel() == 0:
@@ -143,6 +147,9 @@ def gather(x: Tensor, position: Tensor, dim: int, size: int, index: Tensor) -> T
     found = torch.ops.aten.gather.default(x, dim, at)
     zero = torch.zeros((), dtype=x.dtype, device=x.device)
     return torch.where(here, found, zero)
+
+
+gather = torch.library.custom_op("partita::gather", pick, mutates_args=())
 
 
 @gather.register_fake
@@ -163,13 +170,46 @@ def scatter(
     accumulate: bool,
 ) -> Tensor:
     """Return ``x`` with ``source`` scattered, or added, where ``index`` is here."""
+    if position.numel() == 0:
+        return x.clone(memory_format=torch.contiguous_format)
     at, here = _locate(position, index, size)
-    at = torch.where(here, at, x.shape[dim])
-    wide = _with_spare_row(x, dim)
-    op = (
-        torch.ops.aten.scatter_add.default if accumulate else torch.ops.aten.scatter.src
-    )
-    return op(wide, dim, at, source).narrow(dim, 0, x.shape[dim]).contiguous()
+    source = source[tuple(slice(length) for length in index.shape)]
+    zero = torch.zeros((), dtype=x.dtype, device=x.device)
+    if accumulate:  # nothing is added for what belongs to other ranks
+        added = torch.where(here, source, zero)
+        return torch.ops.aten.scatter_add.default(x, dim, at, added).contiguous()
+    if index.shape[dim] == 1:  # where one is put in a row, it may be what is there
+        there = torch.ops.aten.gather.default(x, dim, at)
+        put = torch.where(here, source, there)
+        return torch.ops.aten.scatter.src(x, dim, at, put).contiguous()
+    at = torch.where(here, at, x.shape[dim])  # a row to spare takes it
+    wide = torch.ops.aten.scatter.src(_with_spare_row(x, dim), dim, at, source)
+    return wide.narrow(dim, 0, x.shape[dim]).contiguous()
 
 
 scatter.register_fake(like_first)
+
+
+def scatter_by_comparing(
+    x: Tensor,
+    position: Tensor,
+    dim: int,
+    size: int,
+    index: Tensor,
+    source: Tensor,
+    accumulate: bool,
+) -> Tensor:
+    """Compute ``scatter`` element by element, where one is put in each row.
+
+    Alone that takes longer. As a part of what is computed of the result it takes
+    nothing: no tensor is made.
+    """
+    rows = list(x.shape)
+    rows[dim] = 1
+    if [*index.shape] != rows or [*source.shape] != rows:
+        return NotImplemented
+    shape = [1] * x.ndim
+    shape[dim] = -1
+    index = torch.where(index < 0, index + size, index)
+    put = x + source if accumulate else source
+    return torch.where(position.view(shape) == index, put, x)

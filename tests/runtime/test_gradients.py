@@ -5,6 +5,7 @@ What a norm comes to over ranks is tested by test_program.py.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -31,10 +32,26 @@ def test_the_first_gradient_is_taken_and_others_are_added_to_it() -> None:
     assert first.tolist() == [11.0, 22.0]
 
 
+def own(
+    gradients: Sequence[torch.Tensor], parameter: nn.Parameter, taken: set[int]
+) -> list[torch.Tensor]:
+    return owned([(gradient, parameter) for gradient in gradients], taken)
+
+
 def test_a_gradient_with_memory_of_its_own_stays_as_it_is() -> None:
     parameter, gradient, taken = nn.Parameter(torch.zeros(2, 3)), torch.ones(2, 3), {0}
-    assert owned(gradient, parameter, taken, {}) is gradient
+    (found,) = own([gradient], parameter, taken)
+    assert found is gradient
     assert taken == {0, gradient.untyped_storage().data_ptr()}
+
+
+def test_what_a_step_was_fed_becomes_a_gradient_only_as_a_copy() -> None:
+    parameter, gradient = nn.Parameter(torch.zeros(2, 3)), torch.ones(2, 3)
+    taken = {gradient.untyped_storage().data_ptr()}
+    (found,) = own([gradient], parameter, taken)
+    assert torch.equal(found, gradient)
+    assert found.data_ptr() != gradient.data_ptr()
+    assert len(taken) == 2
 
 
 def rows_of_more() -> torch.Tensor:
@@ -53,7 +70,7 @@ def one_number() -> torch.Tensor:
 def test_a_gradient_in_memory_of_another_form_is_copied(make: Any) -> None:
     parameter, taken = nn.Parameter(torch.zeros(2, 3)), set[int]()
     gradient = make()
-    found = owned(gradient, parameter, taken, {})
+    (found,) = own([gradient], parameter, taken)
     assert torch.equal(found, gradient)
     assert found.stride() == parameter.stride()
     assert found.untyped_storage().nbytes() == 6 * 4
@@ -62,8 +79,7 @@ def test_a_gradient_in_memory_of_another_form_is_copied(make: Any) -> None:
 
 def test_one_tensor_becomes_two_gradients_only_as_a_copy() -> None:
     parameter, gradient, taken = nn.Parameter(torch.zeros(3)), torch.ones(3), set[int]()
-    first = owned(gradient, parameter, taken, {})
-    second = owned(gradient, parameter, taken, {})
+    first, second = own([gradient, gradient], parameter, taken)
     assert first is gradient
     assert second.data_ptr() != first.data_ptr()
     assert len(taken) == 2
@@ -72,24 +88,39 @@ def test_one_tensor_becomes_two_gradients_only_as_a_copy() -> None:
 def test_gradients_that_fill_a_storage_share_it() -> None:
     buffer, parameter = torch.arange(6.0), nn.Parameter(torch.zeros(3))
     parts, taken = [buffer[:3], buffer[3:]], set[int]()
-    shared = shared_storages(parts, taken)
-    assert shared == {buffer.data_ptr(): {part.data_ptr() for part in parts}}
-    assert all(owned(part, parameter, taken, shared) is part for part in parts)
-    assert owned(parts[0], parameter, taken, shared) is not parts[0]
+    found = own([parts[0], parts[1], parts[0]], parameter, taken)
+    assert [a is b for a, b in zip(found, parts, strict=False)] == [True, True]
+    assert found[2].data_ptr() != parts[0].data_ptr()
     assert taken > {buffer.data_ptr()}
 
 
 def test_gradients_beside_little_else_share_a_storage() -> None:
     buffer, parameter = torch.arange(100.0), nn.Parameter(torch.zeros(46))
     parts, taken = [buffer[:46], buffer[46:92]], set[int]()
-    shared = shared_storages(parts, taken)
-    assert all(owned(part, parameter, taken, shared) is part for part in parts)
+    found = own(parts, parameter, taken)
+    assert all(a is b for a, b in zip(found, parts, strict=True))
+
+
+@pytest.mark.parametrize("whole_first", [True, False])
+def test_parts_of_what_is_a_gradient_as_a_whole_share_nothing_with_it(
+    whole_first: bool,
+) -> None:
+    buffer, taken = torch.arange(6.0), set[int]()
+    like = {6: nn.Parameter(torch.zeros(6)), 3: nn.Parameter(torch.zeros(3))}
+    made = [buffer[:3], buffer[3:]]
+    made.insert(0 if whole_first else 2, buffer)
+    found = owned([(gradient, like[gradient.numel()]) for gradient in made], taken)
+    assert all(torch.equal(a, b) for a, b in zip(found, made, strict=True))
+    (whole,) = (gradient for gradient in found if gradient.numel() == 6)
+    at = {x.untyped_storage().data_ptr() for x in found if x is not whole}
+    assert whole.untyped_storage().data_ptr() not in at
 
 
 @pytest.mark.parametrize(
     "parts",
     [
         [(0, 3)],  # of a storage that has more
+        [(0, 6)],  # all of it
         [(0, 3), (3, 5)],
         [(0, 4), (2, 4)],  # that add up to its size, and overlap
     ],
@@ -99,6 +130,13 @@ def test_gradients_that_do_not_fill_a_storage_do_not(
 ) -> None:
     buffer = torch.arange(6.0)
     assert shared_storages([buffer[a:b] for a, b in parts], ()) == {}
+
+
+def test_parts_that_fill_a_storage_are_told_by_its_address() -> None:
+    buffer = torch.arange(6.0)
+    parts = [buffer[:3], buffer[3:]]
+    shared = shared_storages(parts, ())
+    assert shared == {buffer.data_ptr(): {part.data_ptr() for part in parts}}
 
 
 def test_a_storage_that_is_taken_is_not_shared() -> None:

@@ -41,6 +41,15 @@ def test_nested_leaves_are_named_by_their_path() -> None:
     assert spec.tensors == tuple(n for n in spec.leaves if n != "scale")
 
 
+def test_tensors_alone_are_named_as_among_others() -> None:
+    named = leaf_namer(Nested())
+    alone = named((T, T, T), {"mask": T})
+    assert list(alone) == ["batch", "args.1", "args.2", "mask"]
+    assert all(leaf is T for leaf in alone.values())
+    among = named((T, T, T), {"mask": T, "scale": 3.0})
+    assert list(among) == [*alone, "scale"]
+
+
 def test_a_namer_does_not_hold_the_model() -> None:
     model = Scale()
     held, named = weakref.ref(model), leaf_namer(model)

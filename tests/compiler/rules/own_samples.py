@@ -51,6 +51,12 @@ def rows_by_position() -> Iterator[Sample]:
     yield call("partita.gather", x(4, 3), some_of_6, 1, 6, ints(0, 6, 4, 8))
     found = 1, 6, ints(0, 6, 4, 1), x(4, 1), False
     yield call("partita.scatter", x(4, 6), all_of_6, *found)
+    yield call("partita.scatter", x(4, 3), some_of_6, *found)
+    added_once = 1, 6, ints(0, 6, 4, 1), x(4, 1), True
+    yield call("partita.scatter", x(4, 3), some_of_6, *added_once)
+    order = torch.stack([torch.randperm(6) for _ in range(4)])
+    several = 1, 6, order[:, :2].contiguous(), x(4, 2), False
+    yield call("partita.scatter", x(4, 3), some_of_6, *several)
     added = 1, 6, ints(0, 6, 4, 8), x(4, 8), True
     yield call("partita.scatter", x(4, 6), all_of_6, *added)
     yield call("partita.scatter", x(4, 3), some_of_6, *added)
