@@ -82,6 +82,11 @@ class OutputKind(StrEnum):
     SAVED = "saved"
 
     @property
+    def is_kept(self) -> bool:
+        """Whether it is there while the optimizer steps."""
+        return self in (OutputKind.GRADIENT, OutputKind.LOSS)
+
+    @property
     def adds_up(self) -> bool:
         """Whether what the microbatches make of it is added before it leaves."""
         return self is OutputKind.LOSS or self.is_gradient

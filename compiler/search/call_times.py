@@ -60,6 +60,12 @@ class CallTimes:
         call = self.calls.get(node)
         return not self._is_gradient(node) if call is None else call.is_forward
 
+    def end(self, node: int) -> int:
+        """Return until when what leaves as this node is held: see ``holdings.py``."""
+        item = self.posed.items[node]
+        assert not isinstance(item, fx.Node)
+        return self.num_calls + item.kind.is_kept
+
     def _is_gradient(self, node: int) -> bool:
         item = self.posed.items[node]
         return not isinstance(item, fx.Node) and item.kind is OutputKind.GRADIENT

@@ -3,13 +3,17 @@
 A *holding* is memory: a tensor as a node makes it, or a boxed copy of it. A view holds
 nothing of its own; its uses count for what it is a view of. What a kernel takes while
 it runs is a holding, too, that is there during that call alone; once the call is made
-again it is left out.
+again it is left out. What is fed and what another stage hands over is there from the
+start.
+
+Behind the calls come two moments more: what leaves is handed over, what was fed still
+being there, and the optimizer steps, beside gradients and the loss.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch import fx
 
@@ -41,6 +45,7 @@ class Holding:
         forward: the last call of the forward that uses it.
         backward: the calls of the backward that use it.
         is_copy: whether a boxing makes it.
+        is_fed: whether it is an input of the model, there for all microbatches.
         alike: what it has in common with those of other blocks that choose alike;
             ``None`` where it is by itself.
     """
@@ -54,6 +59,7 @@ class Holding:
     forward: int
     backward: list[int] = field(default_factory=list[int])
     is_copy: bool = False
+    is_fed: bool = False
     alike: Hashable = None
 
 
@@ -64,9 +70,11 @@ class Holdings:
     Attributes:
         holdings: in the order in which they are made.
         state_bytes: what is held all the time, what microbatches add up to included.
-        update_bytes: what the optimizer's step takes besides, after the last call.
+        update_bytes: what the optimizer's step takes besides.
         num_calls: of the program.
         num_forward: how many of them come before the backward.
+        num_live: how many microbatches there are at once. Each but one adds what lies
+            between its forward and its backward.
     """
 
     holdings: tuple[Holding, ...]
@@ -74,6 +82,7 @@ class Holdings:
     update_bytes: int
     num_calls: int
     num_forward: int
+    num_live: int = 1
 
     @property
     def most(self) -> int:
@@ -87,6 +96,7 @@ def find_holdings(
     choices: Sequence[int],
     optimizer: str,
     class_of: Sequence[int] | None = None,
+    num_live: int = 1,
 ) -> Holdings:
     """Return what the ranks of an assignment hold.
 
@@ -95,8 +105,10 @@ def find_holdings(
         choices: one per node of it.
         optimizer: what holds moments of every parameter.
         class_of: per node, the class of those that choose alike, if any do.
+        num_live: microbatches that there are at once.
     """
-    return _Finder(posed, choices, optimizer, class_of).find()
+    found = _Finder(posed, choices, optimizer, class_of).find()
+    return replace(found, num_live=num_live)
 
 
 class _Finder:
@@ -131,19 +143,24 @@ class _Finder:
         for index, item in enumerate(self.posed.items):
             if not isinstance(item, fx.Node):
                 self._leave(index, time, item.kind)
-            elif index in states.entering:
+            elif item.op == "placeholder":
                 own = states.of(index, self.chosen[index])
-                state += own.num_bytes
+                stays = index in states.entering
+                state += own.num_bytes if stays else 0
                 if own.updated_bytes is not None:
                     updated.append(own.updated_bytes)
+                passing = 0 if stays else own.num_bytes
                 self.of_value[index, 0] = self._new(
-                    [info(item).key], 0, -1, float("inf"), []
+                    [info(item).key], passing, -1, float("inf"), []
                 )
             else:
                 self._call(index, item, time)
                 time += 1
                 if info(item).phase is Phase.FORWARD:
                     num_forward = time
+        for index in states.fed:
+            self._note(self.of_value[index, 0], time, in_backward=True)
+            self.found[self.of_value[index, 0]].is_fed = True
         state += sum(self._bytes(value, self._made(value)) for value in self.added)
         device = self.posed.candidates.hardware.device.kind
         update = update_bytes(self.optimizer, updated, device)
@@ -192,7 +209,7 @@ class _Finder:
             return
         holding = self.found[self._use(value, want, made_at, in_backward)]
         holding.seconds = float("inf")  # it leaves, and is held until then
-        holding.backward.append(time)
+        holding.backward.append(time + kind.is_kept)
 
     def _use(
         self, value: tuple[int, int], want: Placement, time: int, in_backward: bool

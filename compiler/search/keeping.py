@@ -8,7 +8,7 @@ A *maker* is a call or a boxing of the forward. As an integer program:
     needed[s] >= again[m]   for every source s of m
     again[m] <= needed[m]
     again[s] + needed[c] - again[c] <= 1   a copy c of what is made again is, too
-    over >= 0               what the limit is exceeded by, where nothing keeps to it
+    over >= 0               what the limit is exceeded by; 0 unless nothing keeps to it
     minimize  sum seconds[m] * again[m] + (very much) * over
     for moments t:  sum of what is held at t <= limit + over
 
@@ -38,6 +38,7 @@ import numpy.typing as npt
 
 from partita.compiler.search.highs import make_highs, run_highs
 from partita.compiler.search.holdings import Holdings
+from partita.compiler.search.lent import find_lent
 from partita.compiler.search.makers import Makers, Needs
 from partita.compiler.search.parts import Clock
 
@@ -243,7 +244,13 @@ class _Chooser:
                 ):
                     columns = [source, count + own, own]
                     highs.addRow(-inf, sizes[own], 3, columns, [1.0, 1.0, -1.0])
+        lent = find_lent(self.makers.held, self.makers.users)
+        highs.addVars(len(lent), [0.0] * len(lent), [1.0] * len(lent))
+        for kept_on, one in enumerate(lent, over + 1):
+            for own in {number[user] for user in one.users}:
+                highs.addRow(-inf, 0.0, 2, [own, kept_on], [1.0 / sizes[own], -1.0])
         scale = float(max(self.makers.apart.max(), self.limit, 1))
+        first = self.makers.usual.first
         for row in rows:
             kept, again = [0.0] * count, [0.0] * count
             for maker, (if_kept, if_again) in self.makers.held_at(
@@ -256,6 +263,10 @@ class _Chooser:
             columns = [*there, *(count + at for at in there), over]
             values = [again[at] - kept[at] for at in there]
             values += [*(kept[at] for at in there), -1.0]
+            for kept_on, one in enumerate(lent if row.needs is None else (), over + 1):
+                columns.append(kept_on)
+                held = one.bytes_at(row.moment, self.makers.held, first)
+                values.append(held / scale)
             top = (row.limit - self.makers.apart[row.moment]) / scale
             highs.addRow(-inf, top, len(columns), columns, values)
         for choice in refused:
@@ -263,8 +274,14 @@ class _Chooser:
             fewest = 1.0 - sum(choice.again.values())
             columns = [number[maker] for maker in choice.again]
             highs.addRow(fewest, inf, count, columns, signs)
-        solution = run_highs(highs).values
-        if solution is None:
+        for most_over in (0.0, inf):
+            highs.changeColBounds(over, 0.0, most_over)
+            until_s = highs.getRunTime() + max(self.clock.left_s, 0.1)
+            highs.setOptionValue("time_limit", until_s)
+            solution = run_highs(highs).values
+            if solution is not None:
+                break
+        else:
             return None
         again = {
             maker: place < round(solution[own])

@@ -87,6 +87,7 @@ class LimitedSearch:
         optimizer: what holds moments of every parameter.
         clock: when to end.
         wanted: roughly, prices of memory are all that is tried.
+        num_live: microbatches of which a rank holds what the backward needs.
         moments: the calls at which memory has been short so far.
     """
 
@@ -95,6 +96,7 @@ class LimitedSearch:
     optimizer: str
     clock: Clock
     wanted: Wanted = ANY
+    num_live: int = 1
     moments: list[int] = field(default_factory=list[int])
     _found: dict[tuple[int, ...], None] = field(
         default_factory=dict[tuple[int, ...], None]
@@ -115,11 +117,11 @@ class LimitedSearch:
 
     @cached_property
     def state_bytes(self) -> int:
-        """The least that what stays from step to step takes of a rank: a bound."""
+        """The least that what stays and what is fed takes of a rank: a bound."""
         states, nodes = States(self.posed, self.optimizer), self.posed.problem.nodes
         return sum(
             min(states.of(i, choice).num_bytes for choice in nodes[i].choices)
-            for i in states.entering
+            for i in states.entering | states.fed
         )
 
     def run(self, limit: int) -> Limited:
@@ -376,7 +378,11 @@ class LimitedSearch:
     def _held_by(self, choices: tuple[int, ...]) -> Holdings:
         if choices not in self._held:
             self._held[choices] = find_holdings(
-                self.posed, choices, self.optimizer, self.fold.class_of
+                self.posed,
+                choices,
+                self.optimizer,
+                self.fold.class_of,
+                self.num_live,
             )
         return self._held[choices]
 

@@ -5,7 +5,7 @@ A *maker* is a call or a boxing of the forward.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -103,27 +103,41 @@ class Makers:
 
         What is needed when follows from the choice, unless it is given.
         """
-        change = np.zeros(self.held.num_calls + 2)
+        change = np.zeros(self.held.num_calls + 3)
+        is_chosen, saved = needs is None, 0
         if needs is None:
             needs = self.needs_of(again)
         for number, one in enumerate(self.held.holdings):
-            spans = [(one.first, max([one.forward, *one.backward]))]
+            ends = [one.forward, *one.backward]
+            users = self.users.get(number, ()) if is_chosen else ()
+            ends += (needs.first[u] for u in users if again[u] and u in needs.first)
+            spans = [(one.first, max(ends))]
             if one.maker in self.every:
                 spans = [(one.first, one.forward)]
-                last = needs.last.get(number)
+                last, ends = needs.last.get(number), []
                 if last is not None and again[one.maker]:
                     start = max(needs.first[one.maker], one.forward + 1)
                     spans.append((start, max(last, start - 1)))
                 elif last is not None:
+                    ends = [last]
                     spans = [(one.first, max(one.forward, last))]
             for first, end in spans:
                 change[max(first, 0)] += one.num_bytes
                 change[end + 1] -= one.num_bytes
-        change[self.held.num_calls] += self.held.update_bytes
-        return self.held.state_bytes + np.cumsum(change[:-1])
+            if self._is_saved(one, ends):
+                saved += one.num_bytes
+        change[self.held.num_calls + 1] += self.held.update_bytes
+        ahead = saved * (self.held.num_live - 1)
+        return self.held.state_bytes + ahead + np.cumsum(change[:-1])
+
+    def _is_saved(self, one: Holding, ends: Iterable[int]) -> bool:
+        """Whether it is kept for the backward, given who uses it as it is."""
+        begin, end = self.held.num_forward, self.held.num_calls
+        is_early = one.first < begin and not one.is_fed
+        return is_early and any(begin <= use < end for use in ends)
 
     @cached_property
-    def _usual(self) -> Needs:
+    def usual(self) -> Needs:
         """First needs, if what the backward uses itself is needed for that first."""
         return self.needs(lambda maker, _: not self.is_used(maker))
 
@@ -142,7 +156,7 @@ class Makers:
         """
         found: dict[int, tuple[float, float]] = {}
         for maker, numbers in self.numbers.items():
-            own = self._usual if needs is None or maker not in needs.first else needs
+            own = self.usual if needs is None or maker not in needs.first else needs
             first = own.first.get(maker)
             if first is None:
                 continue
@@ -150,6 +164,8 @@ class Makers:
             kept = again = 0.0
             for number in numbers:
                 one = self.held.holdings[number]
+                if number in own.last:  # of those that wait for their backward
+                    kept += one.num_bytes * (self.held.num_live - 1)
                 last = own.last.get(number, -1) if is_known else first - 1
                 start = max(first, one.forward + 1)
                 if one.forward < moment <= max(last, first - 1):

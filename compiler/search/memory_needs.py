@@ -121,7 +121,7 @@ class MemoryNeeds:
     def needs_at(self, moment: int | None) -> Marks:
         """Return what the backward needs during this call or later; ``None``: at all.
 
-        What leaves the program is needed to the end, and not counted with ``None``.
+        What leaves the program is needed until then, and not counted with ``None``.
         """
         program, marks = self.program, Marks({}, {})
         done = {} if moment is None else self.made_again_by(moment - 1)
@@ -161,7 +161,7 @@ class MemoryNeeds:
             if taken.is_no:
                 continue
             if call is None:
-                if moment is not None:
+                if moment is not None and moment <= self.timed.end(use[0]):
                     yield both(taken, created)
                 continue
             is_there = moment is not None and call.time <= moment

@@ -140,10 +140,21 @@ class MemoryPrice:
         return found
 
     def _roots(self) -> list[Tensor]:
-        """Return the tensors that calls make and that are no views."""
+        """Return what other stages hand over, and what calls make that is no view."""
         times = self._times
         made = (index for index, call in times.calls.items() if not call.is_view)
-        return [value for index in made for value in times.values(index)]
+        every = (*sorted(self._states.received), *made)
+        return [value for index in every for value in times.values(index)]
+
+    @property
+    def _while_fed(self) -> float:
+        """The part of the moments at which what is fed to the step is there."""
+        there = sum(moment <= self._times.num_calls for moment in self.moments)
+        return there / len(self.moments)
+
+    @cached_property
+    def _states(self) -> States:
+        return States(self.posed, self.optimizer)
 
     def _path(self, value: Tensor, moment: int) -> list[Use] | None:
         """Return uses on the way to one at a moment or later that may box to less.
@@ -153,7 +164,7 @@ class MemoryPrice:
         if self._times.time(value) == moment:
             return []
         calls, users = self._times.calls, self._users.get(value, [])
-        late = [u for u in users if u[0] not in calls or calls[u[0]].time >= moment]
+        late = [u for u in users if self._end(u[0]) >= moment]
         if late:
             # Who alone may box it does so then, and needs it until then.
             is_first = len(late) == len(users) and late[0][0] in calls
@@ -165,6 +176,11 @@ class MemoryPrice:
                     if path is not None:
                         return [use, *path]
         return None
+
+    def _end(self, node: int) -> int:
+        """Return until when a use of a tensor by a node lasts."""
+        call = self._times.calls.get(node)
+        return self._times.end(node) if call is None else call.time
 
     def _num_between(self, value: Tensor) -> int:
         """Return at how many moments all of forward is done with it, not backward."""
@@ -231,16 +247,18 @@ class MemoryPrice:
     ) -> list[SearchNode]:
         known: dict[object, tuple[Choice, ...]] = {}
         nodes: list[SearchNode] = []
-        states = States(self.posed, self.optimizer)
+        states = self._states
         for index, node in enumerate(self.posed.problem.nodes):
-            if index in states.entering:
-                key = id(node.choices), node.result_types
+            if index in states.entering or index in states.fed:
+                part = 1.0 if index in states.entering else self._while_fed
+                key = id(node.choices), node.result_types, part
                 if key not in known:
-                    known[key] = _stored(states, index, rate)
+                    known[key] = _stored(states, index, part * rate)
             else:
                 values = [(index, at) for at in range(len(node.result_types))]
                 own = tuple(held.get(value, 0.0) for value in values)
-                again = may_make_again and self._times.is_forward(index)
+                is_made = index not in states.received
+                again = is_made and may_make_again and self._times.is_forward(index)
                 key = id(node.choices), node.result_types, own, again
                 if key not in known:
                     known[key] = self._charged(node, own, again)

@@ -49,8 +49,15 @@ class MemoryRows:
         needs = self.needs.needs_at(moment)
         by_now = self.needs.made_again_by(moment)
         parts = [self._state]
-        if moment == self.timed.num_calls:
+        if moment == self.timed.num_calls + 1:
             parts.append(self._update)
+        for index in sorted(self._states.fed | self._states.received):
+            value = index, 0
+            used = uses.of_tensor[value], needs.of_tensor[value]
+            there = self._there(index, *used, by_now)
+            if index in self._states.fed:
+                there = YES if moment <= self.timed.num_calls else NO
+            parts.append(self._bytes_of(value, there))
         for index, call in self.timed.calls.items():
             if call.time == moment:
                 parts.append(self._workspace(index))
@@ -117,7 +124,7 @@ class MemoryRows:
     @cached_property
     def _entering(self) -> list[list[tuple[Linear, State]]]:
         """Per node that enters: its state with each choice, and whether it is taken."""
-        states = States(self.timed.posed, self.optimizer)
+        states = self._states
         return [
             [
                 (taken, states.of(index, choice))
@@ -125,6 +132,10 @@ class MemoryRows:
             ]
             for index in sorted(states.entering)
         ]
+
+    @cached_property
+    def _states(self) -> States:
+        return States(self.timed.posed, self.optimizer)
 
     @cached_property
     def _update(self) -> Linear:

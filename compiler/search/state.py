@@ -9,6 +9,7 @@ from torch import fx
 
 from partita.compiler.cost.held_bytes import held_bytes
 from partita.compiler.cost.optimizer_memory import state_bytes
+from partita.compiler.ir.program import InputKind
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import Choice, made_placement
 
@@ -41,13 +42,29 @@ class States:
 
     @cached_property
     def entering(self) -> frozenset[int]:
-        """The nodes that enter, by their positions."""
-        entering = dict(self.posed.candidates.program.placeholders())
-        return frozenset(
-            index
+        """The nodes that enter and stay for the whole step, by their positions."""
+        return frozenset(self._kinds) - self.fed - self.received
+
+    @cached_property
+    def fed(self) -> frozenset[int]:
+        """The model's inputs: let go of before the optimizer steps."""
+        kind = InputKind.INPUT
+        return frozenset(at for at, own in self._kinds.items() if own is kind)
+
+    @cached_property
+    def received(self) -> frozenset[int]:
+        """The nodes that other stages hand over: let go of once they were used."""
+        return frozenset(at for at, kind in self._kinds.items() if kind.is_received)
+
+    @cached_property
+    def _kinds(self) -> dict[int, InputKind]:
+        """What each node that enters is, by its position."""
+        roles = dict(self.posed.candidates.program.placeholders())
+        return {
+            index: roles[item].kind
             for index, item in enumerate(self.posed.items)
-            if isinstance(item, fx.Node) and item in entering
-        )
+            if isinstance(item, fx.Node) and item in roles
+        }
 
     def of(self, index: int, choice: Choice) -> State:
         """Return the state of the node that enters there, if it chooses so."""

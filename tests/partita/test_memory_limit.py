@@ -9,6 +9,7 @@ from tests.models.zoo import ZOO
 from tests.slow import slow
 from torch import nn
 
+from partita.compiler.cost.timeline import Category
 from partita.compiler.errors import NoSolution
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.plan import Plan
@@ -99,7 +100,9 @@ def test_the_search_counts_state_as_the_plan_does(pin: str, count: int) -> None:
     free = solve(planner.posed.problem, 60)
     held = find_holdings(planner.posed, free.choices, "adamw")
     at_start = planner.search().memory().by_category(0)
-    assert held.state_bytes == sum(at_start.values())
+    fed = sum(one.num_bytes for one in held.holdings if one.first < 0)
+    assert fed == at_start[Category.INPUTS]
+    assert held.state_bytes + fed == sum(at_start.values())
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ from partita.compiler.search.limited import LimitedSearch
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.pose import Posed, pose
 from partita.compiler.search.solver import Solution, solve
+from partita.compiler.search.stage_cost import peak_bytes
 from partita.compiler.search.wanted import ANY, Wanted
 from partita.lowering import in_microbatches
 from partita.one_mesh.decided import Decided
@@ -209,14 +210,16 @@ class Planner:
 class Search:
     """One search of a planner, under its memory limit if there is one.
 
-    Of other choices than those taken a plan tells ``most_alternatives``. What is no
-    faster under the limit than is ``wanted`` is not made a plan of.
+    A stage of a pipeline holds ``num_live`` microbatches at once. Of other choices than
+    those taken a plan tells ``most_alternatives``. What is no faster under the limit
+    than is ``wanted`` is not made a plan of.
     """
 
     planner: Planner
     clock: Clock
     wanted: Wanted = ANY
     most_alternatives: int = MOST_ALTERNATIVES
+    num_live: int | None = None
     steps: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
     found: tuple[Posed, Found] | None = None
     ways: list[str] = field(default_factory=list[str])
@@ -224,6 +227,7 @@ class Search:
     limited: LimitedSearch | None = None
     again: frozenset[str] = frozenset()
     fits: bool = True
+    counted: int = 0
     bound_s: float | None = None
     memory_price: float | None = 0.0
     started: float = field(default_factory=time.perf_counter)
@@ -235,33 +239,33 @@ class Search:
         Raises:
             NotFaster: when it takes no less than is wanted.
         """
-        limit = self.planner.limit
-        least = inf
+        limit, least = self.planner.limit, inf
         if limit is None or self._may_fit(limit):
             plan = self._plan(None)
-            if limit is None or plan.predicted.bytes <= limit:
+            if limit is None or self._bytes(plan) <= limit:
                 return plan
-            least = plan.predicted.bytes
+            least = self._bytes(plan)
         allowed = limit
         for _ in range(_MOST_FITTINGS):
             plan = self._plan(allowed)
-            if plan.predicted.bytes <= limit:
+            if (num_bytes := self._bytes(plan)) <= limit:
                 return plan
-            least = min(least, plan.predicted.bytes)
+            least = min(least, num_bytes)
             if not self.fits:
                 break
-            # The search counts a little less than the plan does.
-            allowed -= max(plan.predicted.bytes - limit, limit // 100)
+            # The search counts a little less than the plan does; not this plan again.
+            over = num_bytes - limit
+            allowed = min(allowed - max(over, limit // 100), self.counted - over)
         told = (
             f"memory: the limit is {format_bytes(limit)} on a rank, and no plan was "
             f"found that needs less than {format_bytes(int(least))}"
         )
-        if self.is_hopeless and self.limited is not None:
+        state_bytes = 0 if self.limited is None else self.limited.state_bytes
+        if self.is_hopeless:
             told += (
                 "; parameters, optimizer states and inputs take "
-                f"{format_bytes(self.limited.state_bytes)} at the least"
+                f"{format_bytes(state_bytes)} at the least"
             )
-        state_bytes = 0 if self.limited is None else self.limited.state_bytes
         raise NoSolution(told, int(least), state_bytes)
 
     @collection_paused()
@@ -297,8 +301,8 @@ class Search:
     @property
     def is_hopeless(self) -> bool:
         """Whether what stays from step to step takes more than the limit by itself."""
-        limit, limited = self.planner.limit, self.limited
-        return limited is not None and limited.state_bytes > (limit or 0)
+        limited = self.limited
+        return limited is not None and limited.state_bytes > (self.planner.limit or 0)
 
     @cached_property
     def _fastest(self) -> tuple[Posed, Solution]:
@@ -313,10 +317,15 @@ class Search:
         self.planner.choose(choose)
         return found[-1]
 
+    def _bytes(self, plan: Plan) -> int:
+        """Return what a rank holds at most under a plan."""
+        live = self.num_live
+        return plan.predicted.bytes if live is None else peak_bytes(plan, live)
+
     def _may_fit(self, limit: int) -> bool:
         """Whether the fastest of all plans may keep to the limit, by a rough count."""
-        posed, free = self._fastest
-        held = find_holdings(posed, free.choices, self.planner.options.optimizer)
+        (posed, free), live = self._fastest, self.num_live or 1
+        held = find_holdings(posed, free.choices, posed.optimizer, num_live=live)
         return keep(held, ()).peak_bytes <= _ROUGHLY * limit
 
     def _plan(self, allowed: int | None) -> Plan:
@@ -374,12 +383,11 @@ class Search:
     def _within(self, posed: Posed, free: Solution, allowed: int) -> Solution:
         """Return the fastest assignment found that is counted as so many bytes."""
         if self.limited is None:
-            optimizer = self.planner.options.optimizer
-            self.limited = LimitedSearch(
-                posed, free, optimizer, self.clock, self.wanted
-            )
+            live, rest = self.num_live or 1, (self.clock, self.wanted)
+            self.limited = LimitedSearch(posed, free, posed.optimizer, *rest, live)
         found = self.limited.run(allowed)
         self.again, self.fits = found.keeping.again, found.fits
+        self.counted = found.keeping.peak_bytes
         if found.choices != self.limited.free.choices or found.keeping.again:
             self.ways.append(WITHIN)
         if self.limited.fold.has_classes and ALIKE not in self.ways:

@@ -20,7 +20,7 @@ from partita.compiler.search.parts import Clock
 from partita.compiler.search.pinned import pins_of
 from partita.compiler.search.pins import parse_pin
 from partita.compiler.search.stage_asked import asked_of
-from partita.compiler.search.stage_cost import StageCost, peak_bytes
+from partita.compiler.search.stage_cost import StageCost
 from partita.compiler.search.stage_ends import StageProgram
 from partita.compiler.search.stage_of import stage_of
 from partita.compiler.search.stretches import Stretches
@@ -31,7 +31,6 @@ from partita.one_mesh.not_faster import NotFaster
 from partita.one_mesh.planner import Planner, Search
 from partita.pipelines.stage_known import Known, Unknown, answers
 
-_MOST_FITTINGS = 4
 _LEAST_S = 0.1
 
 
@@ -65,40 +64,24 @@ def search_stage(
         NoSolution: when no plan was found that fits.
         NotFaster: when none was found that takes less than is wanted.
     """
+    share = Clock.of(max(clock.left_s, _LEAST_S) / 2)
     planner = _of_stage(planner, program)
-    allowed = None if room is None else room.limit_bytes
-    least = 0
-    for _ in range(_MOST_FITTINGS):
-        share = Clock.of(max(clock.left_s, _LEAST_S) / 2)
-        options = replace(planner.options, memory=allowed)
-        fitted = replace(planner, options=options)
-        search = Search(
-            fitted,
-            share,
-            most_alternatives=0,
-            wanted=wanted,
-        )
-        try:
-            plan = search.run()
-        except NoSolution:
-            if least == 0:
-                raise
-            break
-        if room is None or allowed is None:
-            return plan, search.decided
-        least = peak_bytes(plan, room.live)
-        if least <= room.limit_bytes:
-            return plan, search.decided
-        more = least - plan.predicted.bytes
-        allowed = min(allowed - 1, room.limit_bytes - more)
-        if allowed <= 0:
-            break
-    assert room is not None
-    raise NoSolution(
-        f"memory: the limit is {format_bytes(room.limit_bytes)} on a rank; a stage "
-        f"that holds {room.live} microbatches at once needs {format_bytes(least)}",
-        least,
-    )
+    if room is None:
+        search = Search(planner, share, wanted, most_alternatives=0)
+        return search.run(), search.decided
+    options = replace(planner.options, memory=room.limit_bytes)
+    search = Search(replace(planner, options=options), share, wanted, 0, room.live)
+    try:
+        return search.run(), search.decided
+    except NoSolution as refusal:
+        if room.live == 1:
+            raise
+        least = refusal.least_bytes or 0
+        raise NoSolution(
+            f"memory: the limit is {format_bytes(room.limit_bytes)} on a rank; a stage "
+            f"that holds {room.live} microbatches at once needs {format_bytes(least)}",
+            least,
+        ) from refusal
 
 
 def _of_stage(planner: Planner, program: Program) -> Planner:

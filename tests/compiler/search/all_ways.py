@@ -41,12 +41,13 @@ class Run:
             for index, item in enumerate(posed.items)
             if isinstance(item, fx.Node) and item.op == "call_function"
         ]
+        self.inputs = 0
         self.state, self.update = self._state(optimizer)
         self.memory: dict[tuple[int, int], Memory] = {}
         self.sizes: dict[Memory, int] = {}
         self.events: list[tuple[int, bool, Memory, list[Memory]]] = []
         self.seconds_of: dict[Memory, float] = {}
-        self.leaving: set[Memory] = set()
+        self.leaving: dict[Memory, bool] = {}
         self.trains = bool(posed.candidates.program.trained)
         self._record()
 
@@ -57,7 +58,10 @@ class Run:
         for node, role in program.placeholders():
             index = self.posed.index(node)
             stored = made_placement(self.chosen[index], 0)
-            state += self._bytes((index, 0), stored)
+            if role.kind is InputKind.INPUT:
+                self.inputs += self._bytes((index, 0), stored)
+            else:
+                state += self._bytes((index, 0), stored)
             if role.kind is InputKind.PARAMETER and role.name in trained:
                 held = self.chosen[index].held
                 assert held is not None
@@ -111,7 +115,8 @@ class Run:
                 continue  # a step hands it to nobody
             time = called_at.get(value[0], 0)
             memory = self._see(index, 0, time, item.kind is OutputKind.GRADIENT)
-            self.leaving.add(memory)
+            is_kept = item.kind in (OutputKind.GRADIENT, OutputKind.LOSS)
+            self.leaving[memory] = is_kept or self.leaving.get(memory, False)
 
     def _at(self, index: int) -> range:
         return range(len(self.problem.nodes[index].operands))
@@ -158,7 +163,7 @@ class Run:
             for memory, time in self.made.items()
             if time <= max(forward, default=-1)
             and self.together[memory][0] == memory
-            and not self.leaving.intersection(self.together[memory])
+            and not any(one in self.leaving for one in self.together[memory])
         ]
 
     def ways(self) -> Iterator[frozenset[Memory]]:
@@ -205,8 +210,8 @@ class Run:
     def peak(self, again: Collection[Memory]) -> int:
         """Return the most that is held during any call, or by the optimizer."""
         num_calls = len(self.calls)
-        held = [self.state] * (num_calls + 1)
-        held[num_calls] += self.update
+        held = [self.state + self.inputs] * (num_calls + 1)
+        held.append(self.state + self.update)
         for memory, first in self.made.items():
             uses = self.uses.get(memory, [])
             there = {max(first, 0)}
@@ -214,7 +219,7 @@ class Run:
             late = self._own(memory, again)
             there |= set(range(first, max([first, *early]) + 1))
             if memory in self.leaving:
-                there |= set(range(first, num_calls + 1))
+                there |= set(range(first, num_calls + 1 + self.leaving[memory]))
             if late and self._first(memory) in again:
                 begin = min(self._needs(self._first(memory), again))
                 there |= set(range(begin, max(late) + 1))

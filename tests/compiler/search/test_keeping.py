@@ -35,6 +35,14 @@ def chain(num_layers: int, num_bytes: int = 4) -> Holdings:
     return Holdings(tuple(found), STATE, 0, 2 * num_layers, num_layers)
 
 
+def test_a_limit_that_is_missed_by_little_is_kept_to() -> None:
+    held = chain(3, 20_000)
+    limit = keep(held, ()).peak_bytes - 1
+    found = choose_keeping(held, limit, Clock.of(5.0))
+    assert found.again
+    assert found.peak_bytes <= limit
+
+
 def tangle(seed: int) -> Holdings:
     """Return random calls of which the backward uses some, in reverse order."""
     rng = random.Random(seed)

@@ -50,8 +50,8 @@ def test_what_is_held_counts_every_tensor_once() -> None:
     weights = 3 * (32 * 32 + 32) * 4
     inputs = 64 * 32 * 4
     entering = [one for one in held.holdings if one.first < 0]
-    assert held.state_bytes >= 3 * weights + inputs
-    assert all(one.num_bytes == 0 for one in entering), "state is counted apart"
+    assert sum(one.num_bytes for one in entering) == inputs
+    assert held.state_bytes >= 3 * weights, "state is counted apart"
     made = [key for one in held.holdings for key in one.keys]
     assert len(made) == len(set(made))
 

@@ -1,0 +1,129 @@
+"""Within a limit a stage is planned as fast as may be: all that is made again is tried.
+
+On one rank nothing else is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from itertools import product
+from math import inf
+from typing import NamedTuple
+
+import pytest
+from tests.models.pipelines import FEW_CALLS
+
+import partita as pt
+from partita.compiler.capture.capture import capture
+from partita.compiler.errors import NoSolution
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.program import Program
+from partita.compiler.plan.search_result import SearchResult
+from partita.compiler.search.arrangement import SINGLE
+from partita.compiler.search.decide import Found
+from partita.compiler.search.holdings import find_holdings
+from partita.compiler.search.keeping import keep
+from partita.compiler.search.parts import Clock
+from partita.compiler.search.solver import solve
+from partita.compiler.search.stage_cost import peak_bytes
+from partita.lowering import in_microbatches
+from partita.one_mesh.planner import Planner
+from partita.pipelines.stage_plans import Room, StagePlans, search_stage
+
+DRAWN = SearchResult("by hand", "drawn", None, 0.0)
+MOST_MAKERS = 8
+CLOCK = Clock.of(1000.0)
+
+
+@lru_cache
+def stages(name: str, count: int) -> StagePlans:
+    model, args, kwargs = FEW_CALLS[name]()
+    options = pt.Options(hardware="cpu-gloo-free")
+    captured = in_microbatches(capture(model, args, kwargs), count, options.rules)
+    return StagePlans.of(Planner(captured, "Model", SINGLE, options), CLOCK)
+
+
+class Way(NamedTuple):
+    """What a stage takes with some of it made again."""
+
+    seconds: float
+    num_bytes: int
+
+
+def of_stage(plans: StagePlans, begin: int, end: int) -> tuple[Planner, Program]:
+    program = plans.program(begin, end).program
+    captured = replace(plans.captured, program=program)
+    return replace(plans.planner, captured=captured), program
+
+
+def ways(plans: StagePlans, begin: int, end: int) -> Iterator[Way]:
+    """Yield all ways to run a stage, as plans of them count."""
+    planner, _ = of_stage(plans, begin, end)
+    free = solve(planner.posed.problem, 60, planner.posed.fold).choices
+    held = find_holdings(planner.posed, free, "adamw")
+    early = {
+        one.keys[0]
+        for one in held.holdings
+        if one.keys and 0 <= one.first < held.num_forward and one.seconds < inf
+    }
+    assert len(early) <= MOST_MAKERS
+    seen: set[frozenset[str]] = set()
+    for taken in product([False, True], repeat=len(early)):
+        asked = {key for key, is_taken in zip(early, taken, strict=True) if is_taken}
+        again = keep(held, asked).again
+        if again not in seen:
+            seen.add(again)
+            found = Found(free, DRAWN, again, most_alternatives=0)
+            plan = planner.decide(found)
+            yield Way(plan.predicted.seconds, peak_bytes(plan, 1))
+
+
+@pytest.mark.parametrize("live", [1, 3])
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("name", ["chain", "diamond", "hourglass"])
+def test_the_search_counts_a_stage_as_its_plan_does(
+    name: str, count: int, live: int
+) -> None:
+    """But for what a kernel takes to copy what lies otherwise, as in the tied model."""
+    plans = stages(name, count)
+    last = len(plans.line.forward)
+    for begin, end in ((0, last // 2), (last // 3, 2 * last // 3), (last // 2, last)):
+        planner, _ = of_stage(plans, begin, end)
+        free = solve(planner.posed.problem, 60, planner.posed.fold).choices
+        held = find_holdings(planner.posed, free, "adamw", num_live=live)
+        plan = planner.decide(Found(free, DRAWN, most_alternatives=0))
+        counted = keep(held, ()).peak_bytes
+        assert counted == pytest.approx(peak_bytes(plan, live)), (begin, end)
+
+
+@pytest.mark.parametrize("place", [(4, 8), (4, 11), (4, 13)])
+def test_no_way_to_keep_a_stage_within_a_limit_is_faster(
+    place: tuple[int, int],
+) -> None:
+    plans = stages("diamond", 1)
+    every = list(ways(plans, *place))
+    most = min(every).num_bytes
+    limits = sorted({way.num_bytes for way in every if way.num_bytes < most})
+    assert limits
+    planner, program = of_stage(plans, *place)
+    for limit in (limits[0], limits[-1]):
+        best = min(way.seconds for way in every if way.num_bytes <= limit)
+        plan, _ = search_stage(planner, program, Room(limit, 1), CLOCK)
+        assert peak_bytes(plan, 1) <= limit
+        assert plan.predicted.seconds == pytest.approx(best, rel=1e-9)
+    with pytest.raises(NoSolution, match="no plan was found"):
+        search_stage(planner, program, Room(limits[0] - 1, 1), CLOCK)
+
+
+def test_what_the_search_counts_less_of_is_left_out_and_not_met_again() -> None:
+    """On two ranks messages take what the search knows nothing of."""
+    plans = stages("diamond", 1)
+    planner, program = of_stage(plans, 0, 7)
+    pair = replace(planner, mesh=Mesh(dp=2))
+    free, _ = search_stage(pair, program, None, CLOCK)
+    limit = 15_840
+    assert limit < peak_bytes(free, 1)
+    plan, _ = search_stage(pair, program, Room(limit, 1), CLOCK)
+    assert peak_bytes(plan, 1) <= limit
