@@ -23,6 +23,10 @@ hypothesis.settings.load_profile("gate")
 # often as Python does by itself, that took a tenth of the gate.
 gc.set_threshold(10_000, 20, 10)
 
+# What convolutions hold is predicted of oneDNN's kernels for AVX2 (see
+# compiler/cost/convolution_blocks.py), whatever the machine that tests run on has.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
+
 SLOW_TEST_S = 900.0  # faulthandler_timeout in pyproject.toml is for all the others
 
 _STDERR = pytest.StashKey[int]()

@@ -4,6 +4,9 @@ Images that lie in order are copied into blocks of eight channels, the last of t
 filled up with zeros, results are made in blocks and copied out of them. An image of
 three channels, of colours, is read as it is; in the forward one of a single one too.
 Source: oneDNN's layouts nChw8c and, for flat images, nchw (jit_avx2_conv_kernel_f32).
+
+On CPUs with AVX-512 blocks are of sixteen channels: where channels do not fill those,
+more is held than is counted here.
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ def states(optimizer: str, **pins: str) -> dict[str, tuple[States, int]]:
     model = planner(Scaled(), torch.ones(4, 4), mesh=Mesh(tp=2), pins=pins)
     found = States(model.posed, optimizer)
     nodes = model.posed.problem.nodes
-    return {nodes[index].key: (found, index) for index in sorted(found.entering)}
+    entering = sorted(found.entering | found.fed)
+    return {nodes[index].key: (found, index) for index in entering}
 
 
 def choice(
@@ -70,6 +71,12 @@ def test_moments_are_held_of_what_is_trained(
 def test_what_is_not_trained_is_held_as_it_is_stored(key: str) -> None:
     found, index = states("adamw")[key]
     assert found.of(index, choice(found, index, HALF)) == State(32, None)
+
+
+def test_what_is_fed_does_not_stay() -> None:
+    found, index = states("adamw")["input:x"]
+    assert found.fed == {index}
+    assert index not in found.entering
 
 
 @pytest.mark.parametrize("pins", [{}, {"trained": "storage=(B,); optimizer=(S(0),)"}])
