@@ -16,7 +16,7 @@ from partita.compiler.cost.boxing import edges_of
 from partita.compiler.cost.collectives import axis_seconds
 from partita.compiler.cost.moves import Kind
 from partita.compiler.cost.step import StepKind, buffer_copied, payload_bytes
-from partita.compiler.cost.ways import ways_between
+from partita.compiler.cost.ways import Ways, ways_between
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
@@ -128,9 +128,21 @@ def boxing_prices(
     Raises:
         BadPlacement: for a placement that is illegal for the type on the mesh.
     """
+    ways, _, seconds = _ways(type, made, wanted, mesh, hardware)
+    return ways.seconds(seconds)
+
+
+def _ways(
+    type: TensorType,
+    made: Sequence[Placement],
+    wanted: Sequence[Placement],
+    mesh: Mesh,
+    hardware: Hardware,
+) -> tuple[Ways, Sequence[Kind], list[float]]:
+    """Return the ways, the kinds of their steps, and what each of those takes."""
     edges = edges_of(type, mesh, hardware)
     ways = ways_between(edges.moves, tuple(made), tuple(wanted))
-    return ways.seconds([price[0] for price in edges.prices])
+    return ways, edges.moves.kinds, [price[0] for price in edges.prices]
 
 
 def last_messages(
@@ -145,10 +157,9 @@ def last_messages(
     Zero where there is none; else as ``boxing_prices``. Of boxings that take the same
     seconds that one counts whose last message takes most of them.
     """
-    edges = edges_of(type, mesh, hardware)
-    ways = ways_between(edges.moves, tuple(made), tuple(wanted))
-    figures = [_message_s(kind, mesh, hardware) for kind in edges.moves.kinds]
-    return ways.most_last([price[0] for price in edges.prices], figures)
+    ways, kinds, seconds = _ways(type, made, wanted, mesh, hardware)
+    figures = [_message_s(kind, mesh, hardware) for kind in kinds]
+    return ways.most_last(seconds, figures)
 
 
 def _message_s(kind: Kind, mesh: Mesh, hardware: Hardware) -> float:
@@ -170,10 +181,9 @@ def buffer_copies(
     As ``boxing_prices``. A buffer is larger than caches are. Of boxings that take the
     same seconds that one counts that copies least.
     """
-    edges = edges_of(type, mesh, hardware)
-    ways = ways_between(edges.moves, tuple(made), tuple(wanted))
-    figures = [_copied_s(type, kind, mesh, hardware) for kind in edges.moves.kinds]
-    return ways.least_sum([price[0] for price in edges.prices], figures)
+    ways, kinds, seconds = _ways(type, made, wanted, mesh, hardware)
+    figures = [_copied_s(type, kind, mesh, hardware) for kind in kinds]
+    return ways.least_sum(seconds, figures)
 
 
 def _copied_s(type: TensorType, kind: Kind, mesh: Mesh, hardware: Hardware) -> float:

@@ -34,15 +34,13 @@ from typing import NamedTuple
 
 import highspy
 import numpy as np
-import numpy.typing as npt
 
 from partita.compiler.search.highs import make_highs, run_highs
 from partita.compiler.search.holdings import Holdings
 from partita.compiler.search.lent import find_lent
 from partita.compiler.search.makers import Makers, Needs
+from partita.compiler.search.model import Floats
 from partita.compiler.search.parts import Clock
-
-Floats = npt.NDArray[np.float64]
 
 _GAP = 1e-4
 _GAP_TOGETHER = 1e-3  # of makers that are counted together, five times as fast

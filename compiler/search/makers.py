@@ -12,11 +12,9 @@ from math import inf
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from partita.compiler.search.holdings import Holding, Holdings
-
-Floats = npt.NDArray[np.float64]
+from partita.compiler.search.model import Floats
 
 _MOST_ALONE = 400  # makers; of more, those of equal blocks are counted together
 
@@ -99,17 +97,17 @@ class Makers:
         return self.needs(lambda _, user: again[user])
 
     def live(self, again: Mapping[int, bool], needs: Needs | None = None) -> Floats:
-        """Return the bytes that are held during every call.
+        """Return the bytes that are held at every moment: see ``holdings.py``.
 
         What is needed when follows from the choice, unless it is given.
         """
         change = np.zeros(self.held.num_calls + 3)
-        is_chosen, saved = needs is None, 0
+        saved = 0
         if needs is None:
             needs = self.needs_of(again)
         for number, one in enumerate(self.held.holdings):
             ends = [one.forward, *one.backward]
-            users = self.users.get(number, ()) if is_chosen else ()
+            users = self.users.get(number, ())
             ends += (needs.first[u] for u in users if again[u] and u in needs.first)
             spans = [(one.first, max(ends))]
             if one.maker in self.every:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import torch
 from tests.compiler.rules import own_samples
@@ -53,6 +54,14 @@ def ops_of(graph: fx.Graph) -> set[str]:
     return {str(node.target) for node in graph.nodes if node.op == "call_function"}
 
 
+def written_for(graph: fx.GraphModule, given: Sequence[Tensor]) -> fx.GraphModule:
+    """Write a graph out for tensors like those that are given."""
+    mode = static_fake_mode()
+    with mode:
+        inputs = [torch.empty(x.shape, dtype=x.dtype) for x in given]
+    return write_out(graph, inputs, mode)
+
+
 def test_a_graph_is_written_out_for_the_shapes_that_enter_it() -> None:
     given = (
         torch.randn(4, 4),
@@ -60,10 +69,7 @@ def test_a_graph_is_written_out_for_the_shapes_that_enter_it() -> None:
         torch.tensor([[3], [4], [-1], [7]]),
     )
     graph = make_fx(shard_of_loss, tracing_mode="fake")(*given)
-    mode = static_fake_mode()
-    with mode:
-        inputs = [torch.empty(x.shape, dtype=x.dtype) for x in given]
-    written = write_out(graph, inputs, mode)
+    written = written_for(graph, given)
     assert "partita.scatter.default" in ops_of(graph.graph)
     assert not {op for op in ops_of(written.graph) if op.startswith("partita")}
     torch.testing.assert_close(written(*given), shard_of_loss(*given))
@@ -75,10 +81,7 @@ def test_what_is_put_several_times_in_a_row_stays_a_call() -> None:
 
     given = torch.randn(4, 4), torch.arange(4), torch.tensor([[3, 1]] * 4)
     graph = make_fx(several, tracing_mode="fake")(*given)
-    mode = static_fake_mode()
-    with mode:
-        inputs = [torch.empty(x.shape, dtype=x.dtype) for x in given]
-    written = write_out(graph, inputs, mode)
+    written = written_for(graph, given)
     assert "partita.scatter.default" in ops_of(written.graph)
     torch.testing.assert_close(written(*given), several(*given))
 
