@@ -9,8 +9,8 @@ from partita.compiler.errors import BadPlan
 from partita.compiler.ir.program import Phase
 from partita.compiler.plan.beside import leaving_alone, sends
 from partita.compiler.plan.document import Boxing, Document
-from partita.compiler.plan.emitted import Unit, emitted_units, key_of
-from partita.compiler.plan.turns import END, places
+from partita.compiler.plan.emitted import Unit, emitted_units, key_of, places
+from partita.compiler.plan.turns import END
 
 
 def check_turn_keys(document: Document) -> None:

@@ -10,7 +10,7 @@ bucket, where its last boxing stood (passes/send_together.py).
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from partita.compiler.ir.program import Phase
 from partita.compiler.ir.sbp import Placement
@@ -44,9 +44,9 @@ def in_buckets(document: Document, units: list[Unit]) -> list[Unit]:
     """Return the units of ``units_alone`` with those in one bucket joined."""
     if not document.buckets:
         return units
-    joined = list(_units(units, document.buckets))
-    is_late = _are_late(document, joined)
-    return _with_groups(document, units, document.buckets) if is_late else joined
+    if are_late(document, places(units)):
+        return _with_groups(document, units, document.buckets)
+    return list(together(units, document.buckets))
 
 
 def completing(document: Document) -> tuple[Boxing, ...]:
@@ -73,7 +73,7 @@ def _together(
     document: Document, boxings: Sequence[Boxing]
 ) -> list[tuple[Boxing, ...]]:
     """Return the boxings one by one, those of a bucket where its last stands."""
-    units = _units([(boxing,) for boxing in boxings], document.buckets)
+    units = together([(boxing,) for boxing in boxings], document.buckets)
     return [tuple(b for b in unit if isinstance(b, Boxing)) for unit in units]
 
 
@@ -128,8 +128,8 @@ def _with_groups(
     document: Document, apart: Sequence[Unit], groups: Sequence[Sequence[str]]
 ) -> list[Unit]:
     """Return the units in order, those that are in one group joined."""
-    units = list(_units(apart, groups))
-    at = {key_of(item): i for i, unit in enumerate(units) for item in unit}
+    units = list(together(apart, groups))
+    at = places(units)
     boxings = boxings_by_use(document)
     needs = [
         {at[key] for item in unit for key in _needed(document, boxings, item, at)} - {i}
@@ -140,19 +140,23 @@ def _with_groups(
     return [units[i] for i in _earliest_first(needs)]
 
 
-def _are_late(document: Document, units: Sequence[Unit]) -> bool:
-    """Whether the boxings of a bucket stand behind a call that wants one of them."""
-    at = {key_of(item): i for i, unit in enumerate(units) for item in unit}
-    bucketed = {key for keys in document.buckets for key in keys}
-    return any(
-        at.get(user, len(units)) < at[boxing.key]
-        for boxing in document.boxings
-        if boxing.key in bucketed and boxing.key in at
-        for user in boxing.consumers
-    )
+def are_late(document: Document, at: Mapping[str, int]) -> bool:
+    """Whether the boxings of a bucket would stand behind a call that wants one of them.
+
+    Args:
+        document: the plan whose buckets they are.
+        at: the numbers of the units that calls and boxings are in without buckets.
+    """
+    known = {boxing.key: boxing for boxing in document.boxings}
+    for keys in document.buckets:
+        last = max([at.get(key, -1) for key in keys], default=-1)
+        users = (user for key in keys if key in at for user in known[key].consumers)
+        if any(at.get(user, last) < last for user in users):
+            return True
+    return False
 
 
-def _units(apart: Iterable[Unit], groups: Sequence[Sequence[str]]) -> Iterator[Unit]:
+def together(apart: Iterable[Unit], groups: Sequence[Sequence[str]]) -> Iterator[Unit]:
     """Yield the units; those of a group as one, where its last stood."""
     group_of = {key: i for i, keys in enumerate(groups) for key in keys}
     units = list(apart)
@@ -166,6 +170,11 @@ def _units(apart: Iterable[Unit], groups: Sequence[Sequence[str]]) -> Iterator[U
             yield unit
         elif unit is members[group][-1]:
             yield tuple(item for part in members[group] for item in part)
+
+
+def places(units: Iterable[Unit]) -> dict[str, int]:
+    """Return the number of the unit that each call and boxing is in."""
+    return {key_of(item): i for i, unit in enumerate(units) for item in unit}
 
 
 def key_of(item: Item) -> str:

@@ -14,7 +14,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from partita.compiler.plan.document import Boxing, Document
-from partita.compiler.plan.emitted import Unit, emitted_units, key_of
+from partita.compiler.plan.emitted import Unit, emitted_units, places
 
 END = "end"
 """In ``Document.late``: behind all that the program computes."""
@@ -86,11 +86,6 @@ def take_turns(
     for own in second.get(len(units), ()):
         end(own)
     return found
-
-
-def places(units: Sequence[Unit]) -> dict[str, int]:
-    """Return the number of the unit that each call and boxing is in."""
-    return {key_of(item): i for i, unit in enumerate(units) for item in unit}
 
 
 def _by_place(

@@ -21,12 +21,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from partita.compiler.cost.memory import StepMemory
 from partita.compiler.cost.timeline import Timeline
 from partita.compiler.plan.beside import sends
 from partita.compiler.plan.document import Boxing, Document
-from partita.compiler.plan.emitted import Unit, is_forward
-from partita.compiler.plan.turns import END, Half, Turn, turns_of
+from partita.compiler.plan.emitted import Unit, key_of
+from partita.compiler.plan.turns import END, Half, Turn
 from partita.compiler.simulate.hidden import one_by_one, without
 from partita.compiler.simulate.joined_calls import JoinedCalls
 from partita.compiler.simulate.turn_items import TurnItems
@@ -82,14 +81,14 @@ class _Messages:
     """What of a plan can pass beside computing.
 
     Attributes:
-        units: what the rank runs, in order, each in one piece.
+        units: what the rank runs, in order; calls that no message parts are one piece.
         keys: by unit that can, the boxing that it is told by.
         gathered: the units that gather parameters, those together that no call parts;
             the lists of the forward, then those of the backward.
         late: the units that nothing waits for.
         is_forward: whether a unit is of the forward.
         step: what is simulated of it.
-        memory: what is held in it.
+        items: of the plan, or one that differs in its turns and buckets alone.
     """
 
     units: Sequence[Unit]
@@ -98,14 +97,15 @@ class _Messages:
     late: Sequence[int]
     is_forward: Sequence[bool]
     step: JoinedCalls
-    memory: StepMemory
+    items: TurnItems
 
     @classmethod
     def of(cls, document: Document, items: TurnItems) -> _Messages:
-        units = items.units(document)
+        step = JoinedCalls.of(document, items)
+        units = step.runs.units
         first_of = {key: keys[0] for keys in document.buckets for key in keys}
         leaving = items.leaving
-        forward = [is_forward(document, unit) for unit in units]
+        forward = [step.runs.in_forward[key_of(unit[0])] for unit in units]
         keys: dict[int, str] = {}
         stands: dict[bool, list[list[int]]] = {True: [], False: []}
         late: list[int] = []
@@ -128,8 +128,7 @@ class _Messages:
                 continue
             keys[number] = first_of.get(key, key)
         gathered = [own for own in (stands[True], stands[False]) if own]
-        step = JoinedCalls.of(document, units, forward, items)
-        return cls(units, keys, gathered, late, forward, step, items.memory)
+        return cls(units, keys, gathered, late, forward, step, items)
 
     def fastest(self, plain: D, limit: int | None) -> tuple[D, Mapping[str, float]]:
         """Return the plan with those whose simulated step is fastest, or as it was.
@@ -154,8 +153,8 @@ class _Messages:
     def _fitting(self, document: D, limit: int) -> D:
         """Return the plan without what passes beside while more is held than may be."""
         while document.ahead or document.late:
-            turns = turns_of(document, self.units)
-            held = self.memory.timeline(document, turns)
+            turns = self.items.turns(document)
+            held = self.items.memory.timeline(document, turns)
             over = [at for at, size in enumerate(held.bytes_at) if size > limit]
             if not over:
                 break

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from partita.compiler.plan.document import Document, Predicted
-from partita.compiler.plan.emitted import is_forward
 from partita.compiler.simulate.joined_calls import JoinedCalls
 from partita.compiler.simulate.turn_items import TurnItems
 
@@ -24,10 +23,8 @@ def with_hidden(
     items = items or TurnItems(document)
     if not items.hardware.overlap:
         return plain
-    units = items.units(document)
-    forward = [is_forward(document, unit) for unit in units]
-    step = JoinedCalls.of(document, units, forward, items)
-    return without(plain, step.hidden_s(document), document.microbatches)
+    hidden_s = JoinedCalls.of(document, items).hidden_s(document)
+    return without(plain, hidden_s, document.microbatches)
 
 
 def without(plain: Predicted, hidden_s: Mapping[str, float], times: int) -> Predicted:

@@ -12,15 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from partita.compiler.hardware.profile import Hardware, load_hardware
+from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.program import Phase
 from partita.compiler.plan.beside import completed_beside
 from partita.compiler.plan.document import Boxing, Document
 from partita.compiler.plan.emitted import completing_units, entering_units
 from partita.compiler.plan.turns import Half
-from partita.compiler.plan.uses import produced, type_of
 from partita.compiler.schedules.schedule import Work
-from partita.compiler.search.pose import adding_seconds
+from partita.compiler.simulate.adding_items import adding_items
 from partita.compiler.simulate.beside import Played, play
 from partita.compiler.simulate.boxing_items import boxing_items
 from partita.compiler.simulate.item import Item
@@ -215,28 +214,6 @@ def link_of(document: Document, hardware: Hardware) -> dict[str, str]:
         name: hardware.link(document.mesh, axis).name
         for axis, name in enumerate(document.mesh.names)
     }
-
-
-def adding_items(document: Document) -> tuple[list[Item], list[Item]]:
-    """Return making zeros, and adding to them what a microbatch makes."""
-    if document.microbatches == 1:
-        return [], []
-    hardware = load_hardware(document.hardware)
-    outputs = {o.value: o for o in document.outputs if o.kind.adds_up}
-    zeros: list[Item] = []
-    adding: list[Item] = []
-    for ref, output in outputs.items():
-        if ref is None:
-            continue
-        type_, made = type_of(document, ref), produced(document, ref)
-        phase = document.nodes[ref.key].phase
-        first, both = (
-            adding_seconds(type_, made, document.mesh, hardware, count)
-            for count in (0, 1)
-        )
-        zeros.append(Item(ref.key, f"zeros for {output}", phase, first))
-        adding.append(Item(ref.key, f"add to {output}", phase, both - first))
-    return zeros, adding
 
 
 def _updates(document: Document) -> Iterator[Item]:

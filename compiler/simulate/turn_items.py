@@ -7,6 +7,7 @@ several ways. The calls and boxings stay what they are, and so does what each ta
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import cached_property
 
@@ -16,11 +17,19 @@ from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.program import Phase
 from partita.compiler.plan.beside import leaving_alone, sums_beside
 from partita.compiler.plan.document import Boxing, Document
-from partita.compiler.plan.emitted import Unit, in_buckets, units_alone
+from partita.compiler.plan.emitted import (
+    Unit,
+    are_late,
+    in_buckets,
+    places,
+    together,
+    units_alone,
+)
 from partita.compiler.plan.turns import Half, Turn, turns_of
 from partita.compiler.search.group_seconds import GroupSeconds
 from partita.compiler.simulate.boxing_items import boxing_items
 from partita.compiler.simulate.item import Item
+from partita.compiler.simulate.runs import Runs
 
 
 class TurnItems:
@@ -39,6 +48,18 @@ class TurnItems:
     def units(self, document: Document) -> list[Unit]:
         """Return the units of a plan that differs from this one in its buckets."""
         return in_buckets(document, self._alone)
+
+    def runs(self, document: Document) -> Runs:
+        """Return ``units`` with the calls joined that no message of it parts."""
+        wanted = {*document.ahead.values(), *document.late.values()} & self._at.keys()
+        runs = self._runs
+        if not wanted <= runs.in_forward.keys():
+            runs = self._joined(self._alone, wanted)
+        if not document.buckets:
+            return runs
+        if are_late(document, self._at):
+            return self._joined(self.units(document), wanted)
+        return replace(runs, units=[*together(runs.units, document.buckets)])
 
     def of(self, turns: Iterable[Turn]) -> list[Item]:
         """Return what a rank does in some turns, in order."""
@@ -106,6 +127,18 @@ class TurnItems:
     @cached_property
     def _alone(self) -> list[Unit]:
         return units_alone(self.document)
+
+    @cached_property
+    def _at(self) -> dict[str, int]:
+        """The units that calls and boxings are in, without buckets."""
+        return places(self._alone)
+
+    @cached_property
+    def _runs(self) -> Runs:
+        return self._joined(self._alone, frozenset())
+
+    def _joined(self, units: Sequence[Unit], parted: AbstractSet[str]) -> Runs:
+        return Runs.of(self.document, units, self.seconds, parted)
 
     @cached_property
     def _late(self) -> frozenset[str]:

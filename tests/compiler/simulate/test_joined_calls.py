@@ -12,7 +12,6 @@ from tests.models.turned import MACHINE, plain, turned
 
 import partita as pt
 from partita.compiler.plan.document import Document
-from partita.compiler.plan.emitted import is_forward
 from partita.compiler.simulate.joined_calls import JoinedCalls
 from partita.compiler.simulate.stage_items import stage_items
 from partita.compiler.simulate.turn_items import TurnItems
@@ -24,9 +23,7 @@ def _hidden_s(document: Document) -> object:
 
 def _joined_hidden_s(document: Document) -> Mapping[str, float]:
     items = TurnItems(document)
-    units = items.units(document)
-    forward = [is_forward(document, unit) for unit in units]
-    return JoinedCalls.of(document, units, forward, items).hidden_s(document)
+    return JoinedCalls.of(document, items).hidden_s(document)
 
 
 @pytest.mark.parametrize("bucket", [0, 2**14])
@@ -37,11 +34,9 @@ def test_a_step_takes_what_it_does_call_by_call(
 ) -> None:
     document = turned(name, again=again, bucket=bucket)
     items = TurnItems(document)
-    units = items.units(document)
-    forward = [is_forward(document, unit) for unit in units]
-    joined = JoinedCalls.of(document, units, forward, items)
+    joined = JoinedCalls.of(document, items)
     calls = sum(1 for node in document.nodes.values() if node.role is None)
-    assert len(joined.units) < calls
+    assert len(joined.runs.units) < calls
     found = joined.hidden_s(document)
     assert found == _hidden_s(document)
     if not bucket:
