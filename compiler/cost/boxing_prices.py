@@ -7,6 +7,7 @@ message's, or is copied for buffers.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache
 from math import nan
 
 import numpy as np
@@ -26,9 +27,9 @@ Table = npt.NDArray[np.float64]
 """Seconds, by the placement that is made and the one that is wanted."""
 
 
-Figure = Callable[
-    [TensorType, Sequence[Placement], Sequence[Placement], Mesh, Hardware], Table
-]
+Placements = tuple[Placement, ...]
+
+Figure = Callable[[TensorType, Placements, Placements, Mesh, Hardware], Table]
 """What makes a table of some figure of boxings."""
 
 
@@ -100,8 +101,8 @@ class BoxingTables:
     def _found(
         self,
         type: TensorType,
-        made: tuple[Placement, ...],
-        wanted: tuple[Placement, ...],
+        made: Placements,
+        wanted: Placements,
     ) -> Table:
         key = type, made, wanted
         if key not in self._known:
@@ -109,10 +110,11 @@ class BoxingTables:
         return self._known[key]
 
 
+@lru_cache(maxsize=1 << 9)
 def boxing_prices(
     type: TensorType,
-    made: Sequence[Placement],
-    wanted: Sequence[Placement],
+    made: Placements,
+    wanted: Placements,
     mesh: Mesh,
     hardware: Hardware,
 ) -> Table:
@@ -134,21 +136,22 @@ def boxing_prices(
 
 def _ways(
     type: TensorType,
-    made: Sequence[Placement],
-    wanted: Sequence[Placement],
+    made: Placements,
+    wanted: Placements,
     mesh: Mesh,
     hardware: Hardware,
 ) -> tuple[Ways, Sequence[Kind], list[float]]:
     """Return the ways, the kinds of their steps, and what each of those takes."""
     edges = edges_of(type, mesh, hardware)
-    ways = ways_between(edges.moves, tuple(made), tuple(wanted))
+    ways = ways_between(edges.moves, made, wanted)
     return ways, edges.moves.kinds, [price[0] for price in edges.prices]
 
 
+@lru_cache(maxsize=1 << 9)
 def last_messages(
     type: TensorType,
-    made: Sequence[Placement],
-    wanted: Sequence[Placement],
+    made: Placements,
+    wanted: Placements,
     mesh: Mesh,
     hardware: Hardware,
 ) -> Table:
@@ -171,8 +174,8 @@ def _message_s(kind: Kind, mesh: Mesh, hardware: Hardware) -> float:
 
 def buffer_copies(
     type: TensorType,
-    made: Sequence[Placement],
-    wanted: Sequence[Placement],
+    made: Placements,
+    wanted: Placements,
     mesh: Mesh,
     hardware: Hardware,
 ) -> Table:

@@ -14,7 +14,7 @@ from collections.abc import Sequence, Set
 from partita.compiler.cost.step import StepKind
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.program import OutputKind, Phase
-from partita.compiler.plan.document import Boxing, Document, Node
+from partita.compiler.plan.document import Boxing, Document
 from partita.compiler.plan.emitted import completing_units
 
 
@@ -90,17 +90,20 @@ def _views_that_leave(
 
     Those are left out that a kernel of several calls makes.
     """
-    others = {boxing.producer for boxing in document.boxings} | fused
-    found: set[str] = set()
-    waited_for: set[str] = set()  # what others take than such views
-    for key in reversed(document.order):
-        node = document.nodes[key]
-        if _is_view(node) and key not in others and key not in waited_for:
-            found.add(key)
-        else:
-            waited_for.update([ref.key for ref in node.operands])
-    return frozenset(found)
-
-
-def _is_view(node: Node) -> bool:
-    return node.role is None and not node.seconds and len(node.operands) == 1
+    nodes = document.nodes
+    views = {
+        key: node.operands[0].key
+        for key, node in nodes.items()
+        if not node.seconds and len(node.operands) == 1 and node.role is None
+    }
+    waited_for = {boxing.producer for boxing in document.boxings} | fused
+    waited_for |= {
+        ref.key
+        for key, node in nodes.items()
+        if key not in views
+        for ref in node.operands
+    }
+    for view in reversed([key for key in document.order if key in views]):
+        if view in waited_for:
+            waited_for.add(views[view])
+    return frozenset(views.keys() - waited_for)

@@ -204,24 +204,26 @@ def bucket_seconds(document: Document) -> dict[tuple[str, ...], tuple[float, flo
 
 def collective_totals(document: Document) -> tuple[CollectiveTotal, ...]:
     """Return how often each collective runs along each axis, and on how much."""
+    times_of: Counter[tuple[str, int, Mesh, str]] = Counter()
+    for part in stage_documents(document):
+        mesh = part.mesh
+        is_alone = {
+            name: size == 1 for name, size in zip(mesh.names, mesh.sizes, strict=True)
+        }
+        for boxing, step in steps_alone(part):
+            if step.payload and not is_alone[step.axis]:
+                times = times_in_step(boxing, part.microbatches)
+                times_of[step.kind, step.payload, mesh, step.axis] += times
+        for sent in sending(part):
+            times_of[sent.kind, sent.payload, mesh, sent.axis] += sent.times
     counts: Counter[tuple[str, str]] = Counter()
     payloads: Counter[tuple[str, str]] = Counter()
     hardware = load_hardware(document.hardware)
-
-    def count(kind: str, payload: int, mesh: Mesh, axis: str, times: int) -> None:
+    for (kind, payload, mesh, axis), times in times_of.items():
         stated = CollectiveKind(kind), payload, mesh, mesh.axis(axis)
         carried, put_in = carried_out(*stated, hardware)
         counts[str(carried), axis] += times
         payloads[str(carried), axis] += times * put_in
-
-    for part in stage_documents(document):
-        mesh = part.mesh
-        for boxing, step in steps_alone(part):
-            if step.payload and mesh.sizes[mesh.axis(step.axis)] > 1:
-                times = times_in_step(boxing, part.microbatches)
-                count(step.kind, step.payload, mesh, step.axis, times)
-        for sent in sending(part):
-            count(sent.kind, sent.payload, mesh, sent.axis, sent.times)
     return tuple(
         CollectiveTotal(kind, axis, counts[kind, axis], payloads[kind, axis])
         for kind, axis in sorted(counts)

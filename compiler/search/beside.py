@@ -23,7 +23,7 @@ from partita.compiler.search.buffer_prices import in_buffers
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.leaving import boxed_once, leaving
 from partita.compiler.search.model import Floats
-from partita.compiler.search.problem import Problem, SearchNode, price_table
+from partita.compiler.search.problem import Prices, SearchNode, price_table
 from partita.compiler.search.problem_prices import figures_of
 
 
@@ -57,7 +57,7 @@ class MessagesBeside:
         unawaited = {*leaving(fold), *_enter(fold)}
         if not (unawaited and hardware.overlap):
             return None
-        return cls._priced(fold, unawaited, fold.problem, hardware, 0.0)
+        return cls._priced(fold, unawaited, fold.problem.box_seconds, hardware, 0.0)
 
     @classmethod
     def together(
@@ -74,22 +74,20 @@ class MessagesBeside:
             unawaited.update(_enter(fold))
         if not unawaited:
             return None
-        return cls._priced(
-            fold, unawaited, in_buffers(fold.problem, light), light, part
-        )
+        return cls._priced(fold, unawaited, in_buffers(fold, light), light, part)
 
     @classmethod
     def _priced(
         cls,
         fold: Fold,
         unawaited: Set[tuple[int, int]],
-        sent: Problem,
+        sent: Prices,
         hardware: Hardware,
         part: float,
     ) -> MessagesBeside:
         """Return it with these classes and results priced by ``_BesidePrices``."""
         problem = fold.problem
-        prices = _BesidePrices(problem, sent, hardware, part)
+        prices = _BesidePrices(fold, sent, hardware, part)
         nodes = _marked(fold, unawaited)
         priced = replace(problem, nodes=nodes, box_seconds=prices)
         return cls(boxed_once(fold.with_prices(priced)), hardware)
@@ -160,22 +158,22 @@ class _BesidePrices:
     """The prices of a problem, less what of such messages may be hidden.
 
     Attributes:
-        problem: prices what is waited for.
+        fold: its problem prices what is waited for.
         sent: prices such messages, before anything of them is hidden.
         hardware: of ``sent``.
         part: of them that is not hidden all the same.
     """
 
-    problem: Problem
-    sent: Problem
+    fold: Fold
+    sent: Prices
     hardware: Hardware
     part: float
 
     def __call__(self, type: TensorType, made: Placement, wanted: Placement) -> float:
         if not isinstance(type, Unawaited):
-            return self.problem.box_seconds(type, made, wanted)
+            return self.fold.problem.box_seconds(type, made, wanted)
         plain = TensorType(type.shape, type.dtype)
-        seconds = self.sent.box_seconds(plain, made, wanted)
+        seconds = self.sent(plain, made, wanted)
         return self._beside(plain, made, wanted, seconds)
 
     def table(
@@ -183,7 +181,7 @@ class _BesidePrices:
     ) -> Floats:
         """Return the seconds from each placement to each."""
         if not isinstance(type, Unawaited):
-            return price_table(self.problem, type, made, wanted)
+            return price_table(self.fold.problem.box_seconds, type, made, wanted)
         plain = TensorType(type.shape, type.dtype)
         table = price_table(self.sent, plain, made, wanted)
         if self.part == 1:
@@ -201,7 +199,7 @@ class _BesidePrices:
     @cached_property
     def _messages(self) -> BoxingTables:
         """The seconds of the last message of boxings, whatever the ``part``."""
-        return figures_of(self.problem, self.hardware, last_messages)
+        return figures_of(self.fold, self.hardware, last_messages)
 
     @property
     def _hidden_part(self) -> float:
@@ -212,5 +210,5 @@ class _BesidePrices:
     def _slowed(self) -> float:
         """By how many seconds a second of one slows computing, at the least."""
         return (1 - self.hardware.overlap) / len(
-            _links(self.problem.mesh, self.hardware)
+            _links(self.fold.problem.mesh, self.hardware)
         )

@@ -122,24 +122,29 @@ class _Boxings:
         target: Placement,
         users: tuple[str, ...],
     ) -> Boxing:
-        made = Boxing(
-            key=key,
-            producer=info(value.node).key,
-            index=value.index,
-            source=source,
-            target=target,
-            lowering=(),
-            consumers=users,
-            why=why_wanted(source, target, users),
-        )
-        times = times_in_step(made, self.chosen.program.in_time.count)
-        way = type_of(value), times, self._stops(source, target, users)
+        stops = self._stops(source, target, users)
+        count = self.chosen.program.in_time.count
+
+        def made(lowering: tuple[LoweringStep, ...]) -> Boxing:
+            return Boxing(
+                key=key,
+                producer=info(value.node).key,
+                index=value.index,
+                source=source,
+                target=target,
+                lowering=lowering,
+                consumers=users,
+                why=why_wanted(source, target, users),
+            )
+
+        times = 1 if count == 1 else times_in_step(made(()), count)
+        way = type_of(value), times, stops
         lowering = self.known.get(way)
         if lowering is None:
             type_, _, stops = way
             steps = lowered(type_, stops, times, self.mesh, self.hardware)
             lowering = self.known[way] = steps
-        return replace(made, lowering=lowering)
+        return made(lowering)
 
     def _stops(
         self, source: Placement, target: Placement, users: tuple[str, ...]

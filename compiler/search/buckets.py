@@ -22,7 +22,7 @@ from partita.compiler.ir.program import InputKind, OutputKind, Phase
 from partita.compiler.plan.buckets import bucket_sent, is_shared, way_of
 from partita.compiler.plan.document import Boxing, Document
 from partita.compiler.plan.emitted import completing, emitted_units
-from partita.compiler.plan.uses import Use, boxings_by_use, find_uses, type_of
+from partita.compiler.plan.uses import boxings_by_use, type_of
 
 _GRADIENTS = frozenset(str(kind) for kind in OutputKind if kind.is_gradient)
 _PARAMETERS = (InputKind.PARAMETER, InputKind.SHARED)
@@ -103,18 +103,25 @@ def _last_calls(document: Document) -> set[str]:
         for asks, boxing in boxings_by_use(document).items()
         if any(step.payload for step in boxing.lowering)
     }
-    uses: dict[str, list[Use]] = {key: [] for key in document.order}
-    for use in find_uses(document):
-        uses[use.ref.key].append(use)
+    are_sent_to = {consumer for consumer, _, _ in sent}
+    waited_for: set[str] = set()
+    for output in document.outputs:
+        if output.value is not None and output.placement is not None:
+            asks = str(output), output.value, output.placement
+            if not output.kind.is_gradient or asks in sent:
+                waited_for.add(output.value.key)
     found: set[str] = set()
     for key in reversed(document.order):
-        is_last = all(
-            (use.consumer in found or _is_gradient(use.consumer))
-            and use.asks not in sent
-            for use in uses[key]
-        )
-        if is_last and document.nodes[key].role is None:
-            found.add(key)
+        node = document.nodes[key]
+        if node.role is not None:
+            continue
+        if key in waited_for:
+            waited_for.update([ref.key for ref in node.operands])
+            continue
+        found.add(key)
+        if key in are_sent_to:
+            wanted = zip(node.operands, node.signature.operands, strict=True)
+            waited_for |= {r.key for r, how in wanted if (key, r, how) in sent}
     return found
 
 

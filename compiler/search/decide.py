@@ -45,7 +45,7 @@ from partita.compiler.plan.search_result import SearchResult
 from partita.compiler.plan.stage_records import Stage
 from partita.compiler.search.again import Again
 from partita.compiler.search.boxings import boxings_of, made_twice
-from partita.compiler.search.chosen import Chosen, read_choices, told_of
+from partita.compiler.search.chosen import Chosen, ChosenNode, read_choices, told_of
 from partita.compiler.search.held import Held, update_seconds
 from partita.compiler.search.pose import Posed, adding_seconds
 from partita.compiler.search.reported import derived_rows, find_reported
@@ -244,13 +244,19 @@ class _Decider:
         roles = dict(self.program.placeholders())
         names: dict[object, str] = {}  # of ops
         found: dict[str, Node] = {}
+        drafted = self.posed.drafted
         for node, chosen in self.chosen.nodes.items():
-            fact, role = info(node), roles.get(node)
+            fact = info(node)
+            known = drafted.get(node)
+            if known is not None and _does(known, chosen):
+                found[fact.key] = known
+                continue
+            role = roles.get(node)
             op = names.get(node.target) if role is None else None
             if op is None:
                 op = op_name(node)
                 names[node.target] = op
-            found[fact.key] = Node(
+            found[fact.key] = drafted[node] = Node(
                 op,
                 fact.types,
                 chosen.signature,
@@ -370,3 +376,13 @@ class _Decider:
                 type_of(value), placement, self.mesh, self.hardware, count
             )
         return total
+
+
+def _does(node: Node, chosen: ChosenNode) -> bool:
+    """Whether a node of a plan does what was chosen."""
+    return (
+        node.signature is chosen.signature
+        and node.seconds == chosen.seconds
+        and (node.flops, node.ways) == (chosen.flops, chosen.ways)
+        and node.alternatives is chosen.alternatives
+    )

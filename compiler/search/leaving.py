@@ -75,7 +75,7 @@ def boxing_table(
 
     Where its user is handed what is made nothing may be boxed; see ``build_model``.
     """
-    table = price_table(fold.problem, _type(fold, tensor), made, wanted)
+    table = price_table(fold.problem.box_seconds, _type(fold, tensor), made, wanted)
     view = fold.handed.get(tensor[0])
     if view is None:
         return table
@@ -109,7 +109,9 @@ def settled(fold: Fold, choices: Sequence[int]) -> list[int]:
             wanted = wanting.operands[position]
             if wanted == made or wanted not in own.taken:
                 break
-            behind = price_table(fold.problem, _type(fold, (view, 0)), [made], [wanted])
+            behind = price_table(
+                fold.problem.box_seconds, _type(fold, (view, 0)), [made], [wanted]
+            )
             taken = [own.taken[made]], [own.taken[wanted]]
             before = boxing_table(fold, own.source, *taken)
             if before[0, 0] >= behind[0, 0]:

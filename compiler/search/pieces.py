@@ -123,7 +123,7 @@ class Pieces:
                     wanted |= dict.fromkeys((storage, *pieces))
         if not made:
             return {}
-        table = boxing_prices(type_, [*made], [*wanted], self.mesh, self.hardware)
+        table = boxing_prices(type_, (*made,), (*wanted,), self.mesh, self.hardware)
         return {
             (source, target): float(table[row, column])
             for row, source in enumerate(made)

@@ -133,6 +133,10 @@ class HeldPrices:
     in_backward: tuple[bool, ...]
 
 
+Prices = Callable[[TensorType, Placement, Placement], float]
+"""The seconds of a boxing: of which tensor, as it is made, as it is wanted."""
+
+
 @runtime_checkable
 class PriceTables(Protocol):
     """Prices of boxings that are known many at once."""
@@ -163,7 +167,7 @@ class Problem:
     nodes: tuple[SearchNode, ...]
     ties: tuple[Tie, ...]
     mesh: Mesh
-    box_seconds: Callable[[TensorType, Placement, Placement], float]
+    box_seconds: Prices
     held: HeldPrices | None = None
 
     def __post_init__(self) -> None:
@@ -182,13 +186,12 @@ class Problem:
 
 
 def price_table(
-    problem: Problem,
+    price: Prices,
     type_: TensorType,
     made: Sequence[Placement],
     wanted: Sequence[Placement],
 ) -> Floats:
     """Return the seconds of boxing a tensor from each placement to each."""
-    price = problem.box_seconds
     if isinstance(price, PriceTables):
         return price.table(type_, made, wanted)
     rows = [[0.0 if a == b else price(type_, a, b) for b in wanted] for a in made]

@@ -36,8 +36,18 @@ def boxing_items(
     whole = list(_items(document, boxings, hardware))
     if half is Half.BOTH:
         return whole
-    first, second = _halves(whole, _last_message_s(document, boxings, hardware))
+    first, second = halves_of(document, boxings, hardware, whole)
     return first if half is Half.FIRST else second
+
+
+def halves_of(
+    document: Document,
+    boxings: Sequence[Boxing],
+    hardware: Hardware,
+    whole: Sequence[Item],
+) -> tuple[list[Item], list[Item]]:
+    """Return both halves of what ``boxing_items`` of some boxings gives."""
+    return _halves([*whole], _last_message_s(document, boxings, hardware))
 
 
 def _items(

@@ -27,7 +27,7 @@ from partita.compiler.plan.emitted import (
 )
 from partita.compiler.plan.turns import Half, Turn, turns_of
 from partita.compiler.search.group_seconds import GroupSeconds
-from partita.compiler.simulate.boxing_items import boxing_items
+from partita.compiler.simulate.boxing_items import boxing_items, halves_of
 from partita.compiler.simulate.item import Item
 from partita.compiler.simulate.runs import Runs
 
@@ -40,6 +40,7 @@ class TurnItems:
         self.hardware = load_hardware(document.hardware)
         self._group = GroupSeconds(document)
         self._known: dict[str | tuple[Half, tuple[str, ...]], tuple[Item, ...]] = {}
+        self._whole: dict[tuple[str, ...], list[Item]] = {}
 
     def turns(self, document: Document) -> list[Turn]:
         """Return the turns of a plan that differs from this one in them alone."""
@@ -98,16 +99,27 @@ class TurnItems:
 
     def seconds(self, unit: Unit) -> float:
         """Return what a call or a fused group takes, each time."""
-        keys = [item for item in unit if isinstance(item, str)]
-        alone = len(keys) == 1
-        whole_s = self.document.nodes[keys[0]].seconds if alone else self._group(keys)
+        first = unit[0]
+        if len(unit) == 1 and isinstance(first, str):
+            whole_s = self.document.nodes[first].seconds
+        else:
+            whole_s = self._group([item for item in unit if isinstance(item, str)])
         return whole_s / self.document.microbatches
 
     def _boxed(self, unit: Unit, half: Half) -> tuple[Item, ...]:
         boxings = _boxings(unit)
-        items = boxing_items(self.document, boxings, self.hardware, half)
-        if all(boxing.key in self._late for boxing in boxings):
-            items[-1] = replace(items[-1], is_beside=items[-1].axis is not None)
+        keys = tuple([boxing.key for boxing in boxings])
+        whole = self._whole.get(keys)
+        if whole is None:
+            whole = boxing_items(self.document, boxings, self.hardware)
+            self._whole[keys] = whole
+        items = whole
+        if half is not Half.BOTH:
+            halves = halves_of(self.document, boxings, self.hardware, whole)
+            items = halves[half is Half.SECOND]
+        last = items[-1]
+        if last.axis is not None and all(key in self._late for key in keys):
+            return (*items[:-1], replace(last, is_beside=True))
         return tuple(items)
 
     def timeline(self, document: Document) -> Timeline:

@@ -126,6 +126,9 @@ class _Compared:
             return
         left_s = max(self.clock.left_s / 2, 0.01)  # others may follow
         solution = solve(together.fold.problem, left_s, together.fold, ROUGH)
+        known = self.best.choices
+        if known is not None and together.fold.cost_of(known) <= solution.seconds:
+            return  # by this measure nothing is gained
         draft = self._decided(solution)
         items = TurnItems(draft)
         found = turned_with_buckets(with_turns(draft, items), self.most_bytes, items)
@@ -151,6 +154,8 @@ class _Compared:
 
 def with_latency(hardware: Hardware, share: float) -> Hardware:
     """Return a machine with a part of the latency of messages."""
+    if share == 1.0:
+        return hardware  # whose prices are known
 
     def light(cost: CollectiveCost) -> CollectiveCost:
         return replace(

@@ -36,7 +36,7 @@ def test_prices_are_those_of_the_cheapest_steps(data: st.DataObject, name: str) 
     hardware = load_hardware(name)
     mesh, type_ = data.draw(meshes()), data.draw(types())
     some = st.lists(placements(type_.shape, mesh.ndim), min_size=1, max_size=4)
-    made, wanted = data.draw(some), data.draw(some)
+    made, wanted = tuple(data.draw(some)), tuple(data.draw(some))
     prices = boxing_prices(type_, made, wanted, mesh, hardware)
     for row, source in enumerate(made):
         for column, target in enumerate(wanted):
@@ -48,7 +48,7 @@ def test_an_illegal_placement_is_named() -> None:
     b, wrong = Placement.parse("B"), Placement.parse("S(3)")
     type_ = TensorType.parse("f32[4]")
     with pytest.raises(BadPlacement, match="names dim 3"):
-        boxing_prices(type_, [b], [wrong], Mesh(tp=2), load_hardware("cpu-gloo"))
+        boxing_prices(type_, (b,), (wrong,), Mesh(tp=2), load_hardware("cpu-gloo"))
 
 
 def _last_message(boxing: Steps, type: TensorType, mesh: Mesh, on: Hardware) -> float:
@@ -78,7 +78,7 @@ def test_other_figures_are_those_of_cheapest_steps(
     hardware = load_hardware(name)
     mesh, type_ = data.draw(meshes()), data.draw(types())
     some = st.lists(placements(type_.shape, mesh.ndim), min_size=1, max_size=4)
-    made, wanted = data.draw(some), data.draw(some)
+    made, wanted = tuple(data.draw(some)), tuple(data.draw(some))
     last = last_messages(type_, made, wanted, mesh, hardware)
     copies = buffer_copies(type_, made, wanted, mesh, hardware)
     for row, source in enumerate(made):
@@ -96,12 +96,12 @@ def test_other_figures_are_those_of_cheapest_steps(
 def test_figures_of_one_boxing_are_those_of_many() -> None:
     mesh, hardware = Mesh(dp=2, tp=2), load_hardware("h100-dgx")
     type_ = TensorType.parse("f32[64, 64]")
-    ends = [*map(Placement.parse, ("(B, B)", "(S(0), B)", "(S(0), S(1))", "(P, P)"))]
+    ends = (*map(Placement.parse, ("(B, B)", "(S(0), B)", "(S(0), S(1))", "(P, P)")),)
     asked: list[int] = []
 
     def counted(*question: object) -> Table:
         asked.append(1)
-        return last_messages(*question)  # type: ignore[arg-type]
+        return last_messages(*question)
 
     tables = BoxingTables(mesh, hardware, {}, counted)
     tables.expect(type_, ends, ends[:3])
@@ -124,6 +124,6 @@ def test_copies_of_several_steps_add_up() -> None:
     split, whole = Placement.parse("(S(0), S(1))"), Placement.parse("(B, B)")
     boxing = cheapest_steps(type_, split, whole, mesh, hardware)
     assert [step.kind for step in boxing.steps] == [StepKind.ALL_GATHER] * 2
-    copies = buffer_copies(type_, [split], [whole], mesh, hardware)
+    copies = buffer_copies(type_, (split,), (whole,), mesh, hardware)
     copied_s = _copied(boxing, type_, mesh, hardware)
     assert copies[0, 0] == pytest.approx(copied_s, rel=1e-12)

@@ -10,8 +10,9 @@ import partita as pt
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.buffer_prices import in_buffers
-from partita.compiler.search.problem import Problem, price_table
-from partita.compiler.search.problem_prices import priced_on
+from partita.compiler.search.fold import Fold
+from partita.compiler.search.problem import Problem
+from partita.compiler.search.problem_prices import prices_on
 
 TYPE = TensorType.parse("f32[64, 32]")
 PARTIAL, WHOLE, ROWS = map(Placement.parse, ("P(sum)", "B", "S(0)"))
@@ -22,7 +23,7 @@ def _unpriced(type: TensorType, made: Placement, wanted: Placement) -> float:
 
 
 HARDWARE = machine(memory_bytes_per_s=1e9)
-PLAIN = priced_on(Problem((), (), pt.Mesh(dp=4), _unpriced), HARDWARE)
+FOLD = Fold.none(Problem((), (), pt.Mesh(dp=4), _unpriced))
 
 
 @pytest.mark.parametrize(
@@ -36,18 +37,15 @@ PLAIN = priced_on(Problem((), (), pt.Mesh(dp=4), _unpriced), HARDWARE)
 def test_what_is_scattered_or_gathered_is_copied(
     made: Placement, wanted: Placement, copied: int
 ) -> None:
-    alone_s = PLAIN.box_seconds(TYPE, made, wanted)
-    shared_s = in_buffers(PLAIN, HARDWARE).box_seconds(TYPE, made, wanted)
+    alone_s = prices_on(FOLD, HARDWARE)(TYPE, made, wanted)
+    shared_s = in_buffers(FOLD, HARDWARE)(TYPE, made, wanted)
     parted_s = HARDWARE.device.launch_s if made == ROWS else 0.0
     assert shared_s - alone_s == pytest.approx(2 * copied / 1e9 + parted_s, abs=1e-15)
 
 
 def test_a_table_says_what_one_price_says() -> None:
-    problem = in_buffers(PLAIN, HARDWARE)
+    prices = in_buffers(FOLD, HARDWARE)
     made, wanted = (PARTIAL, WHOLE, ROWS), (WHOLE, ROWS)
-    table = price_table(problem, TYPE, made, wanted)
-    each = [
-        [0.0 if a == b else problem.box_seconds(TYPE, a, b) for b in wanted]
-        for a in made
-    ]
+    table = prices.table(TYPE, made, wanted)
+    each = [[0.0 if a == b else prices(TYPE, a, b) for b in wanted] for a in made]
     np.testing.assert_allclose(table, each)
