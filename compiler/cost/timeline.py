@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from itertools import accumulate
+from typing import NamedTuple
 
 from partita.compiler.plan.units import format_bytes, printable
 
@@ -33,8 +34,7 @@ class Category(StrEnum):
     WORKSPACE = "workspace"  # inside one kernel
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(NamedTuple):
     """Memory that is held from one moment to another, both among them.
 
     ``key`` is that of the node or boxing that makes it, or the name of a parameter,

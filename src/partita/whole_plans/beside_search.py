@@ -47,11 +47,13 @@ class First(NamedTuple):
     """A plan that others are to be compared with.
 
     ``choices`` are what it is of, where it does not tell what else its nodes could have
-    been.
+    been. ``items`` are those of a plan that differs in its turns and buckets alone,
+    where they are known.
     """
 
     plan: Plan
     choices: Sequence[int] | None = None
+    items: TurnItems | None = None
 
 
 @dataclass(frozen=True)
@@ -131,8 +133,10 @@ class BesideSearch:
             plan = _counted(search.run())
             return First(self._within(plan, planner.limit, free, messages))
         result = self._result(free.solver, search.seconds, messages.fold)
-        draft = with_turns(planner.draft(Found(free.choices, result)))
-        return First(self._with_gap(draft, free.bound_s), free.choices)
+        draft = planner.draft(Found(free.choices, result))
+        items = TurnItems(draft)
+        plan = self._with_gap(with_turns(draft, items), free.bound_s)
+        return First(plan, free.choices, items)
 
     def _within(
         self, plan: Plan, limit: int, free: Solution, messages: MessagesBeside

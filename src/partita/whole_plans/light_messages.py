@@ -53,17 +53,18 @@ def fastest_together(
         most_bytes: of a bucket; without any, messages are sent one by one.
         clock: what further searches may take.
     """
-    found, choices = _fastest(planner, first, most_bytes, clock)
+    found, choices, items = _fastest(planner, first, most_bytes, clock)
     if choices is not None:
         found = planner.with_alternatives(found, choices)
     is_counted = found.options.memory_bytes is not None
-    return found if is_counted else with_memory(found)
+    return found if is_counted else with_memory(found, items)
 
 
 def _fastest(planner: Planner, first: First, most_bytes: int, clock: Clock) -> First:
     """Return that plan; without a memory limit it may not state what it holds."""
-    plan, choices = first
-    in_buckets = First(turned_with_buckets(plan, most_bytes), choices)
+    plan = first.plan
+    found = turned_with_buckets(plan, most_bytes, first.items)
+    in_buckets = first._replace(plan=found)
     is_by_axes = len(steps_of(plan.mesh)) > 1
     if is_by_axes or plan.recompute:
         return in_buckets
@@ -135,7 +136,7 @@ class _Compared:
         limit = self.plan.options.memory_bytes
         fits = limit is None or found.predicted.bytes <= limit
         if fits and _seconds(found) < _seconds(self.best.plan):
-            self.others.append(First(found, solution.choices))
+            self.others.append(First(found, solution.choices, items))
 
     def _decided(self, found: Solution) -> Plan:
         """Return a draft of the plan that was found."""
