@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from math import inf
 
 import numpy as np
@@ -20,6 +21,7 @@ import numpy as np
 from partita.compiler.search.model import (
     Bools,
     DeadEnd,
+    Edge,
     Floats,
     Model,
     Star,
@@ -39,6 +41,7 @@ def reduce_model(model: Model) -> None:
         DeadEnd: when no assignment is possible.
     """
     dirty = set(model.costs)
+    worse = _Worse()
     while dirty:
         touched: set[int] = set()
         for name in list(model.stars):
@@ -49,11 +52,11 @@ def reduce_model(model: Model) -> None:
             touched |= _eliminate(model, variable)
         for variable in sorted(dirty | touched):
             if variable in model.costs:
-                touched |= _shrink(model, variable)
+                touched |= _shrink(model, variable, worse)
         dirty = {variable for variable in touched if variable in model.costs}
 
 
-def _shrink(model: Model, variable: int) -> set[int]:
+def _shrink(model: Model, variable: int, worse: _Worse) -> set[int]:
     """Drop impossible and dominated choices; return the variables this concerns."""
     possible = possible_choices(model, variable)
     if not possible.any():
@@ -62,7 +65,7 @@ def _shrink(model: Model, variable: int) -> set[int]:
     if not possible.all():
         model.restrict(variable, possible)
     if len(model.costs[variable]) > 1:
-        keep = _undominated(model, variable)
+        keep = _undominated(model, variable, worse)
         if not keep.all():
             model.restrict(variable, keep)
     if len(model.costs[variable]) == before:
@@ -92,20 +95,18 @@ def possible_choices(model: Model, variable: int) -> Bools:
     return possible
 
 
-def _undominated(model: Model, variable: int) -> Bools:
+def _undominated(model: Model, variable: int, worse: _Worse) -> Bools:
     """Return which choices to keep; of equal ones the first stays."""
     cost = model.costs[variable]
     worst = cost[:, None] - cost[None, :]  # how much worse a is than b, at most
     for edge in model.edges[variable].values():
-        table, own, _ = edge.seen_from(variable)
-        worst += _largest_difference(table)[np.ix_(own, own)]
+        _, own, _ = edge.seen_from(variable)
+        worst += worse.by_edge(edge, variable)[np.ix_(own, own)]
     for name in model.stars_of[variable]:
         star = model.stars[name]
-        if variable == star.producer:
-            worst += _as_producer(star)[np.ix_(star.made, star.made)]
-        else:
-            own = star.ports[variable].classes
-            worst += _as_consumer(star, variable)[np.ix_(own, own)]
+        is_made = variable == star.producer
+        own = star.made if is_made else star.ports[variable].classes
+        worst += worse.by_star(star, variable)[np.ix_(own, own)]
     slack = _ROUNDING * (np.abs(cost[:, None]) + np.abs(cost[None, :]))
     dominates = worst <= slack
     np.fill_diagonal(dominates, False)
@@ -115,6 +116,37 @@ def _undominated(model: Model, variable: int) -> Bools:
         if (dominates[:, b] & keep).any():
             keep[b] = False
     return keep
+
+
+@dataclass(frozen=True, slots=True)
+class _Worse:
+    """By how much a class is worse than another by one edge or star, at most.
+
+    A table that changed is a new array, so what was found of one holds for it; it is
+    kept, lest another gets its identity.
+    """
+
+    _known: dict[tuple[int, ...], tuple[object, Floats]] = field(
+        default_factory=dict[tuple[int, ...], tuple[object, Floats]]
+    )
+
+    def by_edge(self, edge: Edge, variable: int) -> Floats:
+        """Return it by the classes of an end."""
+        key = id(edge.table), variable == edge.first
+        if key not in self._known:
+            worst = _largest_difference(edge.seen_from(variable).table)
+            self._known[key] = edge.table, worst
+        return self._known[key][1]
+
+    def by_star(self, star: Star, variable: int) -> Floats:
+        """Return it by the classes of who makes the tensor, or of one who wants it."""
+        tables = (star.boxing, *[port.sets for port in star.ports.values()])
+        key = (variable, *map(id, tables))
+        if key not in self._known:
+            is_made = variable == star.producer
+            worst = _as_producer(star) if is_made else _as_consumer(star, variable)
+            self._known[key] = tables, worst
+        return self._known[key][1]
 
 
 def _difference(left: Floats, right: Floats) -> Floats:
@@ -170,7 +202,10 @@ def _as_consumer(star: Star, variable: int) -> Floats:
     full = price_of_sets(star.boxing, sets)
     least = price_of_sets(np.where(alone, star.boxing, 0.0), sets)
     difference = _difference(full[:, :, None], least[:, None, :])
-    worst = np.where(np.isinf(full)[:, None, :], -inf, difference).max(axis=0)
+    impossible = np.isinf(full)[:, None, :]
+    if impossible.any():
+        difference = np.where(impossible, -inf, difference)
+    worst = difference.max(axis=0)
     np.fill_diagonal(worst, 0.0)
     return worst
 
