@@ -28,7 +28,7 @@ from partita.compiler.search.repeats import alike
 
 _Users = tuple[tuple[int, tuple[int, ...]], ...]
 _Freed = tuple[tuple[int, int, LetGo], ...]
-_Key = tuple[int, int, _Users, int, float, float, _Freed]
+_Key = tuple[int, int, int, int, float, float, _Freed]  # users by a number
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,21 +132,30 @@ class Fold:
             user = self.problem.nodes[index]
             own = freed.setdefault((*user.operands[position], user.times), [])
             own.append((self.class_of[index], position, let_go))
-        by_class: dict[tuple[tuple[int, int], ...], _Users] = {}
+        by_class: dict[tuple[tuple[int, int], ...], int] = {}
+        numbers: dict[_Users, int] = {}  # faster to count by
         counts: Counter[_Key] = Counter()
         for tensor, taken in users.items():
             source, result, times = tensor
             wants = tuple(taken)
-            if wants not in by_class:
-                by_class[wants] = _by_class(wants)
+            number = by_class.get(wants)
+            if number is None:
+                number = numbers.setdefault(_by_class(wants), len(numbers))
+                by_class[wants] = number
             rate = charged = 0.0
+            released: _Freed = ()
             if held is not None:
                 rate = held.copies.get((source, result), 0.0)
                 charged = held.sources.get((source, result), 0.0)
-            let_go = tuple(sorted(freed.get(tensor, ()), key=_by_rate))
-            number = self.class_of[source]
-            counts[number, result, by_class[wants], times, rate, charged, let_go] += 1
-        return tuple(Shared(*key, count) for key, count in counts.items())
+                released = tuple(sorted(freed.get(tensor, ()), key=_by_rate))
+            made_by = self.class_of[source]
+            key = made_by, result, number, times, rate, charged, released
+            counts[key] += 1
+        every = list(numbers)
+        return tuple(
+            Shared(key[0], key[1], every[key[2]], key[3], key[4], key[5], key[6], count)
+            for key, count in counts.items()
+        )
 
     @cached_property
     def ties(self) -> tuple[Tie, ...]:

@@ -171,18 +171,21 @@ class Problem:
     held: HeldPrices | None = None
 
     def __post_init__(self) -> None:
-        checked: set[tuple[int, int, int]] = set()  # equal nodes share their choices
-        for index, node in enumerate(self.nodes):
-            sizes = id(node.choices), len(node.operands), len(node.result_types)
-            for choice in node.choices if sizes not in checked else ():
+        distinct = {  # equal nodes share their choices
+            (id(node.choices), len(node.operands), len(node.result_types)): node
+            for node in self.nodes
+        }
+        for node in distinct.values():
+            for choice in node.choices:
                 signature = choice.signature
                 assert len(signature.operands) == len(node.operands), node.key
                 assert len(signature.results) == len(node.result_types), node.key
                 assert 0.0 <= choice.seconds < inf, (node.key, choice.seconds)
-            checked.add(sizes)
+        types = [node.result_types for node in self.nodes]
+        for index, node in enumerate(self.nodes):
             for source, result in node.operands:
                 assert source != index, f"{node.key} uses itself"
-                assert self.nodes[source].result_types[result] is not None, node.key
+                assert types[source][result] is not None, node.key
 
 
 def price_table(

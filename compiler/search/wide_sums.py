@@ -9,8 +9,10 @@ before: a copy has no more digits in 32 bits than it had in 16.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import inf
 
 import numpy as np
@@ -67,19 +69,16 @@ def with_narrow(
         nodes: those of a problem, in order.
         gradients: which of them are outputs that gradients leave by.
     """
-    users: dict[tuple[int, int], list[int]] = {}
-    for index, node in enumerate(nodes):
-        for value in node.operands:
-            users.setdefault(value, []).append(index)
+    waiting = Counter(chain.from_iterable([node.operands for node in nodes]))
+    least: dict[tuple[int, int], int] = {}  # bytes of an element of the narrowest
     passing: dict[int, bool] = {}
-    leads_to: dict[int, int] = {}  # the bytes of an element of the narrowest gradient
     found = list(nodes)
 
-    def least_bytes(value: tuple[int, int]) -> int | None:
-        using = users.get(value, ())
-        if not using or any(user not in leads_to for user in using):
-            return None
-        return min(leads_to[user] for user in using)
+    def lead(node: SearchNode, num_bytes: int) -> None:
+        """Note that what a node takes leads to such a gradient by it."""
+        for value in node.operands:
+            waiting[value] -= 1
+            least[value] = min(num_bytes, least.get(value, num_bytes))
 
     for index in reversed(range(len(nodes))):
         node = nodes[index]
@@ -87,16 +86,21 @@ def with_narrow(
             ((source, result),) = node.operands
             type_ = nodes[source].result_types[result]
             assert type_ is not None
-            leads_to[index] = type_.dtype.itemsize
+            lead(node, type_.dtype.itemsize)
             continue
-        leading = [least_bytes((index, i)) for i in range(len(node.result_types))]
+        values = [(index, result) for result in range(len(node.result_types))]
+        leading = [None if waiting[value] else least.get(value) for value in values]
+        if not any(leading):
+            continue
         types = tuple(map(_marked, node.result_types, leading))
         if types != node.result_types:
             found[index] = replace(node, result_types=types)
-        if len(leading) != 1 or leading[0] is None or not node.operands:
-            continue
-        if passing.setdefault(id(node.choices), _passes_sums(node.choices)):
-            leads_to[index] = leading[0]
+        if len(leading) == 1 and leading[0] is not None and node.operands:
+            passes = passing.get(id(node.choices))
+            if passes is None:
+                passes = passing[id(node.choices)] = _passes_sums(node.choices)
+            if passes:
+                lead(node, leading[0])
     return tuple(found)
 
 
