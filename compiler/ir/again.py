@@ -1,10 +1,12 @@
 """What forward makes and backward needs, made a second time instead of kept.
 
 A node that is made again gets a clone in the backward, under a key of its own, right
-before the first node there that uses it; between its last use in forward and the
-clone nothing of it is alive. A clone works on the clones of operands that are made
-again too, else on what forward kept. It computes what the original does to the last
-bit: a draw of random numbers is an argument of its op, and is copied with it.
+before the first node there that it is needed for, directly or to make others again; of
+what one node needs, clones stand in the order of the forward. Between its last use in
+forward and the clone nothing of it is alive. A clone works on the clones of operands
+that are made again too, else on what forward kept. It computes what the original does
+to the last bit: a draw of random numbers is an argument of its op, and is copied with
+it.
 
 Source: T. Chen, B. Xu, C. Zhang, C. Guestrin, "Training Deep Nets with Sublinear Memory
 Cost", arXiv:1604.06174, section 3.
@@ -79,37 +81,51 @@ def make_again(program: Program, keys: Collection[str]) -> Program:
     Every key must be one of ``needed_again``.
     """
     program = program.copy()
+    cloning = _Cloning()
     for node in reversed(list(program.calls())):
         if info(node).key in keys:
-            _clone(node)
+            cloning.clone(node)
     program.graph.lint()
     program.graph_module.recompile()
     return program
 
 
-def _clone(node: fx.Node) -> None:
-    """Give the users of ``node`` in the backward a clone, before the first of them.
+class _Cloning:
+    """Clones nodes, the last first, and knows what each clone is needed for."""
 
-    Clones of its users stand already, and are users of it until they get its clone.
-    """
-    fact = info(node)
-    used = {
-        leaf: [user for user in leaf.users if _is_backward(user)]
-        for leaf in _leaves(node)
-    }
-    first = min(user for users in used.values() for user in users)
-    values: dict[fx.Node, fx.Node] = {}
-    with node.graph.inserting_before(first):
-        for leaf, users in used.items():
-            if leaf is not node and not users:
-                continue
-            copy = node.graph.node_copy(leaf, lambda old: values.get(old, old))
-            copy.meta = {}
-            values[leaf] = copy
-            for user in users:
-                user.replace_input_with(leaf, copy)
-    again = replace(fact, key=again_key(fact.key), phase=Phase.BACKWARD_INPUT)
-    set_info(values[node], again)
+    def __init__(self) -> None:
+        self._needed_for: dict[fx.Node, fx.Node] = {}
+        self._first: dict[fx.Node, fx.Node] = {}  # clone for a node
+
+    def clone(self, node: fx.Node) -> None:
+        """Give the users of ``node`` in the backward a clone.
+
+        Clones of its users stand already, and are users of it until they get its clone.
+        """
+        fact = info(node)
+        used = {
+            leaf: [user for user in leaf.users if _is_backward(user)]
+            for leaf in _leaves(node)
+        }
+        needed_for = min(
+            self._needed_for.get(user, user)
+            for users in used.values()
+            for user in users
+        )
+        values: dict[fx.Node, fx.Node] = {}
+        with node.graph.inserting_before(self._first.get(needed_for, needed_for)):
+            for leaf, users in used.items():
+                if leaf is not node and not users:
+                    continue
+                copy = node.graph.node_copy(leaf, lambda old: values.get(old, old))
+                copy.meta = {}
+                values[leaf] = copy
+                for user in users:
+                    user.replace_input_with(leaf, copy)
+        again = replace(fact, key=again_key(fact.key), phase=Phase.BACKWARD_INPUT)
+        set_info(values[node], again)
+        self._needed_for[values[node]] = needed_for
+        self._first[needed_for] = values[node]
 
 
 def _leaves(node: fx.Node) -> Iterator[fx.Node]:

@@ -22,7 +22,7 @@ class AtPrice:
     Attributes:
         class_of: which nodes are to choose alike, as of ``Fold``.
         optimizer: what holds moments of every parameter.
-        moments: the calls at which memory has a price; more may be added.
+        moments: at which memory has a price; more may be added.
     """
 
     class_of: tuple[int, ...]

@@ -8,6 +8,7 @@ from torch import fx
 
 from partita.compiler.capture.schemas import may_share_memory
 from partita.compiler.ir.program import OutputKind, Phase, info
+from partita.compiler.search.moments import Moments
 from partita.compiler.search.pose import Posed
 
 Tensor = tuple[int, int]  # a node and which of its results
@@ -16,7 +17,12 @@ Use = tuple[int, int]  # a node and which of its operands
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A node of the problem that runs: when, in which half, and whether as a view."""
+    """A node of the problem that runs: when, in which half, and whether as a view.
+
+    ``time`` is the moment of it, ``number`` counts the calls.
+    """
+
+    number: int
 
     time: int
     is_forward: bool
@@ -28,22 +34,38 @@ class CallTimes:
 
     Args:
         posed: the problem.
+
+    Attributes:
+        calls: those that run, by their position.
+        moments: the numbers of moments, which all times are.
+        forward_end: when the forward ends.
+        leaving: when what leaves is handed over.
+        update: when the optimizer steps.
+        microbatches: how many there are.
     """
 
     def __init__(self, posed: Posed) -> None:
         self.posed = posed
         self.nodes = posed.problem.nodes
+        items = (
+            (index, item)
+            for index, item in enumerate(posed.items)
+            if isinstance(item, fx.Node) and item.op == "call_function"
+        )
+        calls = dict(items)
+        forward = [info(item).phase is Phase.FORWARD for item in calls.values()]
+        last = max((at for at, is_early in enumerate(forward) if is_early), default=-1)
+        self.moments = Moments(last + 1)
         self.calls: dict[int, Call] = {}
-        for index, item in enumerate(posed.items):
-            if isinstance(item, fx.Node) and item.op == "call_function":
-                is_forward = info(item).phase is Phase.FORWARD
-                is_view = bool(self.nodes[index].operands)
-                is_view &= may_share_memory(item.target)
-                call = Call(len(self.calls), is_forward, is_view)
-                self.calls[index] = call
-        self.num_calls = len(self.calls)
-        forward = [c.time for c in self.calls.values() if c.is_forward]
-        self.num_forward = max(forward, default=-1) + 1
+        for number, (index, item) in enumerate(calls.items()):
+            is_view = bool(self.nodes[index].operands)
+            is_view &= may_share_memory(item.target)
+            time = self.moments.of_call(number)
+            self.calls[index] = Call(number, time, forward[number], is_view)
+        self.forward_end = self.moments.of_call(last)
+        self.leaving = self.moments.of_call(len(self.calls))
+        self.update = self.moments.of_call(len(self.calls) + 1)
+        self.microbatches = posed.candidates.program.in_time.count
 
     def values(self, node: int) -> list[Tensor]:
         """Return the tensors that a node makes."""
@@ -61,10 +83,19 @@ class CallTimes:
         return not self._is_gradient(node) if call is None else call.is_forward
 
     def end(self, node: int) -> int:
-        """Return until when what leaves as this node is held: see ``holdings.py``."""
+        """Return until when what leaves as this node is held: see ``holdings.py``.
+
+        What microbatches add up to is not held by itself.
+        """
         item = self.posed.items[node]
         assert not isinstance(item, fx.Node)
-        return self.num_calls + item.kind.is_kept
+        if self.is_sum(node):
+            return self.time(self.nodes[node].operands[0])
+        return self.update if item.kind.is_kept else self.leaving
+
+    def is_sum(self, node: int) -> bool:
+        """Whether what leaves as this node is what microbatches add up to."""
+        return self.nodes[node].times < self.microbatches
 
     def _is_gradient(self, node: int) -> bool:
         item = self.posed.items[node]

@@ -2,9 +2,8 @@
 
 A *holding* is memory: a tensor as a node makes it, or a boxed copy of it. A view holds
 nothing of its own; its uses count for what it is a view of. What a kernel takes while
-it runs is a holding, too, that is there during that call alone; once the call is made
-again it is left out. What is fed and what another stage hands over is there from the
-start.
+it runs is a holding, too, that is there during that call alone. What is fed and what
+another stage hands over is there from the start.
 
 Behind the calls come two moments more: what leaves is handed over, what was fed still
 being there, and the optimizer steps, beside gradients and the loss.
@@ -23,6 +22,7 @@ from partita.compiler.cost.optimizer_memory import update_bytes
 from partita.compiler.ir.program import OutputKind, Phase, info
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.document import boxing_key
+from partita.compiler.search.moments import Moments
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import made_placement
 from partita.compiler.search.state import States
@@ -44,6 +44,7 @@ class Holding:
         sources: the holdings that are needed to make it again.
         forward: the last call of the forward that uses it.
         backward: the calls of the backward that use it.
+        workspace_bytes: what its kernel takes besides; with the first of a maker.
         is_copy: whether a boxing makes it.
         is_fed: whether it is an input of the model, there for all microbatches.
         alike: what it has in common with those of other blocks that choose alike;
@@ -58,6 +59,7 @@ class Holding:
     sources: list[int]
     forward: int
     backward: list[int] = field(default_factory=list[int])
+    workspace_bytes: int = 0
     is_copy: bool = False
     is_fed: bool = False
     alike: Hashable = None
@@ -83,6 +85,11 @@ class Holdings:
     num_calls: int
     num_forward: int
     num_live: int = 1
+
+    @property
+    def moments(self) -> Moments:
+        """The numbers of the moments of a step."""
+        return Moments(self.num_forward)
 
     @property
     def most(self) -> int:
@@ -193,6 +200,7 @@ class _Finder:
             self.of_value[value] = new
         workspace = self.workspaces.of(index, self.chosen[index])
         if workspace:
+            self.found[maker].workspace_bytes = workspace
             self._new([], workspace, time, float("inf"), [])
 
     def _leave(self, index: int, time: int, kind: OutputKind) -> None:

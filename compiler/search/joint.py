@@ -20,7 +20,7 @@ import numpy as np
 from partita.compiler.plan.document import boxing_key
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.highs import make_highs, run_highs
-from partita.compiler.search.holdings import find_holdings
+from partita.compiler.search.holdings import Holdings, find_holdings
 from partita.compiler.search.keeping import Keeping, choose_keeping, keep
 from partita.compiler.search.linear import Linear, value_of
 from partita.compiler.search.memory_rows import MemoryRows
@@ -74,6 +74,7 @@ class JointSearch:
         threads: for HiGHS.
         over_s: the price of holding twice the limit; a part of it for a part of that.
         below_s: what takes more is not searched for.
+        num_live: microbatches of which a rank holds what the backward needs.
     """
 
     posed: Posed
@@ -84,10 +85,11 @@ class JointSearch:
     threads: int = 1
     over_s: float = inf
     below_s: float = inf
+    num_live: int = 1
 
     def __post_init__(self) -> None:
         self.placed = PlacementProgram(self.fold, self.allowed)
-        self.rows = MemoryRows(self.posed, self.placed, self.optimizer)
+        self.rows = MemoryRows(self.posed, self.placed, self.optimizer, self.num_live)
         self.program = self.placed.program
         self.over = Linear()
         if self.over_s < inf:
@@ -107,7 +109,7 @@ class JointSearch:
         if self.below_s < (self._cost(known) if known else inf):
             self.program.require(self.program.cost * (1.0 / self.below_s), most=1.0)
         there: set[int] = set()
-        likely = _peaks(known.keeping.live, 0)[:_MOST_LIKELY] if known else []
+        likely = _peaks(known.keeping, 0)[:_MOST_LIKELY] if known else []
         for moment in sorted({*moments, *likely}):
             self._add(moment, there)
         while clock.left_s > 0:
@@ -122,7 +124,7 @@ class JointSearch:
                 best = cheapest
             if best and bound >= self._cost(best) * (1 - OPTIMAL_GAP):
                 break
-            over = _peaks(found.keeping.live, self.limit)
+            over = _peaks(found.keeping, self.limit)
             new = [moment for moment in over if moment not in there]
             if not new:  # of rounding, or not searched to the end
                 break
@@ -172,16 +174,21 @@ class JointSearch:
 
     def count(self, choices: Sequence[int], again: Collection[str]) -> Joint:
         """Return an assignment with what it makes again, counted."""
-        held = find_holdings(self.posed, choices, self.optimizer)
+        held = self._held(choices)
         keeping = keep(held, again)
         seconds = cost_of(self.posed.problem, choices) + keeping.seconds
         return Joint(tuple(choices), keeping, seconds)
+
+    def _held(self, choices: Sequence[int]) -> Holdings:
+        return find_holdings(
+            self.posed, choices, self.optimizer, num_live=self.num_live
+        )
 
     def _fit(self, found: Joint, clock: Clock) -> Joint:
         """Let an assignment that holds too much make more again."""
         if found.keeping.peak_bytes <= self.limit:
             return found
-        held = find_holdings(self.posed, found.choices, self.optimizer)
+        held = self._held(found.choices)
         keeping = choose_keeping(held, self.limit, Clock.of(max(clock.left_s, 1.0)))
         seconds = found.seconds - found.keeping.seconds + keeping.seconds
         return Joint(found.choices, keeping, seconds)
@@ -208,15 +215,18 @@ class JointSearch:
         highs.setSolution(len(columns), np.array(columns, np.int32), np.array(values))
 
 
-def _peaks(live: Sequence[int], limit: int) -> list[int]:
+def _peaks(keeping: Keeping, limit: int) -> list[int]:
     """Return the moments of more than a limit that are worst around them, first most.
 
-    >>> _peaks((3, 5, 4, 9, 9, 1), 4)
+    >>> moments, live = (0, 1, 2, 3, 4, 7), (3, 5, 4, 9, 9, 1)
+    >>> _peaks(Keeping(frozenset(), 0.0, moments, live), 4)
     [3, 4, 1]
     """
+    live = keeping.live
     over = [
         at
         for at, held in enumerate(live)
         if held > limit and held >= max(live[max(at - 1, 0) : at + 2])
     ]
-    return sorted(over, key=lambda at: -live[at])
+    over.sort(key=lambda at: -live[at])
+    return [keeping.moments[at] for at in over]

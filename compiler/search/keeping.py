@@ -38,8 +38,7 @@ import numpy as np
 from partita.compiler.search.highs import make_highs, run_highs
 from partita.compiler.search.holdings import Holdings
 from partita.compiler.search.lent import find_lent
-from partita.compiler.search.makers import Makers, Needs
-from partita.compiler.search.model import Floats
+from partita.compiler.search.makers import Live, Makers, Needs
 from partita.compiler.search.parts import Clock
 
 _GAP = 1e-4
@@ -54,13 +53,14 @@ _VERY_MUCH = 1e3  # times all seconds, for exceeding the limit by all that is he
 
 @dataclass(frozen=True)
 class Keeping:
-    """What is made again, what that takes, and what is held during every call.
+    """What is made again, what that takes, and what is held at each of its moments.
 
     That is more than was asked for where nothing fits: then it is the least found.
     """
 
     again: frozenset[str]
     seconds: float
+    moments: tuple[int, ...]
     live: tuple[int, ...]
 
     @property
@@ -70,8 +70,8 @@ class Keeping:
 
     @property
     def moment(self) -> int:
-        """The first call at which most is held."""
-        return self.live.index(self.peak_bytes)
+        """The first at which most is held."""
+        return self.moments[self.live.index(self.peak_bytes)]
 
 
 class _Choice(NamedTuple):
@@ -144,7 +144,8 @@ class _Chooser:
         for _ in range(_MOST_ROUNDS):
             if best.peak_bytes <= self.limit or self.clock.left_s <= 0:
                 break
-            moment = int(live.argmax())
+            num_bytes = live.at(live.moments)
+            moment = int(live.moments[num_bytes.argmax()])
             # A moment that comes again held more than its row knows of.
             if all(row.moment != moment for row in rows):
                 rows.append(_Row(moment, float(self.limit)))
@@ -153,7 +154,7 @@ class _Chooser:
             elif self.makers.is_one_by_one and len(refused) < _MOST_REFUSED:
                 refused.append(choice)
             else:
-                rows.append(self._corrected(moment, choice, live[moment]))
+                rows.append(self._corrected(moment, choice, num_bytes.max()))
             solved = self._solve(rows, refused)
             if solved is None:
                 break
@@ -177,19 +178,20 @@ class _Chooser:
             if own[0].is_copy and any(again[s] for s in self.makers.sources(maker)):
                 again[maker] = True
 
-    def _keeping(self, choice: _Choice, live: Floats) -> Keeping:
+    def _keeping(self, choice: _Choice, live: Live) -> Keeping:
         chosen = [
             self.makers.every[maker] for maker, again in choice.again.items() if again
         ]
         keys = frozenset(key for own in chosen for one in own for key in one.keys)
         seconds = sum(own[0].seconds for own in chosen)
-        return Keeping(keys, seconds, tuple(live.astype(np.int64).tolist()))
+        held = live.at(live.moments).astype(np.int64)
+        return Keeping(keys, seconds, (*live.moments.tolist(),), (*held.tolist(),))
 
     def _corrected(self, moment: int, choice: _Choice, num_bytes: float) -> _Row:
         """Return the row of a moment by which a choice holds what it does then."""
         needs = self.makers.needs_of(choice.again)
         held = self.makers.held_at(moment, needs)
-        counted = self.makers.apart[moment]
+        counted = self._apart(moment)
         for group in self.makers.groups:
             if_kept, if_again = (
                 sum(held.get(m, _NOTHING)[i] for m in group) for i in (0, 1)
@@ -198,6 +200,9 @@ class _Chooser:
             needed = sum(m in needs.first for m in group) / len(group)
             counted += if_kept * (needed - again) + if_again * again
         return _Row(moment, self.limit - (num_bytes - counted), needs)
+
+    def _apart(self, moment: int) -> float:
+        return float(self.makers.apart.at(np.array(moment)))
 
     def _solve(
         self, rows: Sequence[_Row], refused: Sequence[_Choice]
@@ -247,7 +252,7 @@ class _Chooser:
         for kept_on, one in enumerate(lent, over + 1):
             for own in {number[user] for user in one.users}:
                 highs.addRow(-inf, 0.0, 2, [own, kept_on], [1.0 / sizes[own], -1.0])
-        scale = float(max(self.makers.apart.max(), self.limit, 1))
+        scale = float(max(self.makers.apart.held.max(), self.limit, 1))
         first = self.makers.usual.first
         for row in rows:
             kept, again = [0.0] * count, [0.0] * count
@@ -265,7 +270,7 @@ class _Chooser:
                 columns.append(kept_on)
                 held = one.bytes_at(row.moment, self.makers.held, first)
                 values.append(held / scale)
-            top = (row.limit - self.makers.apart[row.moment]) / scale
+            top = (row.limit - self._apart(row.moment)) / scale
             highs.addRow(-inf, top, len(columns), columns, values)
         for choice in refused:
             signs = [-1.0 if again else 1.0 for again in choice.again.values()]

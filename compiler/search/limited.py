@@ -16,6 +16,7 @@ found is made better window by window (windows.py).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf, sqrt
@@ -33,6 +34,7 @@ from partita.compiler.search.keeping import (
     least_keeping,
 )
 from partita.compiler.search.memory_price import MemoryPrice
+from partita.compiler.search.model import Bools
 from partita.compiler.search.narrowed import Narrowed
 from partita.compiler.search.parts import THREADS, Clock
 from partita.compiler.search.pose import Posed
@@ -88,7 +90,7 @@ class LimitedSearch:
         clock: when to end.
         wanted: roughly, prices of memory are all that is tried.
         num_live: microbatches of which a rank holds what the backward needs.
-        moments: the calls at which memory has been short so far.
+        moments: at which memory has been short so far.
     """
 
     posed: Posed
@@ -197,9 +199,7 @@ class LimitedSearch:
         best = self._by_prices(limit, best)
         if self._is_too_slow(best):
             return best
-        # The integer program knows nothing of sums over microbatches.
-        is_whole = self.posed.candidates.program.in_time.count == 1
-        if self.wanted.is_rough or not is_whole or limit < self.state_bytes:
+        if self.wanted.is_rough or limit < self.state_bytes:
             return best
         bound_s = best.bound_s  # by prices; that of the program is of blocks alike
         if not best.is_optimal:
@@ -270,15 +270,7 @@ class LimitedSearch:
         self._is_large = num_pairs(self.fold, allowed) > _MOST_ENTRIES
         if self.clock.left_s <= 0 or self._is_large:
             return replace(best, bound_s=bound)
-        search = JointSearch(
-            self.posed,
-            self.fold,
-            self.optimizer,
-            limit,
-            allowed,
-            THREADS,
-            below_s=self.wanted.below_s,
-        )
+        search = self._program(self.fold, limit, allowed, self.wanted.below_s)
         clock = Clock.of(share * self.clock.left_s)
         found = search.run(self.moments, known, clock)
         bound = max(bound, min(found.bound_s, self.wanted.below_s))
@@ -286,6 +278,12 @@ class LimitedSearch:
             return replace(best, bound_s=bound, solver=HIGHS)
         bound = min(bound, found.found.seconds)
         return Limited(*found.found, True, bound, HIGHS, best.price)
+
+    def _program(
+        self, fold: Fold, limit: int, allowed: Sequence[Bools], below_s: float = inf
+    ) -> JointSearch:
+        whole = self.posed, fold, self.optimizer, limit, allowed, THREADS
+        return JointSearch(*whole, below_s=below_s, num_live=self.num_live)
 
     def _apart(self, limit: int, best: Limited, bound_s: float) -> Limited:
         """Let equal blocks differ, in choices that were met before."""
@@ -300,7 +298,7 @@ class LimitedSearch:
                 own[choice] = True
         if self.clock.left_s <= 0 or num_pairs(apart, allowed) > _MOST_APART:
             return best
-        search = JointSearch(self.posed, apart, self.optimizer, limit, allowed, THREADS)
+        search = self._program(apart, limit, allowed)
         known = Joint(best.choices, best.keeping, best.seconds)
         clock = Clock.of(_JOINT_SHARE * self.clock.left_s)
         found = search.run(self.moments, known, clock).found
@@ -313,7 +311,9 @@ class LimitedSearch:
         """Improve what is placed as without a limit, if that is near, or the best."""
         if len(self.posed.problem.nodes) > _MOST_NODES:
             return best
-        windows = WindowSearch(self.posed, self.optimizer, limit, tuple(self.moments))
+        windows = WindowSearch(
+            self.posed, self.optimizer, limit, tuple(self.moments), self.num_live
+        )
         for start in (self._keep(self.free.choices, limit, -inf), best):
             if start.keeping.peak_bytes > _NEARLY * limit:
                 continue

@@ -50,7 +50,7 @@ class MadeAgain:
                 program.require(again + leaves, most=1.0)
                 self._price(again, self._copy_prices(value, want))
         is_maker = call is not None and not call.is_view and self.timed.values(index)
-        if not is_maker or call is None or call.time >= self.timed.num_forward:
+        if not is_maker or call is None or call.time > self.timed.forward_end:
             return
         if any(self._needed_at_all(value) for value in self.timed.values(index)):
             again = self.again[index] = program.choice()
@@ -80,9 +80,10 @@ class MadeAgain:
         type_ = self.timed.nodes[value[0]].result_types[value[1]]
         assert type_ is not None
         box_seconds = self.timed.posed.problem.box_seconds
+        times = self.timed.microbatches
         # Not where it is boxed so: that may be had, for its price, where it is not.
         return [
-            (box_seconds(type_, made, to), self.timed.placed.made(value)[made])
+            (times * box_seconds(type_, made, to), self.timed.placed.made(value)[made])
             for made, to in self.timed.placed.boxes(value)
             if to == want
         ]

@@ -1,6 +1,7 @@
 """What of an assignment could be made again, when it is needed, and what is held then.
 
-A *maker* is a call or a boxing of the forward.
+A *maker* is a call or a boxing of the forward. Calls are made again before the call of
+the backward that needs them first, boxings when what wants them is called.
 """
 
 from __future__ import annotations
@@ -14,16 +15,34 @@ from typing import NamedTuple
 import numpy as np
 
 from partita.compiler.search.holdings import Holding, Holdings
-from partita.compiler.search.model import Floats
+from partita.compiler.search.model import Floats, Ints
 
 _MOST_ALONE = 400  # makers; of more, those of equal blocks are counted together
 
 
 class Needs(NamedTuple):
-    """The first call of the backward that needs a maker, the last that a holding."""
+    """When the backward needs each maker first, and each holding last, as moments.
+
+    A call that is made again is made at its first.
+    """
 
     first: dict[int, int]
     last: dict[int, int]
+
+
+class Live(NamedTuple):
+    """The bytes that are held: at the moments at which something runs, and between.
+
+    They change at ``changing``, and are ``held`` from there on.
+    """
+
+    moments: Ints
+    changing: Ints
+    held: Floats
+
+    def at(self, moments: Ints) -> Floats:
+        """Return what is held at some moments."""
+        return self.held[np.searchsorted(self.changing, moments, "right") - 1]
 
 
 @dataclass(frozen=True)
@@ -79,60 +98,74 @@ class Makers:
         That is where it uses it, or where a user of it is first needed, for the pairs
         (maker, user) that count.
         """
-        first: dict[int, int] = {}
+        moments, first = self.held.moments, dict[int, int]()
         last: dict[int, int] = {}
         for maker, numbers in reversed(self.numbers.items()):
+            begin = inf
             for number in numbers:
-                uses = list(self.held.holdings[number].backward)
+                one = self.held.holdings[number]
+                uses = [*map(moments.of_call, one.backward)]
                 for user in self.users.get(number, ()):
                     if user in first and counts(maker, user):
                         uses.append(first[user])
                 if uses:
                     last[number] = max(uses)
-                    first[maker] = min(first.get(maker, uses[0]), *uses)
+                    begin = min(begin, *uses)
+            if begin < inf:
+                first[maker], own = int(begin), self.every[maker][0]
+                if not own.is_copy:
+                    call = moments.call_at(int(begin))
+                    first[maker] = moments.of_again(call, own.first)
         return Needs(first, last)
 
     def needs_of(self, again: Mapping[int, bool]) -> Needs:
         """Return when, with a choice of what is made again."""
         return self.needs(lambda _, user: again[user])
 
-    def live(self, again: Mapping[int, bool], needs: Needs | None = None) -> Floats:
+    def live(self, again: Mapping[int, bool], needs: Needs | None = None) -> Live:
         """Return the bytes that are held at every moment: see ``holdings.py``.
 
         What is needed when follows from the choice, unless it is given.
         """
-        change = np.zeros(self.held.num_calls + 3)
+        of_call, change = self.held.moments.of_call, dict[int, int]()
+        every = {*map(of_call, range(self.held.num_calls + 2))}
+
+        def hold(num_bytes: int, first: int, last: int) -> None:
+            for at, more in ((first, num_bytes), (last + 1, -num_bytes)):
+                change[at] = change.get(at, 0) + more
+
         saved = 0
         if needs is None:
             needs = self.needs_of(again)
         for number, one in enumerate(self.held.holdings):
-            ends = [one.forward, *one.backward]
+            forward, ends = of_call(one.forward), [*map(of_call, one.backward)]
             users = self.users.get(number, ())
             ends += (needs.first[u] for u in users if again[u] and u in needs.first)
-            spans = [(one.first, max(ends))]
             if one.maker in self.every:
-                spans = [(one.first, one.forward)]
-                last, ends = needs.last.get(number), []
-                if last is not None and again[one.maker]:
-                    start = max(needs.first[one.maker], one.forward + 1)
-                    spans.append((start, max(last, start - 1)))
+                last, ends = needs.last.get(number), list[int]()
+                if again[one.maker] and one.maker in needs.first:
+                    made = max(needs.first[one.maker], forward + 1)
+                    hold(one.num_bytes, made, made if last is None else last)
+                    hold(one.workspace_bytes, made, made)
+                    every.add(made)
                 elif last is not None:
                     ends = [last]
-                    spans = [(one.first, max(one.forward, last))]
-            for first, end in spans:
-                change[max(first, 0)] += one.num_bytes
-                change[end + 1] -= one.num_bytes
+            hold(one.num_bytes, of_call(one.first), max([forward, *ends]))
             if self._is_saved(one, ends):
                 saved += one.num_bytes
-        change[self.held.num_calls + 1] += self.held.update_bytes
-        ahead = saved * (self.held.num_live - 1)
-        return self.held.state_bytes + ahead + np.cumsum(change[:-1])
+        hold(self.held.update_bytes, *[of_call(self.held.num_calls + 1)] * 2)
+        always = self.held.state_bytes + saved * (self.held.num_live - 1)
+        at = sorted(change)
+        held = always + np.cumsum([change[moment] for moment in at], dtype=np.float64)
+        return Live(np.array(sorted(every)), np.array(at), held)
 
     def _is_saved(self, one: Holding, ends: Iterable[int]) -> bool:
         """Whether it is kept for the backward, given who uses it as it is."""
-        begin, end = self.held.num_forward, self.held.num_calls
-        is_early = one.first < begin and not one.is_fed
-        return is_early and any(begin <= use < end for use in ends)
+        begin, end = map(
+            self.held.moments.of_call, (self.held.num_forward - 1, self.held.num_calls)
+        )
+        is_early = one.first < self.held.num_forward and not one.is_fed
+        return is_early and any(begin < use < end for use in ends)
 
     @cached_property
     def usual(self) -> Needs:
@@ -140,7 +173,7 @@ class Makers:
         return self.needs(lambda maker, _: not self.is_used(maker))
 
     @cached_property
-    def apart(self) -> Floats:
+    def apart(self) -> Live:
         """What is held but for what the backward needs of makers."""
         nothing = dict.fromkeys(self.every, False)
         return self.live(nothing, Needs({}, {}))
@@ -152,7 +185,7 @@ class Makers:
 
         Unless it is known when all is needed, that is what it holds at the least.
         """
-        found: dict[int, tuple[float, float]] = {}
+        of_call, found = self.held.moments.of_call, dict[int, tuple[float, float]]()
         for maker, numbers in self.numbers.items():
             own = self.usual if needs is None or maker not in needs.first else needs
             first = own.first.get(maker)
@@ -162,13 +195,16 @@ class Makers:
             kept = again = 0.0
             for number in numbers:
                 one = self.held.holdings[number]
-                if number in own.last:  # of those that wait for their backward
+                forward = of_call(one.forward)
+                made, last = max(first, forward + 1), own.last.get(number)
+                if last is not None:
+                    last = last if is_known else first - 1
+                    # of those that wait for their backward, and of itself
                     kept += one.num_bytes * (self.held.num_live - 1)
-                last = own.last.get(number, -1) if is_known else first - 1
-                start = max(first, one.forward + 1)
-                if one.forward < moment <= max(last, first - 1):
-                    kept += one.num_bytes
-                if start <= moment <= last:
+                    kept += one.num_bytes * (forward < moment <= last)
+                if needs is not None and moment == made:
+                    again += one.num_bytes + one.workspace_bytes
+                elif last is not None and made <= moment <= last:
                     again += one.num_bytes
             if kept or again:
                 found[maker] = kept, again

@@ -119,7 +119,7 @@ class MemoryNeeds:
         return program.either(parts)
 
     def needs_at(self, moment: int | None) -> Marks:
-        """Return what the backward needs during this call or later; ``None``: at all.
+        """Return what the backward needs at a moment or later; ``None``: at all.
 
         What leaves the program is needed until then, and not counted with ``None``.
         """
@@ -175,15 +175,15 @@ class MemoryNeeds:
                     yield both(marks.of_tensor[seen], known)
 
     def made_again_by(self, moment: int) -> dict[Maker, Linear]:
-        """Return what has been made again by the end of a call."""
-        if moment < self.timed.num_forward:
+        """Return what has been made again by the end of a moment."""
+        if moment <= self.timed.forward_end:
             return {}
         if moment not in self._known:
             self._known[moment] = self._find_made_again_by(moment)
         return self._known[moment]
 
     def _find_made_again_by(self, moment: int) -> dict[Maker, Linear]:
-        program, found = self.program, dict[Maker, Linear]()
+        program, found = self.program, self._calls_made_again_by(moment)
         begun: dict[Tensor, Linear] = {}  # the backward has needed it, by the moment
 
         def begun_by(takers: Iterable[tuple[Use, Linear]]) -> Iterable[Linear]:
@@ -216,10 +216,28 @@ class MemoryNeeds:
                 parts += begun_by(takers)
                 begun[value] = program.either(parts, is_exact=True)
             again = self.again.get(index)
-            if again is not None:
+            if again is not None and index not in found:
                 any_ = (begun[value] for value in self.timed.values(index))
                 by = program.either(any_, is_exact=True)
                 found[index] = program.both(again, by, is_exact=True)
+        return found
+
+    def _calls_made_again_by(self, moment: int) -> dict[Maker, Linear]:
+        """Return which calls were, while what a call needs is made again.
+
+        Those up to that of the moment are as when that call runs, others as before.
+        """
+        moments, last = self.timed.moments, self.timed.moments.maker_at(moment)
+        if last is None:
+            return {}
+        call = moments.call_at(moment)
+        before = self.made_again_by(moments.of_call(call - 1))
+        after = self.made_again_by(moments.of_call(call))
+        found: dict[Maker, Linear] = {}
+        for maker in self.again:
+            if isinstance(maker, int):
+                is_done = self.timed.calls[maker].number <= last
+                found[maker] = (after if is_done else before).get(maker, NO)
         return found
 
     def _boxed_in_backward(

@@ -51,7 +51,7 @@ class MemoryPrice:
     Attributes:
         posed: the problem, priced by time.
         optimizer: what holds moments of every parameter.
-        moments: positions among the program's calls at which memory is short.
+        moments: at which memory is short.
     """
 
     posed: Posed
@@ -149,7 +149,7 @@ class MemoryPrice:
     @property
     def _while_fed(self) -> float:
         """The part of the moments at which what is fed to the step is there."""
-        there = sum(moment <= self._times.num_calls for moment in self.moments)
+        there = sum(moment <= self._times.leaving for moment in self.moments)
         return there / len(self.moments)
 
     @cached_property

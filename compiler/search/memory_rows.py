@@ -6,6 +6,8 @@ every assignment, to the byte. With U for "the forward uses it at t or later", N
 "the backward needs it at t or later", Q for "it was made again by t", a tensor is there
 
     from where it is made    if U, or if N and not again, or if N and Q
+
+What waits for its backward is there once more for each microbatch that is ahead.
 """
 
 from __future__ import annotations
@@ -32,11 +34,19 @@ class MemoryRows:
         posed: the problem.
         placed: the program of its placements.
         optimizer: what holds moments of every parameter.
+        num_live: microbatches that there are at once.
     """
 
-    def __init__(self, posed: Posed, placed: PlacementProgram, optimizer: str) -> None:
+    def __init__(
+        self,
+        posed: Posed,
+        placed: PlacementProgram,
+        optimizer: str,
+        num_live: int = 1,
+    ) -> None:
         self.timed = TimedUses(posed, placed)
         self.optimizer = optimizer
+        self.num_ahead = num_live - 1
         self.workspaces = Workspaces(posed)
         self.program = placed.program
         self.again = MadeAgain(self.timed).again
@@ -44,23 +54,24 @@ class MemoryRows:
         self._sized: dict[Hashable, Linear] = {}
 
     def held_at(self, moment: int) -> Linear:
-        """Return the bytes that are held during a call, or by the optimizer's step."""
+        """Return the bytes that are held at a moment of the step."""
         uses = self.needs.uses_at(moment)
         needs = self.needs.needs_at(moment)
         by_now = self.needs.made_again_by(moment)
-        parts = [self._state]
-        if moment == self.timed.num_calls + 1:
+        made_now = self._made_again_at(moment, by_now)
+        parts = [self._state, self._added_up, self._ahead]
+        if moment == self.timed.update:
             parts.append(self._update)
         for index in sorted(self._states.fed | self._states.received):
             value = index, 0
             used = uses.of_tensor[value], needs.of_tensor[value]
             there = self._there(index, *used, by_now)
             if index in self._states.fed:
-                there = YES if moment <= self.timed.num_calls else NO
+                there = YES if moment <= self.timed.leaving else NO
             parts.append(self._bytes_of(value, there))
         for index, call in self.timed.calls.items():
             if call.time == moment:
-                parts.append(self._workspace(index))
+                parts.append(self._workspace(index, YES))
             for value in self.timed.values(index):
                 if self.timed.time(value) > moment:
                     continue
@@ -70,17 +81,41 @@ class MemoryRows:
                     )
                     if self.timed.time(value) == moment:
                         there = YES
+                    elif index in made_now:
+                        there = self.program.either([there, made_now[index]])
                     parts.append(self._bytes_of(value, there))
+            if index in made_now:
+                parts.append(self._workspace(index, made_now[index]))
         for copy in uses.of_copy:
             there = self._there(copy, uses.of_copy[copy], needs.of_copy[copy], by_now)
             parts.append(there * self.timed.num_bytes(copy[:2], copy[2]))
         return total(parts)
 
-    def _workspace(self, index: int) -> Linear:
-        """Return what a kernel takes for itself."""
-        return total(
-            taken * self.workspaces.of(index, choice)
+    def _made_again_at(
+        self, moment: int, by_now: dict[Maker, Linear]
+    ) -> dict[int, Linear]:
+        """Return whether the call is that may be made again at a moment, if one may."""
+        maker = self.timed.moments.maker_at(moment)
+        before = {} if maker is None else self.needs.made_again_by(moment - 1)
+        return {
+            index: by_now[index] - before.get(index, NO)
+            for index, call in self.timed.calls.items()
+            if call.number == maker and index in by_now
+        }
+
+    def _workspace(self, index: int, runs: Linear) -> Linear:
+        """Return what a kernel takes for itself, if it runs."""
+        sizes = [
+            (taken, self.workspaces.of(index, choice))
             for _, choice, taken in self.timed.placed.choices_of(index)
+        ]
+        if runs.is_yes:
+            return total(taken * size for taken, size in sizes)
+        both = self.program.both
+        return total(
+            self.program.either([both(taken, runs)]) * size
+            for taken, size in sizes
+            if size
         )
 
     def _there(
@@ -120,6 +155,44 @@ class MemoryRows:
         """What is held all the time: parameters, what the optimizer has, buffers."""
         states = (state for own in self._entering for state in own)
         return total(taken * state.num_bytes for taken, state in states)
+
+    @cached_property
+    def _added_up(self) -> Linear:
+        """What microbatches add up to."""
+        nodes = enumerate(self.timed.nodes)
+        sums = (n.operands[0] for at, n in nodes if self.timed.is_sum(at))
+        return total(self._bytes_of(value, YES) for value in dict.fromkeys(sums))
+
+    @cached_property
+    def _ahead(self) -> Linear:
+        """What the backward needs of the microbatches that are ahead."""
+        if not self.num_ahead:
+            return NO
+        needs, fed = self.needs.needs_at(None), self._states.fed
+        early = [
+            (index, value)
+            for index in range(len(self.timed.nodes))
+            if index in self._states.received or self._is_early(index)
+            for value in self.timed.values(index)
+        ]
+        parts = [
+            self._bytes_of(value, self._kept(index, needs.of_tensor[value]))
+            for index, value in early
+        ]
+        parts += [
+            self._kept(copy, needed) * self.timed.num_bytes(copy[:2], copy[2])
+            for copy, needed in needs.of_copy.items()
+            if copy[0] not in fed
+        ]
+        return total(parts) * self.num_ahead
+
+    def _is_early(self, index: int) -> bool:
+        call = self.timed.calls.get(index)
+        return call is not None and call.is_forward and not call.is_view
+
+    def _kept(self, maker: Maker, needed: Linear) -> Linear:
+        """Return whether it waits for the backward, which needs it."""
+        return self.program.either([needed - self.again.get(maker, NO)])
 
     @cached_property
     def _entering(self) -> list[list[tuple[Linear, State]]]:

@@ -189,17 +189,21 @@ class PlacementProgram:
     def _box(
         self, value: Tensor, count: int
     ) -> dict[tuple[Placement, Placement], Linear]:
-        ways: dict[tuple[Placement, Placement], list[Linear]] = {}
+        often: dict[int, dict[tuple[Placement, Placement], list[Linear]]] = {}
         seen: set[object] = set()
         for use in self.uses[value]:
             own = self.fold.class_of[use[0]], use[1]
             if own in seen:
                 continue
             seen.add(own)
+            ways = often.setdefault(self.problem.nodes[use[0]].times, {})
             for way, z in self.pair(value, use).ways.items():
                 if way[0] != way[1]:
                     ways.setdefault(way, []).append(z)
-        found = {way: self.program.either(parts) for way, parts in ways.items()}
-        for (made, want), boxed in found.items():
-            self.program.charge(boxed, count * self._price(value, made, want))
+        found: dict[tuple[Placement, Placement], Linear] = {}
+        for times, ways in often.items():
+            for (made, want), parts in ways.items():
+                boxed = found[made, want] = self.program.either(parts)
+                price = self._price(value, made, want)
+                self.program.charge(boxed, count * times * price)
         return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from partita.compiler.cost.held_bytes import held_bytes
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.search.call_times import CallTimes, Tensor, Use
-from partita.compiler.search.linear import NO, Linear
+from partita.compiler.search.linear import NO, YES, Linear
 from partita.compiler.search.placement_program import Pair, PlacementProgram
 from partita.compiler.search.pose import Posed
 
@@ -33,10 +33,12 @@ class TimedUses(CallTimes):
         """Return the uses of a tensor, with how each takes it."""
         found = self.placed.uses.get(value, [])
         pairs = [(use, self.placed.pair(value, use)) for use in found]
-        return [
-            (use, pair._replace(as_made=NO) if use[0] in self.posed.let_go else pair)
-            for use, pair in pairs
-        ]
+        return [(use, self._while_held(use[0], pair)) for use, pair in pairs]
+
+    def _while_held(self, user: int, pair: Pair) -> Pair:
+        if self.is_sum(user):  # it is boxed behind the microbatches, in place of it
+            return Pair(YES, {}, {})
+        return pair._replace(as_made=NO) if user in self.posed.let_go else pair
 
     def wants(self, value: Tensor) -> list[Placement]:
         """Return the placements that a tensor may be boxed to."""

@@ -44,12 +44,14 @@ class WindowSearch:
         optimizer: what holds moments of every parameter.
         limit: the bytes that a rank may hold.
         moments: at which memory has been short.
+        num_live: microbatches that there are at once.
     """
 
     posed: Posed
     optimizer: str
     limit: int
     moments: Sequence[int]
+    num_live: int = 1
 
     def improved(self, start: Joint, clock: Clock) -> Joint:
         """Return what windows lead to from ``start``, which need not fit.
@@ -101,7 +103,14 @@ class WindowSearch:
                 own[:] = False
                 own[best.choices[fold.members[number][0]]] = True
         search = JointSearch(
-            self.posed, fold, self.optimizer, self.limit, allowed, THREADS, over_s
+            self.posed,
+            fold,
+            self.optimizer,
+            self.limit,
+            allowed,
+            THREADS,
+            over_s,
+            num_live=self.num_live,
         )
         search.keep(best, free)
         own_clock = Clock.of(min(_WINDOW_S, clock.left_s))

@@ -192,11 +192,20 @@ class Run:
     def _is_needed(self, maker: Memory, again: Collection[Memory]) -> bool:
         return bool(self._needs(maker, again))
 
-    def _needs(self, maker: Memory, again: Collection[Memory]) -> list[int]:
-        return [t for memory in self.together[maker] for t in self._own(memory, again)]
+    def _needs(self, maker: Memory, again: Collection[Memory]) -> list[tuple[int, int]]:
+        """Return when the backward needs what a maker makes, if it is made again.
 
-    def _own(self, memory: Memory, again: Collection[Memory]) -> list[int]:
-        found = [time for time, is_backward in self.uses.get(memory, ()) if is_backward]
+        A call works again before the call that needs it, a boxing with it.
+        """
+        found = [need for one in self.together[maker] for need in self._own(one, again)]
+        if not found or len(maker) == 3:
+            return found
+        return [(min(found)[0], self.made[maker])]
+
+    def _own(self, memory: Memory, again: Collection[Memory]) -> list[tuple[int, int]]:
+        end = len(self.calls)
+        uses = self.uses.get(memory, ())
+        found = [(time, end) for time, is_backward in uses if is_backward]
         for user in again:
             if user != self._first(memory) and memory in self.sources[user]:
                 needs = self._needs(user, again)
@@ -208,26 +217,40 @@ class Run:
         return sum(self.seconds_of[memory] for memory in again)
 
     def peak(self, again: Collection[Memory]) -> int:
-        """Return the most that is held during any call, or by the optimizer."""
-        num_calls = len(self.calls)
-        held = [self.state + self.inputs] * (num_calls + 1)
-        held.append(self.state + self.update)
+        """Return the most that is held at any moment: see ``live``."""
+        return max(self.live(again).values())
+
+    def live(self, again: Collection[Memory]) -> dict[tuple[int, int], int]:
+        """Return what is held by moment: a call, and what is made again for it.
+
+        The last stands for the call itself.
+        """
+        num_calls, end = len(self.calls), len(self.calls)
+        made_again = {
+            min(self._needs(maker, again)): maker for maker in again if len(maker) == 2
+        }
+        moments = {*made_again, *((call, end) for call in range(num_calls + 2))}
+        held = dict.fromkeys(sorted(moments), self.state)
+        for moment in held:
+            held[moment] += self.inputs * (moment[0] <= num_calls)
+            held[moment] += self.update * (moment[0] > num_calls)
         for memory, first in self.made.items():
             uses = self.uses.get(memory, [])
-            there = {max(first, 0)}
             early = [time for time, is_backward in uses if not is_backward]
             late = self._own(memory, again)
-            there |= set(range(first, max([first, *early]) + 1))
+            spans = [((first, end), (max([first, *early]), end))]
             if memory in self.leaving:
-                there |= set(range(first, num_calls + 1 + self.leaving[memory]))
-            if late and self._first(memory) in again:
-                begin = min(self._needs(self._first(memory), again))
-                there |= set(range(begin, max(late) + 1))
+                spans.append(((first, end), (num_calls + self.leaving[memory], end)))
+            maker = self._first(memory)
+            if maker in again:
+                begin = min(self._needs(maker, again))
+                spans.append((begin, max([begin, *late])))
             elif late:
-                there |= set(range(first, max(late) + 1))
-            for time in there:
-                held[time] += self.sizes[memory]
-        return max(held)
+                spans.append(((first, end), max(late)))
+            for moment in held:
+                if any(begin <= moment <= last for begin, last in spans):
+                    held[moment] += self.sizes[memory]
+        return held
 
 
 def possible(problem: Problem) -> list[tuple[int, ...]]:

@@ -61,23 +61,29 @@ def tangle(seed: int) -> Holdings:
 
 
 def simulated_peak(held: Holdings, again: frozenset[str]) -> int:
-    """Run the step, call by call: what is made again is made at its first need."""
+    """Run the step: before each call what is made again for it, in order, then it."""
     made = {one.maker: one for one in held.holdings}
-    needs: dict[int, list[int]] = {}
+    needs: dict[int, list[tuple[int, int]]] = {}
+    works: dict[int, tuple[int, int]] = {}
     for maker, one in reversed(made.items()):
-        needs[maker] = list(one.backward)
-        for user, other in made.items():
-            is_again = other.keys[0] in again and bool(needs.get(user))
-            if is_again and maker in other.sources:
-                needs[maker].append(min(needs[user]))
+        needs[maker] = [(call, held.num_calls) for call in one.backward]
+        for user in works:
+            if maker in made[user].sources:
+                needs[maker].append(works[user])
+        if one.keys[0] in again and needs[maker]:
+            works[maker] = min(needs[maker])[0], one.first
     peak = 0
-    for now in range(held.num_calls):
+    for now in (
+        *works.values(),
+        *((at, held.num_calls) for at in range(held.num_calls)),
+    ):
         total = STATE
         for maker, one in made.items():
-            last = max([one.forward, *needs[maker]])
-            is_there = one.first <= now <= last
-            if one.keys[0] in again and needs[maker]:
-                is_there &= not one.forward < now < min(needs[maker])
+            forward = one.forward, held.num_calls
+            last = max([forward, *needs[maker]])
+            is_there = (one.first, held.num_calls) <= now <= last
+            if maker in works:
+                is_there &= not forward < now < works[maker]
             total += one.num_bytes * is_there
         peak = max(peak, total)
     return peak

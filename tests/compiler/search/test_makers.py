@@ -15,11 +15,12 @@ def counted(
     makers: Makers, again: dict[int, bool], needs: Needs, known: Needs | None
 ) -> list[float]:
     """Add up at every moment what each maker holds by itself."""
-    total = [float(num_bytes) for num_bytes in makers.apart]
-    for moment in range(len(total)):
+    moments = makers.live(again).moments
+    total = makers.apart.at(moments).tolist()
+    for at, moment in enumerate(moments.tolist()):
         for maker, (kept, made) in makers.held_at(moment, known).items():
             if maker in needs.first:
-                total[moment] += made if again[maker] else kept
+                total[at] += made if again[maker] else kept
     return total
 
 
@@ -33,7 +34,8 @@ def test_parts_add_up_to_what_is_held(seed: int, live: int) -> None:
         first = makers.needs_of(drawn).first
         again = {maker: drawn[maker] and maker in first for maker in drawn}
         needs = makers.needs_of(again)
-        held = makers.live(again).tolist()
+        found = makers.live(again)
+        held = found.at(found.moments).tolist()
         assert counted(makers, again, needs, needs) == held
         least = counted(makers, again, needs, None)
         assert all(low <= high for low, high in zip(least, held, strict=True))

@@ -16,6 +16,7 @@ from partita.compiler.cost.held_bytes import held_bytes
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.search.build import build_model
+from partita.compiler.search.call_times import CallTimes
 from partita.compiler.search.draw import draw_choices
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.holdings import find_holdings
@@ -54,8 +55,8 @@ def test_a_trained_parameter_is_held_with_its_two_moments() -> None:
 
 def test_what_is_not_held_at_the_moment_is_free() -> None:
     posed = posed_layers(Mesh(tp=2))
-    num_calls = len(list(posed.candidates.program.calls()))
-    late = MemoryPrice(posed, "adamw", [num_calls - 1]).problem(1e-9)
+    last = max(call.time for call in CallTimes(posed).calls.values())
+    late = MemoryPrice(posed, "adamw", [last]).problem(1e-9)
     calls = [n for n in late.nodes if n.operands and n.result_types]
     before = [n for n in posed.problem.nodes if n.operands and n.result_types]
     same = [a.choices is b.choices for a, b in zip(calls, before, strict=True)]
@@ -65,7 +66,7 @@ def test_what_is_not_held_at_the_moment_is_free() -> None:
 
 def test_making_again_limits_what_holding_costs() -> None:
     posed = posed_layers(Mesh(tp=2))
-    moment = len(list(posed.candidates.program.calls())) // 2
+    moment = CallTimes(posed).forward_end
     dear = MemoryPrice(posed, "adamw", [moment]).problem(1e3)
     by_key = {n.key: n for n in posed.problem.nodes}
     forward = [n for n in dear.nodes if n.key.endswith("gelu/0")]
@@ -78,9 +79,11 @@ def test_making_again_limits_what_holding_costs() -> None:
 def check_prices(posed: Posed, seed: int) -> None:
     """Check that no drawn assignment is priced at more than it holds."""
     rng = random.Random(seed)
-    num_calls = sum(1 for _ in posed.candidates.program.calls())
+    times = CallTimes(posed)
+    every = [call.time for call in times.calls.values()]
+    every += [times.leaving, times.update]
     for _ in range(4):
-        moments = rng.sample(range(num_calls + 2), rng.randint(1, 3))
+        moments = rng.sample(every, rng.randint(1, 3))
         rate = 10 ** rng.uniform(-11, -5)
         priced = MemoryPrice(posed, "adamw", moments).problem(rate)
         model = build_model(Fold.none(priced))
@@ -92,12 +95,13 @@ def check_prices(posed: Posed, seed: int) -> None:
             part = rng.choice([0.0, 0.3, 1.0])
             keys = (one.keys[0] for one in held.holdings)
             keeping = keep(held, {key for key in keys if rng.random() < part})
-            num_bytes = sum(keeping.live[m] for m in moments) / len(moments)
+            live = dict(zip(keeping.moments, keeping.live, strict=True))
+            num_bytes = sum(live[moment] for moment in moments) / len(moments)
             most = seconds + keeping.seconds + rate * num_bytes
             count = len(choices)
             cost = model.cost_of({v: choices[v % count] for v in model.costs})
             assert cost <= most * (1 + 1e-9)
-            if part == 0.0 and moments == [num_calls + 1]:
+            if part == 0.0 and moments == [times.update]:
                 least = seconds + rate * held.state_bytes
                 assert cost >= least * (1 - 1e-9)
 

@@ -62,8 +62,10 @@ def test_a_row_comes_to_what_is_held_at_its_moment(seed: int) -> None:
         run = Run(posed, choices, optimizer)
         held = find_holdings(posed, choices, optimizer)
         again = rng.choice(list(run.ways()))
-        live = keep(held, {key_of(posed, memory) for memory in again}).live
-        for moment in {rng.randrange(len(live)), len(live) - 1}:
+        keeping = keep(held, {key_of(posed, memory) for memory in again})
+        live = dict(zip(keeping.moments, keeping.live, strict=True))
+        made_again = [m for m in live if held.moments.maker_at(m) is not None]
+        for moment in {rng.choice([*live]), [*live][-1], *made_again[:2]}:
             makers = {maker_of(memory) for memory in again}
             found = least_held(posed, optimizer, moment, choices, makers)
             assert found == pytest.approx(live[moment])
@@ -75,7 +77,7 @@ def test_what_two_moments_have_in_common_is_written_once(seed: int) -> None:
     fold = Fold.none(posed.problem)
     placed = PlacementProgram(fold, everything(fold))
     rows = MemoryRows(posed, placed, optimizer)
-    moment = rows.timed.num_forward
+    moment = rows.timed.forward_end + 1
     held = rows.held_at(moment)
     count = placed.program.num_columns
     assert rows.held_at(moment) == held

@@ -7,6 +7,7 @@ from tests.compiler.search.all_ways import Run, possible
 from tests.compiler.search.random_problems import choice, node, problem
 from tests.compiler.search.small_problems import small
 
+from partita.compiler.search.call_times import CallTimes
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.memory_price import MemoryPrice
 from partita.compiler.search.parts import Clock
@@ -26,9 +27,10 @@ def test_what_fits_and_is_faster_is_worthwhile(seed: int, price: float) -> None:
     ]
     fastest = min(ways)[0]
     peaks = sorted(peak for _, peak, _ in ways)
-    limit, num_calls = peaks[len(peaks) // 2], len(runs[0].calls)
+    limit, times = peaks[len(peaks) // 2], CallTimes(posed)
     rate = price * fastest / peaks[-1]
-    prices = MemoryPrice(posed, optimizer, range(0, num_calls + 1, 2))
+    every = [*(call.time for call in times.calls.values()), times.leaving]
+    prices = MemoryPrice(posed, optimizer, every[::2])
     fold = Fold.none(prices.problem(rate))
     fits = sorted(way for way in ways if way[1] <= limit)
     for known, *_ in (fits[0], fits[len(fits) // 2], fits[-1]):
