@@ -19,7 +19,7 @@ from partita.compiler.cost.optimizer_memory import update_bytes
 from partita.compiler.search.call_times import Tensor
 from partita.compiler.search.linear import NO, YES, Linear, total
 from partita.compiler.search.made_again import MadeAgain
-from partita.compiler.search.memory_needs import MemoryNeeds
+from partita.compiler.search.memory_needs import Marks, MemoryNeeds
 from partita.compiler.search.placement_program import PlacementProgram
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.state import State, States
@@ -57,6 +57,7 @@ class MemoryRows:
         """Return the bytes that are held at a moment of the step."""
         uses = self.needs.uses_at(moment)
         needs = self.needs.needs_at(moment)
+        self._tighten(moment, uses, needs)
         by_now = self.needs.made_again_by(moment)
         made_now = self._made_again_at(moment, by_now)
         parts = [self._state, self._added_up, self._ahead]
@@ -90,6 +91,31 @@ class MemoryRows:
             there = self._there(copy, uses.of_copy[copy], needs.of_copy[copy], by_now)
             parts.append(there * self.timed.num_bytes(copy[:2], copy[2]))
         return total(parts)
+
+    def _tighten(self, moment: int, uses: Marks, needs: Marks) -> None:
+        """Require that of what is used later, some of all its copies is used then.
+
+        This is so of whole numbers; without it, halves of them are nowhere at all.
+        """
+        for index in range(len(self.timed.nodes)):
+            for value in self.timed.values(index):
+                if self.timed.time(value) > moment:
+                    continue
+                copies = [(*value, want) for want in self.timed.wants(value)]
+                parts = [uses.of_tensor[value], needs.of_tensor[value]]
+                for marks in (uses, needs):
+                    parts += [marks.of_copy.get(copy, NO) for copy in copies]
+                some = total(parts)
+                for use, _ in self.timed.uses(value):
+                    call = self.timed.calls.get(use[0])
+                    if call is not None and call.time >= moment:
+                        self.program.require(some, 1.0)
+                        break
+                    if call is not None and self.timed.is_view(use):
+                        for seen in self.timed.values(use[0]):
+                            for marks in (uses, needs):
+                                later = marks.of_tensor[seen]
+                                self.program.require(some - later, 0.0)
 
     def _made_again_at(
         self, moment: int, by_now: dict[Maker, Linear]
