@@ -1,4 +1,4 @@
-"""Nodes that are made again stand before their first user in the backward."""
+"""Nodes that are made again stand before what they are needed for in the backward."""
 
 from __future__ import annotations
 
@@ -68,6 +68,23 @@ def test_a_clone_works_on_what_is_kept() -> None:
     assert keys(after)[4:6] == ["relu~again", "sin~grad"]
     late = keys(make_again(chain(), {"exp"}))
     assert late.index("exp~again") == late.index("exp~grad") - 1
+
+
+def test_clones_for_one_node_stand_in_the_order_of_the_forward() -> None:
+    """Not each right before its own user, as if one branch followed the other."""
+    b = Builder()
+    x = b.enter("x", SHAPE)
+    begun = [b.call(f"begun{i}", aten.exp.default, (x,), SHAPE) for i in range(2)]
+    ended = [
+        b.call(f"ended{i}", aten.exp.default, (y,), SHAPE) for i, y in enumerate(begun)
+    ]
+    both = b.call("both", aten.add.Tensor, tuple(ended), SHAPE)
+    back = b.call("back", aten.mul.Tensor, tuple(ended), SHAPE, phase=BACK)
+    b.leave(OutputKind.OUTPUT, "y", both)
+    b.leave(OutputKind.GRADIENT, "x", back)
+    after = make_again(b.program(), {"begun0", "begun1", "ended0", "ended1"})
+    clones = ["begun0~again", "begun1~again", "ended0~again", "ended1~again"]
+    assert keys(after)[-5:] == [*clones, "back"]
 
 
 def test_only_what_backward_uses_is_needed_again() -> None:
