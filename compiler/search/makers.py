@@ -161,9 +161,8 @@ class Makers:
 
     def _is_saved(self, one: Holding, ends: Iterable[int]) -> bool:
         """Whether it is kept for the backward, given who uses it as it is."""
-        begin, end = map(
-            self.held.moments.of_call, (self.held.num_forward - 1, self.held.num_calls)
-        )
+        begin = self.held.moments.of_call(self.held.num_forward - 1)
+        end = self.held.moments.of_call(self.held.num_calls)
         is_early = one.first < self.held.num_forward and not one.is_fed
         return is_early and any(begin < use < end for use in ends)
 
