@@ -14,13 +14,12 @@ import torch
 
 from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.collection import collection_paused
-from partita.compiler.errors import NoSolution
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.document import LossKind, PlanOptions
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.search_result import SearchResult
-from partita.compiler.plan.units import format_bytes, parse_bytes
+from partita.compiler.plan.units import parse_bytes
 from partita.compiler.search.by_axes import Choose, choose_by_axes, steps_of
 from partita.compiler.search.candidates import Candidates
 from partita.compiler.search.chosen import read_choices
@@ -42,9 +41,11 @@ from partita.compiler.search.pose import Posed, pose
 from partita.compiler.search.solver import Solution, solve
 from partita.compiler.search.stage_cost import peak_bytes
 from partita.compiler.search.wanted import ANY, Wanted
+from partita.compiler.search.within_limit import lowered
 from partita.lowering import in_microbatches
 from partita.one_mesh.decided import Decided
 from partita.one_mesh.not_faster import NotFaster
+from partita.one_mesh.too_large import too_large
 from partita.options import Options
 from partita.passes.expand_ops import ExpandOps
 from partita.passes.recompute import Recompute
@@ -56,7 +57,9 @@ ALIKE = "equal blocks alike"
 WITHIN = "within the memory limit"
 """Says in a plan that it is the fastest found among those that the limit allows."""
 
-_MOST_FITTINGS = 6
+MOST_FITTINGS = 6
+"""So many plans are made, of less and less memory, until one keeps to a limit."""
+
 _ROUGHLY = 1.25  # what the search counts may be more than the plan does
 
 
@@ -246,27 +249,16 @@ class Search:
                 return plan
             least = self._bytes(plan)
         allowed = limit
-        for _ in range(_MOST_FITTINGS):
+        for _ in range(MOST_FITTINGS):
             plan = self._plan(allowed)
             if (num_bytes := self._bytes(plan)) <= limit:
                 return plan
             least = min(least, num_bytes)
             if not self.fits:
                 break
-            # The search counts a little less than the plan does; not this plan again.
-            over = num_bytes - limit
-            allowed = min(allowed - max(over, limit // 100), self.counted - over)
-        told = (
-            f"memory: the limit is {format_bytes(limit)} on a rank, and no plan was "
-            f"found that needs less than {format_bytes(int(least))}"
-        )
+            allowed = lowered(allowed, limit, self.counted, num_bytes)
         state_bytes = 0 if self.limited is None else self.limited.state_bytes
-        if self.is_hopeless:
-            told += (
-                "; parameters, optimizer states and inputs take "
-                f"{format_bytes(state_bytes)} at the least"
-            )
-        raise NoSolution(told, int(least), state_bytes)
+        raise too_large(limit, int(least), state_bytes)
 
     @collection_paused()
     def least_s(self) -> float:
@@ -297,12 +289,6 @@ class Search:
     def seconds(self) -> float:
         """How long it has taken so far."""
         return time.perf_counter() - self.started
-
-    @property
-    def is_hopeless(self) -> bool:
-        """Whether what stays from step to step takes more than the limit by itself."""
-        limited = self.limited
-        return limited is not None and limited.state_bytes > (self.planner.limit or 0)
 
     @cached_property
     def _fastest(self) -> tuple[Posed, Solution]:
