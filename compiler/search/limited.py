@@ -5,9 +5,9 @@ choices that can belong to something faster than what is known (narrowed.py); fo
 of these, what to make again so that they keep to the limit (keeping.py). The price is
 raised until placements fit, then prices between the last that did not and the first
 that did are tried; where placements fit without a price, prices near that of the best
-bound. Each price gives a lower bound, too. Then choices that cannot belong
-to anything faster go (worthwhile.py), and an integer program decides placements and
-what is made again together (joint.py).
+bound. Each price gives a lower bound, too. Then choices that cannot belong to anything
+faster go (worthwhile.py), and an integer program decides placements and what is made
+again together (joint.py).
 
 All of that has equal blocks placed alike. Where memory is short, the fastest is often
 that some of them take less memory and the others less time: in the end each may take
@@ -17,6 +17,7 @@ found is made better window by window (windows.py).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf, sqrt
@@ -66,6 +67,10 @@ _MOST_APART = 20_000  # of them where each block is by itself
 _MOST_NODES_APART = 10_000
 _WINDOWS_SHARE = 0.5  # of the time that is left, for windows from one start
 _NEARLY = 1.25  # of the limit, what windows may begin with
+_LITTLE = (
+    1.002  # times what is known: what else a plan is made of, if that is too large
+)
+_MOST_OTHERS = 3
 _MOST_NODES = 1000  # of a problem that is improved by windows
 
 
@@ -144,9 +149,15 @@ class LimitedSearch:
         return found
 
     def fitting(self, limit: int) -> list[Limited]:
-        """Return what prices of memory led to and keeps to a limit."""
+        """Return what prices of memory led to and keeps to it, the fastest first."""
         met = (self._keep(own, limit, -inf) for own in self._met.leanest(limit))
-        return [found for found in met if found.fits]
+        return sorted((one for one in met if one.fits), key=lambda one: one.seconds)
+
+    def others(self, limit: int, than: Sequence[int], known_s: float) -> list[Limited]:
+        """Return a few others of those that are little slower than what is known."""
+        others = (one for one in self.fitting(limit) if one.choices != than)
+        slower = [one for one in others if one.seconds <= _LITTLE * known_s]
+        return slower[:_MOST_OTHERS]
 
     def _least(self, limit: int, best: Limited) -> Limited:
         """Return what holds the least of all that was met, with much made again.
@@ -276,10 +287,8 @@ class LimitedSearch:
         if bound >= below_s:
             return replace(best, bound_s=min(bound, below_s))
         self._is_large = num_pairs(self.fold, allowed) > _MOST_ENTRIES
-        if self.clock.left_s <= 0 or (self._is_large and not self._may_be_apart):
+        if self.clock.left_s <= 0 or self._is_large:
             return replace(best, bound_s=bound)
-        if self._is_large:
-            allowed = self._met.choices(self.fold, best.choices)
         search = JointSearch(
             self.posed,
             self.fold,
@@ -291,8 +300,7 @@ class LimitedSearch:
         )
         clock = Clock.of(share * self.clock.left_s)
         found = search.run(self.moments, known, clock)
-        if not self._is_large:
-            bound = max(bound, min(found.bound_s, self.wanted.below_s))
+        bound = max(bound, min(found.bound_s, self.wanted.below_s))
         if found.found is None:
             return replace(best, bound_s=bound, solver=HIGHS)
         bound = min(bound, found.found.seconds)
@@ -302,7 +310,7 @@ class LimitedSearch:
         """Let equal blocks differ, in choices that were met before."""
         if not best.fits or (best.is_optimal and not self.fold.has_classes):
             return best
-        if not self._may_be_apart:
+        if len(self.posed.problem.nodes) > _MOST_NODES_APART:
             return best
         apart = Fold.none(self.posed.problem)
         allowed = self._met.choices(apart, best.choices)
@@ -316,11 +324,6 @@ class LimitedSearch:
             return best
         bound = min(bound_s, found.seconds)
         return Limited(*found, True, bound, HIGHS, best.price)
-
-    @property
-    def _may_be_apart(self) -> bool:
-        """Whether a program of each node by itself is written down soon enough."""
-        return len(self.posed.problem.nodes) <= _MOST_NODES_APART
 
     def _by_windows(self, limit: int, best: Limited) -> Limited:
         """Improve what is placed as without a limit, if that is near, or the best."""
@@ -356,9 +359,8 @@ class LimitedSearch:
             return self._whole
         if self._narrowed is None or not self._narrowed.serves(known_s):
             known = self.free.choices, *([best.choices] if best.fits else [])
-            self._narrowed = Narrowed.of(
-                self.posed, self.fold, known_s, known, self.clock
-            )
+            narrowed = Narrowed.of(self.posed, self.fold, known_s, known, self.clock)
+            self._narrowed = narrowed
         return self._narrowed
 
     @cached_property

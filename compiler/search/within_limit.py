@@ -67,7 +67,7 @@ def lowered(allowed: int, limit: int, counted: int, num_bytes: int) -> int:
     """Return what to allow next, where a plan holds more than the limit.
 
     A search counts a little less than the plan does: so much less is allowed, at least
-    a hundredth of the limit, and not this plan again.
+    a five-hundredth of the limit, and not this plan again.
 
     Args:
         allowed: what was allowed.
@@ -75,11 +75,11 @@ def lowered(allowed: int, limit: int, counted: int, num_bytes: int) -> int:
         counted: what the search counted for it.
         num_bytes: what it holds.
 
-    >>> lowered(100, 100, 99, 102), lowered(1000, 1000, 700, 1001)
-    (97, 699)
+    >>> lowered(1000, 1000, 990, 1020), lowered(1000, 1000, 1000, 1001)
+    (970, 998)
     """
     over = num_bytes - limit
-    return min(allowed - max(over, limit // 100), counted - over)
+    return min(allowed - max(over, limit // 500), counted - over)
 
 
 def nearer_the_top(bounds: Mapping[float, float]) -> float:

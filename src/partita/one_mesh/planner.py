@@ -41,7 +41,7 @@ from partita.compiler.search.pose import Posed, pose
 from partita.compiler.search.solver import Solution, solve
 from partita.compiler.search.stage_cost import peak_bytes
 from partita.compiler.search.wanted import ANY, Wanted
-from partita.compiler.search.within_limit import lowered
+from partita.compiler.search.within_limit import Limited, lowered
 from partita.lowering import in_microbatches
 from partita.one_mesh.decided import Decided
 from partita.one_mesh.not_faster import NotFaster
@@ -61,6 +61,7 @@ MOST_FITTINGS = 6
 """So many plans are made, of less and less memory, until one keeps to a limit."""
 
 _ROUGHLY = 1.25  # what the search counts may be more than the plan does
+_NEARLY = 1.01  # of a limit, what a plan may hold for others to be tried that were met
 
 
 @dataclass(frozen=True)
@@ -256,6 +257,12 @@ class Search:
             least = min(least, num_bytes)
             if not self.fits:
                 break
+            if self.limited and self.found and num_bytes <= _NEARLY * limit:
+                than, known_s = self.found[1].choices, plan.predicted.seconds
+                for other in self.limited.others(allowed, than, known_s):
+                    plan = self._plan(allowed, other)
+                    if self._bytes(plan) <= limit:
+                        return plan
             allowed = lowered(allowed, limit, self.counted, num_bytes)
         state_bytes = 0 if self.limited is None else self.limited.state_bytes
         raise too_large(limit, int(least), state_bytes)
@@ -314,11 +321,16 @@ class Search:
         held = find_holdings(posed, free.choices, posed.optimizer, num_live=live)
         return keep(held, ()).peak_bytes <= _ROUGHLY * limit
 
-    def _plan(self, allowed: int | None) -> Plan:
-        """Return the fastest plan that the search counts ``allowed`` bytes for."""
-        return self.planner.decide(*self._decided(allowed))
+    def _plan(self, allowed: int | None, known: Limited | None = None) -> Plan:
+        """Return the fastest plan that the search counts ``allowed`` bytes for.
 
-    def _decided(self, allowed: int | None) -> tuple[Found, Posed]:
+        Where it is ``known`` what that is of, nothing is searched.
+        """
+        return self.planner.decide(*self._decided(allowed, known))
+
+    def _decided(
+        self, allowed: int | None, known: Limited | None
+    ) -> tuple[Found, Posed]:
         """Return what the fastest plan is of, and the problem that it is of."""
         planner = self.planner
         steps = len(steps_of(planner.mesh))
@@ -327,7 +339,7 @@ class Search:
         if self.is_folded and allowed is None:
             self.ways.append(ALIKE)
         if allowed is not None:  # of many axes, the last is decided anew
-            last = self._within(posed, last, allowed)
+            last = self._within(posed, last, allowed, known)
             below_s = self.wanted.below_s
             if below_s < inf and not (self.fits and last.seconds < below_s):
                 raise NotFaster(last.seconds if self.fits else None)
@@ -366,12 +378,14 @@ class Search:
         self.steps.append(tuple(found.choices))
         return found
 
-    def _within(self, posed: Posed, free: Solution, allowed: int) -> Solution:
+    def _within(
+        self, posed: Posed, free: Solution, allowed: int, known: Limited | None
+    ) -> Solution:
         """Return the fastest assignment found that is counted as so many bytes."""
         if self.limited is None:
             live, rest = self.num_live or 1, (self.clock, self.wanted)
             self.limited = LimitedSearch(posed, free, posed.optimizer, *rest, live)
-        found = self.limited.run(allowed)
+        found = known or self.limited.run(allowed)
         self.again, self.fits = found.keeping.again, found.fits
         self.counted = found.keeping.peak_bytes
         if found.choices != self.limited.free.choices or found.keeping.again:
