@@ -103,6 +103,13 @@ class MessagesBeside:
         saved_s = self._saved(max(0.0, known_s - computing_s))
         return max(computing_s, bound_s - saved_s)
 
+    def most_below(self, known_s: float) -> float:
+        """Return what assignments cost less than whose plans take less than is known.
+
+        That is as far as these are no faster than all computing at its least.
+        """
+        return known_s + self._saved(max(0.0, known_s - self._least_computing_s))
+
     def _saved(self, messages_s: float) -> float:
         """Return what they may take less beside so many seconds of other messages."""
         links = _links(self.fold.problem.mesh, self.hardware)

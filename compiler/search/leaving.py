@@ -83,6 +83,8 @@ def boxing_table(
         [at for at, placement in enumerate(all_) if placement in view.taken]
         for all_ in (made, wanted)
     )
+    if not (rows and columns):  # its user wants nothing that the view can make
+        return table
     before = boxing_table(
         fold,
         view.source,

@@ -4,9 +4,10 @@ For a few prices of memory, the cheapest placements are searched (memory_price.p
 choices that can belong to something faster than what is known (narrowed.py); for each
 of these, what to make again so that they keep to the limit (keeping.py). The price is
 raised until placements fit, then prices between the last that did not and the first
-that did are tried. Each price gives a lower bound, too. Then choices that cannot belong
-to anything faster go (worthwhile.py), and an integer program decides placements and
-what is made again together (joint.py).
+that did are tried; where placements fit without a price, prices near that of the best
+bound. Each price gives a lower bound, too. Then choices that cannot belong to anything
+faster go (worthwhile.py), and an integer program decides placements and what is made
+again together (joint.py).
 
 All of that has equal blocks placed alike. Where memory is short, the fastest is often
 that some of them take less memory and the others less time: in the end each may take
@@ -21,19 +22,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf, sqrt
 
-import numpy as np
-
 from partita.compiler.search.at_price import AtPrice
 from partita.compiler.search.build import build_model
 from partita.compiler.search.fold import Fold
-from partita.compiler.search.holdings import Holdings, find_holdings
 from partita.compiler.search.joint import Joint, JointSearch
-from partita.compiler.search.keeping import (
-    Keeping,
-    choose_keeping,
-    least_keeping,
-)
+from partita.compiler.search.keeping import least_keeping
 from partita.compiler.search.memory_price import MemoryPrice
+from partita.compiler.search.met import Met
 from partita.compiler.search.model import Bools
 from partita.compiler.search.narrowed import Narrowed
 from partita.compiler.search.parts import THREADS, Clock
@@ -56,8 +51,7 @@ _MOST_RAISES = 5
 _PRICES_IF_KEPT = (0.8, 6.4, 51.2, 409.6)  # tried where all others hold too much
 _MOST_NARROWING = 1.0  # at higher prices hardly a choice is left out
 _MOST_MIDDLES = 3  # prices between one that is too low and one that is not
-_MOST_TOPS = 2  # prices near that of the best bound, where no price is needed to fit
-_KEEPING_S = 10.0
+_MOST_TOPS = 4  # prices near that of the best bound, where none is needed to fit
 _LEAST_S = 2.0  # to know what an assignment holds at the least, where that is asked
 _FIRST_SHARE = 0.1  # of the time that is left, at the most
 _LEAST_SHARE = 0.3  # of the time that is left, for that of all that were met
@@ -74,6 +68,8 @@ _MOST_APART = 20_000  # of them where each block is by itself
 _MOST_NODES_APART = 10_000
 _WINDOWS_SHARE = 0.5  # of the time that is left, for windows from one start
 _NEARLY = 1.25  # of the limit, what windows may begin with
+_LITTLE = 1.002  # times what is known: others, where the plan of that is too large
+_MOST_OTHERS = 3
 _MOST_NODES = 1000  # of a problem that is improved by windows
 
 
@@ -103,12 +99,6 @@ class LimitedSearch:
     _found: dict[tuple[int, ...], None] = field(
         default_factory=dict[tuple[int, ...], None]
     )
-    _held: dict[tuple[int, ...], Holdings] = field(
-        default_factory=dict[tuple[int, ...], Holdings]
-    )
-    _kept: dict[tuple[tuple[int, ...], int], Keeping] = field(
-        default_factory=dict[tuple[tuple[int, ...], int], Keeping]
-    )
     _narrowed: Narrowed | None = None
     _is_large: bool = False  # too much for an integer program
 
@@ -116,6 +106,10 @@ class LimitedSearch:
     def fold(self) -> Fold:
         """The problem's repeated blocks."""
         return self.posed.fold
+
+    @cached_property
+    def _met(self) -> Met:
+        return Met(self.posed, self.optimizer, self.fold.class_of, self.num_live)
 
     @cached_property
     def state_bytes(self) -> int:
@@ -153,6 +147,17 @@ class LimitedSearch:
         self._found[found.choices] = None
         return found
 
+    def fitting(self, limit: int) -> list[Limited]:
+        """Return what prices of memory led to and keeps to it, the fastest first."""
+        met = (self._keep(own, limit, -inf) for own in self._met.leanest(limit))
+        return sorted((one for one in met if one.fits), key=lambda one: one.seconds)
+
+    def others(self, limit: int, than: Sequence[int], known_s: float) -> list[Limited]:
+        """Return a few others of those that are little slower than what is known."""
+        others = (one for one in self.fitting(limit) if one.choices != than)
+        slower = [one for one in others if one.seconds <= _LITTLE * known_s]
+        return slower[:_MOST_OTHERS]
+
     def _least(self, limit: int, best: Limited) -> Limited:
         """Return what holds the least of all that was met, with much made again.
 
@@ -164,8 +169,7 @@ class LimitedSearch:
             if best.fits or clock.left_s <= 0:
                 break
             best = best.better(self._at_if_kept(price, limit, best))
-        met = [c for c, allowed in self._kept if allowed == limit]
-        met.sort(key=lambda c: self._kept[c, limit].peak_bytes)
+        met = self._met.leanest(limit)
         for number, choices in enumerate(met):
             if best.fits or self.clock.left_s <= 0:
                 break
@@ -176,7 +180,7 @@ class LimitedSearch:
 
     def _with_least(self, found: Limited, limit: int, time_s: float) -> Limited:
         """Return an assignment with what to make again so that it holds the least."""
-        held, clock = self._held_by(found.choices), Clock.of(time_s)
+        held, clock = self._met.held_by(found.choices), Clock.of(time_s)
         keeping = least_keeping(held, found.keeping, limit, clock)
         seconds = found.seconds - found.keeping.seconds + keeping.seconds
         fits = keeping.peak_bytes <= limit
@@ -216,14 +220,12 @@ class LimitedSearch:
 
     def _by_prices(self, limit: int, best: Limited) -> Limited:
         """Return the best that prices of memory lead to."""
+        if self._keep(self.free.choices, limit, -inf).fits:
+            return self._near_the_top(limit, best)
         low, high, price = 0.0, 0.0, _FIRST
-        bounds = {0.0: self.free.bound_s}
-        free = self._keep(self.free.choices, limit, -inf)
-        is_free = free.fits  # as placed without a limit, with enough made again
         for _ in range(_MOST_RAISES):
             count = len(self.moments)
             found = self._at(price, limit, best, self.clock)
-            bounds[price] = found.bound_s
             best = best.better(found)
             if found.fits:
                 high = price
@@ -240,16 +242,30 @@ class LimitedSearch:
             if best.fits or self.clock.left_s <= 0:
                 break
         clock = Clock.of(_PRICES_SHARE * self.clock.left_s)
-        most = _MOST_TOPS if is_free else _MOST_MIDDLES
-        for _ in range(most if high else 0):
+        for _ in range(_MOST_MIDDLES if high else 0):
             if clock.left_s <= 0 or best.is_optimal:
                 break
-            middle = sqrt(max(low, high / STEP**2) * high)
-            price = nearer_the_top(bounds) if is_free else middle
+            price = sqrt(max(low, high / STEP**2) * high)
             found = self._at(price, limit, best, clock)
-            bounds[price] = found.bound_s
             best = best.better(found)
             low, high = (low, price) if found.fits else (price, high)
+        return best
+
+    def _near_the_top(self, limit: int, best: Limited) -> Limited:
+        """Return the best that prices near that of the best bound lead to.
+
+        What is placed as without a limit fits, with enough made again: no price is
+        needed for that.
+        """
+        bounds, price = {0.0: self.free.bound_s}, _FIRST
+        clock = Clock.of(_PRICES_SHARE * self.clock.left_s)
+        for _ in range(_MOST_TOPS // 2 if self.wanted.is_rough else _MOST_TOPS):
+            found = self._at(price, limit, best, self.clock)
+            bounds[price] = found.bound_s
+            best = best.better(found)
+            if clock.left_s <= 0 or best.is_optimal or self._is_too_slow(best):
+                break
+            price = nearer_the_top(bounds)
         return best
 
     def _jointly(self, limit: int, best: Limited, share: float) -> Limited:
@@ -292,10 +308,7 @@ class LimitedSearch:
         if len(self.posed.problem.nodes) > _MOST_NODES_APART:
             return best
         apart = Fold.none(self.posed.problem)
-        allowed = tuple(np.zeros_like(own) for own in everything(apart))
-        for choices in dict.fromkeys((best.choices, *(seen for seen, _ in self._kept))):
-            for own, choice in zip(allowed, choices, strict=True):
-                own[choice] = True
+        allowed = self._met.choices(apart, best.choices)
         if self.clock.left_s <= 0 or num_pairs(apart, allowed) > _MOST_APART:
             return best
         search = self._program(apart, limit, allowed)
@@ -329,7 +342,7 @@ class LimitedSearch:
     @cached_property
     def _unit(self) -> float:
         """Seconds per byte, if bytes cost as much as all time."""
-        return self.free.seconds / max(self._held_by(self.free.choices).most, 1)
+        return self.free.seconds / max(self._met.held_by(self.free.choices).most, 1)
 
     def _left(self, best: Limited, price: float) -> Narrowed:
         """Return the problem without what takes longer than what is known.
@@ -343,9 +356,8 @@ class LimitedSearch:
             return self._whole
         if self._narrowed is None or not self._narrowed.serves(known_s):
             known = self.free.choices, *([best.choices] if best.fits else [])
-            self._narrowed = Narrowed.of(
-                self.posed, self.fold, known_s, known, self.clock
-            )
+            narrowed = Narrowed.of(self.posed, self.fold, known_s, known, self.clock)
+            self._narrowed = narrowed
         return self._narrowed
 
     @cached_property
@@ -375,26 +387,11 @@ class LimitedSearch:
         solved = self._at_price.solved(among.posed, price * self._unit, time_s, kept)
         return self._keep(among.widened(solved.choices), limit, -inf)
 
-    def _held_by(self, choices: tuple[int, ...]) -> Holdings:
-        if choices not in self._held:
-            self._held[choices] = find_holdings(
-                self.posed,
-                choices,
-                self.optimizer,
-                self.fold.class_of,
-                self.num_live,
-            )
-        return self._held[choices]
-
     def _keep(
         self, choices: tuple[int, ...], limit: int, bound_s: float, price: float = 0.0
     ) -> Limited:
         """Choose what to make again of an assignment."""
-        if (choices, limit) not in self._kept:  # prices often lead to the same
-            clock = Clock.of(min(_KEEPING_S, max(self.clock.left_s, 1.0)))
-            found = choose_keeping(self._held_by(choices), limit, clock)
-            self._kept[choices, limit] = found
-        keeping = self._kept[choices, limit]
+        keeping = self._met.keeping(choices, limit, self.clock)
         seconds = cost_of(self.posed.problem, choices) + keeping.seconds
         fits = keeping.peak_bytes <= limit
         return Limited(choices, keeping, seconds, fits, bound_s, price=price)

@@ -68,7 +68,10 @@ THOROUGH = Effort(
 """Up to the optimum, if there is time."""
 
 ROUGH = Effort(THOROUGH.states[:2], 0, 0.001)
-"""For what is only to be compared with others, by another measure than its cost."""
+"""For what is only to be compared with others, by another measure than its cost.
+
+It ends at the same point whatever the time, but for very large problems.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,25 @@ class Limited:
         return replace(best, bound_s=bound.bound_s, price=bound.price)
 
 
+def lowered(allowed: int, limit: int, counted: int, num_bytes: int) -> int:
+    """Return what to allow next, where a plan holds more than the limit.
+
+    A search counts a little less than the plan does: so much less is allowed, at least
+    a five-hundredth of the limit, and not this plan again.
+
+    Args:
+        allowed: what was allowed.
+        limit: of the plan.
+        counted: what the search counted for it.
+        num_bytes: what it holds.
+
+    >>> lowered(1000, 1000, 990, 1020), lowered(1000, 1000, 1000, 1001)
+    (970, 998)
+    """
+    over = num_bytes - limit
+    return min(allowed - max(over, limit // 500), counted - over)
+
+
 def nearer_the_top(bounds: Mapping[float, float]) -> float:
     """Return a price next to that of the highest bound: bounds are concave in it.
 

@@ -311,7 +311,7 @@ def _fastest(
         left_s = max(clock.left_s, _LEAST_S)
         best_s = min([known_s, *(first.plan.predicted.seconds for first in plans)])
         share = Clock.of(left_s if is_last else left_s / 2)
-        beside = BesideSearch(planner, share)
+        beside = BesideSearch(planner, share, best_s)
         hidden_s = beside.most_hidden_s if best_s < inf else 0.0
         search = Search(planner, share, Wanted(best_s + hidden_s))
         # More microbatches hold less and take longer.
@@ -327,9 +327,9 @@ def _fastest(
                 break  # still more microbatches save less memory each time
         except NoSolution as refusal:
             refusals.append(refusal)
-        if asked != "auto" or not batch.options.train or search.limited is None:
+        if asked != "auto" or not (batch.options.train and beside.may_save(search)):
             break
-        if search.is_hopeless or ((plans or best_s < inf) and clock.left_s <= 0):
+        if (plans or best_s < inf) and clock.left_s <= 0:
             break
         count *= 2
     if not plans and slower:

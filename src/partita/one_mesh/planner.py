@@ -14,13 +14,12 @@ import torch
 
 from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.collection import collection_paused
-from partita.compiler.errors import NoSolution
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.document import LossKind, PlanOptions
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.search_result import SearchResult
-from partita.compiler.plan.units import format_bytes, parse_bytes
+from partita.compiler.plan.units import parse_bytes
 from partita.compiler.search.by_axes import Choose, choose_by_axes, steps_of
 from partita.compiler.search.candidates import Candidates
 from partita.compiler.search.chosen import read_choices
@@ -42,9 +41,11 @@ from partita.compiler.search.pose import Posed, pose
 from partita.compiler.search.solver import Solution, solve
 from partita.compiler.search.stage_cost import peak_bytes
 from partita.compiler.search.wanted import ANY, Wanted
+from partita.compiler.search.within_limit import Limited, lowered
 from partita.lowering import in_microbatches
 from partita.one_mesh.decided import Decided
 from partita.one_mesh.not_faster import NotFaster
+from partita.one_mesh.too_large import too_large
 from partita.options import Options
 from partita.passes.expand_ops import ExpandOps
 from partita.passes.recompute import Recompute
@@ -56,8 +57,11 @@ ALIKE = "equal blocks alike"
 WITHIN = "within the memory limit"
 """Says in a plan that it is the fastest found among those that the limit allows."""
 
-_MOST_FITTINGS = 6
+MOST_FITTINGS = 6
+"""So many plans are made, of less and less memory, until one keeps to a limit."""
+
 _ROUGHLY = 1.25  # what the search counts may be more than the plan does
+_NEARLY = 1.01  # of a limit, what a plan may hold for others to be tried that were met
 
 
 @dataclass(frozen=True)
@@ -246,27 +250,22 @@ class Search:
                 return plan
             least = self._bytes(plan)
         allowed = limit
-        for _ in range(_MOST_FITTINGS):
+        for _ in range(MOST_FITTINGS):
             plan = self._plan(allowed)
             if (num_bytes := self._bytes(plan)) <= limit:
                 return plan
             least = min(least, num_bytes)
             if not self.fits:
                 break
-            # The search counts a little less than the plan does; not this plan again.
-            over = num_bytes - limit
-            allowed = min(allowed - max(over, limit // 100), self.counted - over)
-        told = (
-            f"memory: the limit is {format_bytes(limit)} on a rank, and no plan was "
-            f"found that needs less than {format_bytes(int(least))}"
-        )
+            if self.limited and self.found and num_bytes <= _NEARLY * limit:
+                than, known_s = self.found[1].choices, plan.predicted.seconds
+                for other in self.limited.others(allowed, than, known_s):
+                    plan = self._plan(allowed, other)
+                    if self._bytes(plan) <= limit:
+                        return plan
+            allowed = lowered(allowed, limit, self.counted, num_bytes)
         state_bytes = 0 if self.limited is None else self.limited.state_bytes
-        if self.is_hopeless:
-            told += (
-                "; parameters, optimizer states and inputs take "
-                f"{format_bytes(state_bytes)} at the least"
-            )
-        raise NoSolution(told, int(least), state_bytes)
+        raise too_large(limit, int(least), state_bytes)
 
     @collection_paused()
     def least_s(self) -> float:
@@ -298,12 +297,6 @@ class Search:
         """How long it has taken so far."""
         return time.perf_counter() - self.started
 
-    @property
-    def is_hopeless(self) -> bool:
-        """Whether what stays from step to step takes more than the limit by itself."""
-        limited = self.limited
-        return limited is not None and limited.state_bytes > (self.planner.limit or 0)
-
     @cached_property
     def _fastest(self) -> tuple[Posed, Solution]:
         """The problem, of several axes the last, and its fastest choices."""
@@ -328,11 +321,16 @@ class Search:
         held = find_holdings(posed, free.choices, posed.optimizer, num_live=live)
         return keep(held, ()).peak_bytes <= _ROUGHLY * limit
 
-    def _plan(self, allowed: int | None) -> Plan:
-        """Return the fastest plan that the search counts ``allowed`` bytes for."""
-        return self.planner.decide(*self._decided(allowed))
+    def _plan(self, allowed: int | None, known: Limited | None = None) -> Plan:
+        """Return the fastest plan that the search counts ``allowed`` bytes for.
 
-    def _decided(self, allowed: int | None) -> tuple[Found, Posed]:
+        Where it is ``known`` what that is of, nothing is searched.
+        """
+        return self.planner.decide(*self._decided(allowed, known))
+
+    def _decided(
+        self, allowed: int | None, known: Limited | None
+    ) -> tuple[Found, Posed]:
         """Return what the fastest plan is of, and the problem that it is of."""
         planner = self.planner
         steps = len(steps_of(planner.mesh))
@@ -341,7 +339,7 @@ class Search:
         if self.is_folded and allowed is None:
             self.ways.append(ALIKE)
         if allowed is not None:  # of many axes, the last is decided anew
-            last = self._within(posed, last, allowed)
+            last = self._within(posed, last, allowed, known)
             below_s = self.wanted.below_s
             if below_s < inf and not (self.fits and last.seconds < below_s):
                 raise NotFaster(last.seconds if self.fits else None)
@@ -380,12 +378,14 @@ class Search:
         self.steps.append(tuple(found.choices))
         return found
 
-    def _within(self, posed: Posed, free: Solution, allowed: int) -> Solution:
+    def _within(
+        self, posed: Posed, free: Solution, allowed: int, known: Limited | None
+    ) -> Solution:
         """Return the fastest assignment found that is counted as so many bytes."""
         if self.limited is None:
             live, rest = self.num_live or 1, (self.clock, self.wanted)
             self.limited = LimitedSearch(posed, free, posed.optimizer, *rest, live)
-        found = self.limited.run(allowed)
+        found = known or self.limited.run(allowed)
         self.again, self.fits = found.keeping.again, found.fits
         self.counted = found.keeping.peak_bytes
         if found.choices != self.limited.free.choices or found.keeping.again:

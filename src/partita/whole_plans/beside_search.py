@@ -4,17 +4,17 @@ The search adds up what calls and boxings take one by one. On a machine that com
 while a message passes, those take less that nothing waits for: what brings gradients to
 where they are stored, gathers of parameters that start ahead. By how much is known only
 of a whole plan. So there they are searched at the least that they can take, which also
-bounds what any plan takes. Under a memory limit that is a second search, and the faster
-of the two plans is taken, as their steps are simulated; without one the plan is the
-first of those that ``fastest_together`` compares.
+bounds what any plan takes. Under a memory limit the search one by one follows unless
+that is settled, and the faster of the two plans is taken, as their steps are simulated;
+without one the plan is the first of those that ``fastest_together`` compares.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 from typing import NamedTuple
 
 from partita.compiler.collection import collection_paused
@@ -26,11 +26,14 @@ from partita.compiler.search.by_axes import steps_of
 from partita.compiler.search.decide import Found
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.limited import LimitedSearch
-from partita.compiler.search.parts import OPTIMAL_GAP, Clock
+from partita.compiler.search.parts import OPTIMAL_GAP, ROUGH, Clock
 from partita.compiler.search.solver import Solution, solve
 from partita.compiler.search.turns import with_turns
+from partita.compiler.search.wanted import ANY, Wanted
+from partita.compiler.search.within_limit import Limited, lowered
 from partita.compiler.simulate.turn_items import TurnItems
-from partita.one_mesh.planner import ALIKE, WITHIN, Planner, Search
+from partita.one_mesh.not_faster import NotFaster
+from partita.one_mesh.planner import ALIKE, MOST_FITTINGS, WITHIN, Planner, Search
 from partita.whole_plans.recount import with_memory
 
 ONE_BY_ONE = "messages one by one"
@@ -39,8 +42,7 @@ ONE_BY_ONE = "messages one by one"
 BESIDE = "messages beside computing"
 """Says in a plan that the search that found it reckoned with what passes beside."""
 
-_TIMES = 4
-"""Under a memory limit it takes as long as the first, if so many times that is left."""
+_SHARE = 0.5  # of the time that is left, under a limit; the rest is for the other
 
 
 class First(NamedTuple):
@@ -58,15 +60,17 @@ class First(NamedTuple):
 
 @dataclass(frozen=True)
 class BesideSearch:
-    """The second search of one model on one mesh.
+    """That search of one model on one mesh.
 
     Attributes:
-        planner: of both.
+        planner: of it, and of the search one by one.
         clock: when to end.
+        known_s: under a memory limit, no plan is made that takes more.
     """
 
     planner: Planner
     clock: Clock
+    known_s: float = inf
 
     @cached_property
     def messages(self) -> MessagesBeside | None:
@@ -87,6 +91,32 @@ class BesideSearch:
             return None
         fold = self.messages.fold
         return solve(fold.problem, max(self.clock.left_s / 2, 0.01), fold=fold)
+
+    @cached_property
+    def limited(self) -> LimitedSearch | None:
+        """Itself under a memory limit; ``None`` where all state is over that."""
+        limit, messages, free = self.planner.limit, self.messages, self.free
+        options, wanted = self.planner.options, ANY
+        if limit is None or messages is None or free is None or options.recompute:
+            return None
+        if self.known_s < inf and not options.fuse:  # a group may take less than calls
+            wanted = Wanted(messages.most_below(self.known_s))
+        light = replace(self.planner.posed, problem=messages.fold.problem)
+        clock = Clock.of(_SHARE * self.clock.left_s)
+        found = LimitedSearch(light, free, light.optimizer, clock, wanted)
+        found.fold = messages.fold
+        return None if found.state_bytes > limit else found
+
+    def may_save(self, search: Search) -> bool:
+        """Whether it may be of use to hold less, as more microbatches do.
+
+        That is where the limit made a difference to what was searched, ``search``
+        where no message passes beside computing, and is not below all state.
+        """
+        limited = self.limited or search.limited
+        if limited is None or self.planner.limit is None:
+            return False
+        return bool(limited.moments) and limited.state_bytes <= self.planner.limit
 
     def least_s(self, search: Search, known_s: float) -> float:
         """Return seconds that no plan faster than a known one is faster than.
@@ -130,42 +160,98 @@ class BesideSearch:
         if messages is None or free is None or planner.options.recompute:
             return First(_counted(search.run()))
         if planner.limit is not None:
-            plan = _counted(search.run())
-            return First(self._within(plan, planner.limit, free, messages))
-        result = self._result(free.solver, search.seconds, messages.fold)
+            if self.limited is None:
+                return First(_counted(search.run()))
+            return First(self._within(search, self.limited, messages))
+        result = self._result(free.solver, search.seconds, messages.fold, BESIDE)
         draft = planner.draft(Found(free.choices, result))
         items = TurnItems(draft)
         plan = self._with_gap(with_turns(draft, items), free.bound_s)
         return First(plan, free.choices, items)
 
     def _within(
-        self, plan: Plan, limit: int, free: Solution, messages: MessagesBeside
+        self, search: Search, limited: LimitedSearch, messages: MessagesBeside
     ) -> Plan:
-        """Return ``plan``, or a faster one that keeps to the memory limit too."""
-        seconds = plan.predicted.seconds
-        if seconds <= messages.least_below(free.bound_s, seconds) * (1 + OPTIMAL_GAP):
+        """Return the faster of the plans of both searches that keep to the limit."""
+        plan, bound_s = self._fitting(search, limited, messages)
+        if plan is None:
+            return _one_by_one(_counted(search.run()))
+        plan = self._with_gap(plan, bound_s)
+        if plan.search.gap is not None and plan.search.gap <= OPTIMAL_GAP:
             return plan
-        first_s = plan.search.seconds
-        if self.clock.left_s < _TIMES * first_s:
-            return _one_by_one(plan)
-        started = time.perf_counter()
-        light = replace(self.planner.posed, problem=messages.fold.problem)
-        optimizer = self.planner.options.optimizer
-        limited = LimitedSearch(light, free, optimizer, Clock.of(first_s))
-        limited.fold = messages.fold
-        found = limited.run(limit)
-        spent_s = first_s + time.perf_counter() - started
-        result = self._result(free.solver, spent_s, messages.fold, WITHIN)
-        found_again = Found(found.choices, result, found.keeping.again)
-        other = _counted(self.planner.decide(found_again))
-        if other.predicted.bytes > limit or other.predicted.seconds >= seconds:
-            return _one_by_one(plan)
-        return self._with_gap(other, max(free.bound_s, found.bound_s))
+        seconds = plan.predicted.seconds
+        try:
+            other, _ = self._fitting(search, self._alone(seconds), messages, seconds)
+        except NotFaster:
+            return plan
+        if other is None or other.predicted.seconds >= seconds:
+            return plan
+        return _one_by_one(self._with_gap(other, bound_s))
+
+    def _alone(self, seconds: float) -> LimitedSearch:
+        """Return the search one by one, roughly: for what may be faster than a plan."""
+        planner, posed = self.planner, self.planner.posed
+        free_s = max(self.clock.left_s / 2, 0.01)
+        free = solve(posed.problem, free_s, posed.fold, ROUGH)
+        below_s = min(seconds, self.known_s) + self.most_hidden_s
+        wanted = Wanted(below_s, is_rough=True)
+        return LimitedSearch(posed, free, planner.posed.optimizer, self.clock, wanted)
+
+    def _fitting(
+        self,
+        search: Search,
+        limited: LimitedSearch,
+        messages: MessagesBeside,
+        known_s: float = inf,
+    ) -> tuple[Plan | None, float]:
+        """Return a plan that keeps to the limit, if there is one, and a bound.
+
+        Of what a search meets one by one it is that which takes least beside messages,
+        if that is less than is known.
+
+        Raises:
+            NotFaster: when it takes no less than is wanted.
+        """
+        limit = allowed = self.planner.limit
+        assert allowed is not None
+        assert limit is not None
+        below_s, bound_s = limited.wanted.below_s, limited.free.bound_s
+        is_beside, price = limited is self.limited, None
+        for number in range(MOST_FITTINGS):
+            found = limited.run(allowed)
+            if below_s < inf and not (found.fits and found.seconds < below_s):
+                raise NotFaster(found.seconds if found.fits else None)
+            if not found.fits:
+                break
+            if not number:  # of the limit itself; less is allowed from now on
+                bound_s = max(bound_s, found.bound_s)
+                price = found.price or None if limited.moments else 0.0
+            if not is_beside:
+                found = min(limited.fitting(allowed), key=self._seconds)
+                if self._seconds(found) >= known_s:
+                    raise NotFaster(self._seconds(found))
+            ways = [
+                *([BESIDE] if is_beside else ()),
+                *([WITHIN] if limited.moments else ()),
+            ]
+            result = self._result(found.solver, search.seconds, messages.fold, *ways)
+            result = replace(result, memory_price=price)
+            made = Found(found.choices, result, found.keeping.again)
+            plan = _counted(self.planner.decide(made))
+            if (num_bytes := plan.predicted.bytes) <= limit:
+                return plan, bound_s
+            allowed = lowered(allowed, limit, found.keeping.peak_bytes, num_bytes)
+        return None, bound_s
+
+    def _seconds(self, found: Limited) -> float:
+        """Return what is found takes beside messages, and what is made again."""
+        assert self.messages is not None
+        return self.messages.fold.cost_of(found.choices) + found.keeping.seconds
 
     def _result(
         self, solver: str, seconds: float, fold: Fold, *ways: str
     ) -> SearchResult:
-        ways = (solver, BESIDE, *ways, *([ALIKE] if fold.has_classes else []))
+        ways = (solver, *ways, *([ALIKE] if fold.has_classes else []))
         return SearchResult(", ".join(ways), "not shown to be optimal", None, seconds)
 
     def _with_gap(self, plan: Plan, bound_s: float) -> Plan:

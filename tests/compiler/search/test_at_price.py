@@ -10,6 +10,7 @@ from partita.compiler.search import at_price
 from partita.compiler.search.at_price import AtPrice
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.memory_price import MemoryPrice
+from partita.compiler.search.parts import ROUGH, Effort
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import Problem
 from partita.compiler.search.solver import solve
@@ -26,9 +27,10 @@ def test_each_price_is_searched_once_at_the_same_moments(
 ) -> None:
     asked: list[Problem] = []
 
-    def counted(problem: Problem, time_limit_s: float, fold: Fold) -> object:
+    def counted(problem: Problem, limit_s: float, fold: Fold, effort: Effort) -> object:
         asked.append(problem)
-        return solve(problem, time_limit_s, fold)
+        assert effort == ROUGH, "a number of passes ends it, not the time"
+        return solve(problem, limit_s, fold, effort)
 
     monkeypatch.setattr(at_price, "solve", counted)
     problem, moments = posed(), [3]

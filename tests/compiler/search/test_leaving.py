@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 from tests.compiler.search.hand_made import machine
 from tests.compiler.search.handing_on import boxed_behind
-from tests.compiler.search.random_problems import choice, node, problem
+from tests.compiler.search.random_problems import TYPES, choice, node, problem
 from tests.models import zoo
 from tests.models.captured import captured
 
 import partita as pt
+from partita.compiler.cost.boxing_prices import BoxingTables, boxing_prices
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.search_result import SearchResult
@@ -77,6 +78,20 @@ def test_a_view_that_cannot_take_what_is_made_is_not_handed_on() -> None:
         nodes = x, replace(view, choices=choices), out
         other = replace(posed, nodes=nodes)
         assert not boxed_once(Fold.none(other)).handed
+
+
+def test_an_output_may_want_what_no_view_makes() -> None:
+    posed = chain("S(2)", box={})
+    priced = BoxingTables(posed.mesh, machine(), {}, boxing_prices)
+    posed = replace(posed, box_seconds=priced)
+    fold = boxed_once(Fold.none(posed))
+    assert fold.handed
+    found = solve(posed, 10.0, fold)
+    ways = [("P(sum)", "S(2)"), ("S(0)", "S(2)"), ("P(sum)", "S(1)")]
+    sum_s, split_s, first_s = (
+        priced(TYPES[0], *map(Placement.parse, way)) for way in ways
+    )
+    assert found.seconds == 1.0 + min(sum_s, first_s + split_s)
 
 
 def test_what_is_settled_stays() -> None:

@@ -14,7 +14,7 @@ from partita.compiler.search.parts import Clock
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import cost_of
 from partita.compiler.search.solver import solve
-from partita.compiler.search.wanted import Wanted
+from partita.compiler.search.wanted import ROUGH, Wanted
 
 
 class Layers(nn.Module):
@@ -101,6 +101,21 @@ def test_what_is_no_faster_than_what_is_known_is_not_searched() -> None:
     found = again.run(limit)
     assert found.seconds == pytest.approx(best.seconds)
     assert found.bound_s <= best.seconds * (1 + 1e-9)
+
+
+def test_what_else_was_met_keeps_to_the_limit_too() -> None:
+    search = limited(posed_layers(Mesh(dp=2, tp=2)))
+    limit = int(0.7 * search.run(1 << 40).keeping.peak_bytes)
+    search.wanted = ROUGH
+    best = search.run(limit)
+    met = search.fitting(limit)
+    assert len(met) > 2
+    assert all(one.fits and one.keeping.peak_bytes <= limit for one in met)
+    assert [one.seconds for one in met] == sorted(one.seconds for one in met)
+    assert met[0].seconds == best.seconds
+    others = search.others(limit, met[0].choices, best.seconds)
+    assert [one.choices for one in others] == [met[1].choices]
+    assert others[0].seconds <= 1.002 * best.seconds < met[2].seconds
 
 
 @pytest.mark.slow

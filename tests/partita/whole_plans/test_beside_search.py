@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 
@@ -12,7 +13,9 @@ from tests.models.captured import captured
 from tests.slow import slow
 
 import partita as pt
+from partita.compiler.errors import NoSolution
 from partita.compiler.search.parts import Clock
+from partita.one_mesh.not_faster import NotFaster
 from partita.one_mesh.planner import Planner, Search
 from partita.whole_plans.beside_search import BESIDE, BesideSearch
 from partita.whole_plans.light_messages import fastest_together
@@ -82,15 +85,50 @@ def test_where_nothing_is_hidden_it_finds_what_is_found_one_by_one() -> None:
     assert plan.predicted.seconds == pytest.approx(alone.seconds, rel=1e-9)
 
 
-def test_a_memory_limit_is_kept() -> None:
+@cache
+def within(part: float) -> Planner:
+    """Return a planner that has a part of the memory that its fastest plan holds."""
     made = planner("vit", 0.9)
-    limit = int(0.95 * found(made).predicted.bytes)
-    options = replace(made.options, memory=limit, time_limit=12.0)
-    within = replace(made, options=options)
-    alone = within.search()
-    plan = fastest(BesideSearch(within, Clock.of(12.0)))
-    assert plan.predicted.bytes <= limit
+    limit = int(part * found(made).predicted.bytes)
+    return replace(made, options=replace(made.options, memory=limit, time_limit=12.0))
+
+
+def test_a_memory_limit_is_kept() -> None:
+    made = within(0.95)
+    alone = made.search()
+    plan = fastest(BesideSearch(made, Clock.of(12.0)))
+    assert plan.predicted.bytes <= (made.limit or 0)
     assert plan.predicted.seconds <= alone.predicted.seconds
+
+
+def test_where_a_plan_fits_how_soon_the_search_one_by_one_ends_says_nothing() -> None:
+    made = within(0.95)
+    late = Search(made, Clock.of(0.0))
+    plan = BesideSearch(made, Clock.of(4.0)).first(late).plan
+    assert plan.predicted.bytes <= (made.limit or 0)
+    assert not late.steps
+
+
+def test_of_a_limit_that_leaves_nothing_faster_no_plan_is_made() -> None:
+    made = within(0.95)
+    least_s = BesideSearch(made, Clock.of(12.0)).least_s(Search(made, Clock.of(1)), 0.0)
+    beside = BesideSearch(made, Clock.of(12.0), known_s=least_s)
+    search = Search(made, beside.clock)
+    with pytest.raises(NotFaster):
+        beside.first(search)
+    assert not search.steps  # nothing was solved one by one
+
+
+@pytest.mark.parametrize(("part", "may"), [(2.0, False), (0.8, True), (0.01, False)])
+def test_more_microbatches_may_save_where_the_limit_binds(
+    part: float, may: bool
+) -> None:
+    made = within(part)
+    beside = BesideSearch(made, Clock.of(6.0))
+    search = Search(made, Clock.of(1.0))
+    with suppress(NoSolution):
+        beside.first(search)
+    assert beside.may_save(search) is may
 
 
 def test_without_overlap_it_leaves_a_plan_alone() -> None:
