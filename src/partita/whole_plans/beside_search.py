@@ -227,7 +227,7 @@ class BesideSearch:
                 bound_s = max(bound_s, found.bound_s)
                 price = found.price or None if limited.moments else 0.0
             if not is_beside:
-                found = min(limited.fitting(allowed), key=self._seconds)
+                found = min([found, *limited.fitting(allowed)], key=self._seconds)
                 if self._seconds(found) >= known_s:
                     raise NotFaster(self._seconds(found))
             ways = [

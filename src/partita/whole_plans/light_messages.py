@@ -38,6 +38,7 @@ from partita.whole_plans.recount import with_memory
 
 _MUCH = 0.01  # of a step's seconds
 _AWAITED = 0.2  # of what may be hidden, in a search between the other two
+_ROUNDING = 1e-9  # of sums in another order
 _OPEN = 0.1  # of a step, between the fastest plan and what bounds all
 
 
@@ -127,8 +128,8 @@ class _Compared:
             return
         left_s = max(self.clock.left_s / 2, 0.01)  # others may follow
         solution = solve(together.fold.problem, left_s, together.fold, ROUGH)
-        known = self.best.choices
-        if known is not None and together.fold.cost_of(known) <= solution.seconds:
+        known, least_s = self.best.choices, solution.seconds * (1 + _ROUNDING)
+        if known is not None and together.fold.cost_of(known) <= least_s:
             return  # by this measure nothing is gained
         draft = self._decided(solution)
         items = TurnItems(draft)

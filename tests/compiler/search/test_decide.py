@@ -57,6 +57,18 @@ def test_prediction_is_the_cost_of_the_choices() -> None:
     assert plan.search.status == "optimal"
 
 
+def test_drafts_share_the_nodes_that_choose_alike_and_no_others() -> None:
+    made, again = mlp(), mlp()
+    result = SearchResult("drawn", "drawn", None, 0.0)
+    for seed in range(6):
+        choices = draw_choices(random.Random(seed), made.posed)
+        draft = made.draft(Found(choices, result))
+        known = made.draft(Found(choices, result))
+        assert all(known.nodes[key] is node for key, node in draft.nodes.items())
+        again.posed.drafted.clear()
+        assert draft.nodes == again.draft(Found(choices, result)).nodes
+
+
 def test_a_draft_lacks_what_it_holds_and_alternatives_and_nothing_else() -> None:
     _, known = captured("gpt2")
     made = Planner(known, "gpt2", GRID, Options(hardware=machine()))

@@ -14,7 +14,9 @@ import partita as pt
 from partita.compiler.cost.collectives import CollectiveKind, axis_seconds
 from partita.compiler.hardware.profile import Hardware, load_hardware
 from partita.compiler.search.beside import MessagesBeside
+from partita.compiler.search.decide import Found
 from partita.compiler.search.fold import Fold
+from partita.one_mesh.planner import Planner
 from partita.whole_plans import light_messages
 from partita.whole_plans.light_messages import with_latency
 
@@ -120,6 +122,36 @@ def test_what_can_be_hidden_counts_where_latency_is_little(
     assert asked == [0.2]
     monkeypatch.setattr(light_messages, "_AWAITED", 1.0)
     assert found.predicted.seconds <= planned().predicted.seconds
+
+
+def test_what_gains_nothing_by_its_own_measure_is_not_drafted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, x = Stack(6, 64), torch.ones(4096, 64)
+    options = pt.Options(hardware=far_away(1e-6, 0.9))
+    together = MessagesBeside.together
+    drafts: list[Found] = []
+    draft = Planner.draft
+
+    def counted(planner: Planner, found: Found) -> pt.Plan:
+        drafts.append(found)
+        return draft(planner, found)
+
+    monkeypatch.setattr(Planner, "draft", counted)
+    monkeypatch.setattr(light_messages, "_OPEN", 0.0)
+    for is_as_before, expected in ((True, 1), (False, 2)):
+
+        def posed(
+            fold: Fold, light: Hardware, part: float, same: bool = is_as_before
+        ) -> MessagesBeside | None:
+            return (
+                MessagesBeside.of(fold, light) if same else together(fold, light, part)
+            )
+
+        monkeypatch.setattr(MessagesBeside, "together", posed)
+        drafts.clear()
+        pt.plan(model, x, mesh=MESH, options=options)
+        assert len(drafts) == expected
 
 
 def test_what_takes_no_time_to_begin_is_not_searched_twice() -> None:
