@@ -8,6 +8,7 @@ DTensor and distributed checkpoints do, not balanced splitting.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from math import gcd, prod
@@ -47,7 +48,7 @@ def dim_runs(size: int, cuts: tuple[Cut, ...]) -> tuple[Run, ...]:
     inner = list(accumulate(segments[:-1]))
     parts: list[Run] = []
     for start, stop in dim_runs(size, tuple(outer)):
-        inside = [cut for cut in inner if start < cut < stop]
+        inside = inner[bisect_right(inner, start) : bisect_left(inner, stop)]
         for low, high in pairwise([start, *inside, stop]):
             first, last = chunk(high - low, num, index)
             parts.append((low + first, low + last))
