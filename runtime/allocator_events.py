@@ -47,7 +47,10 @@ def record_events(run: Callable[[], object], device: torch.device) -> list[Event
     activities = [ProfilerActivity.CPU]
     if device.type == "cuda":
         activities.append(ProfilerActivity.CUDA)
-    with profile(activities=activities, profile_memory=True) as recorded:
+    # Events of one cycle; without acc_events torch 2.11 warns that there is no other.
+    with profile(
+        activities=activities, profile_memory=True, acc_events=True
+    ) as recorded:
         kept = run()
     del kept
     with tempfile.TemporaryDirectory(prefix="partita-") as folder:

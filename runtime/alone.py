@@ -21,6 +21,7 @@ from partita.runtime.executor import (
 from partita.runtime.feeds import Feeds, FeedsOf
 from partita.runtime.leaving import WholeOutputs, made_whole
 from partita.runtime.microbatches import Microbatches
+from partita.runtime.replayed import Replayed
 from partita.runtime.share import Share, storages
 
 FORWARD = (OutputKind.LOSS, OutputKind.OUTPUT, OutputKind.MUTATED_BUFFER)
@@ -51,9 +52,13 @@ class Alone:
 
     def _ready(self, program: Executable) -> Executable:
         """Return a program as it is to run."""
-        if self._share.programs.compilation is not Compilation.WHOLE:
+        compilation = self._share.programs.compilation
+        if not compilation.is_whole:
             return program
         ((compiled,),) = compile_together([self._share.chain([program])])
+        if compilation is Compilation.CUDA_GRAPH:
+            anew = [position for position, _ in compiled.laid_out]
+            return replace(compiled, code=Replayed(compiled.code, anew))
         return compiled
 
     @property

@@ -15,11 +15,19 @@ class Compilation(StrEnum):
         REGIONS: op by op; Inductor compiles the regions that the plan fuses, each when
             it first runs.
         WHOLE: Inductor compiles all of it, collectives included, before the first step.
+        CUDA_GRAPH: so, too, and the kernels of a step on one GPU are then launched as
+            one: where a model is small, launching takes longer than computing.
     """
 
     EAGER = "eager"
     REGIONS = "regions"
     WHOLE = "whole"
+    CUDA_GRAPH = "cuda-graph"
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether Inductor compiles all of a program at once."""
+        return self in (Compilation.WHOLE, Compilation.CUDA_GRAPH)
 
     @classmethod
     def parse(cls, text: str) -> Compilation:

@@ -9,7 +9,6 @@ import torch
 
 from partita.compiler.ir.program import OutputKind, OutputRole
 from partita.runtime.closing import BoundClosing, needed_behind
-from partita.runtime.compilation import Compilation
 from partita.runtime.compile_together import compile_together
 from partita.runtime.executor import Executable, bind_program, only
 from partita.runtime.feeds import FeedKey
@@ -78,10 +77,7 @@ class StageParts:
 
 def ready(stages: Mapping[int, StageParts]) -> dict[int, StageParts]:
     """Return the stages of this rank as they are to run. All ranks call it."""
-    if not any(
-        stage.share.programs.compilation is Compilation.WHOLE
-        for stage in stages.values()
-    ):
+    if not any(s.share.programs.compilation.is_whole for s in stages.values()):
         return dict(stages)
     chains = [stage.share.chain(stage.parts) for stage in stages.values()]
     compiled = compile_together(chains)

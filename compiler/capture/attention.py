@@ -24,6 +24,10 @@ from unittest.mock import patch
 import torch
 from torch import Tensor, nn
 
+from partita.compiler.capture.efficient_attention import (
+    cuda_efficient_attention,
+    cuda_efficient_attention_backward,
+)
 from partita.compiler.capture.flash_attention import (
     cpu_flash_attention,
     cpu_flash_attention_backward,
@@ -51,22 +55,23 @@ def _has_cpu_kernel(query: Tensor, key: Tensor, value: Tensor) -> bool:
     )
 
 
-def _has_cuda_kernel(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool
-) -> bool:
-    """Whether flash attention takes this; where it is picky, no is the answer."""
+def _has_cuda_kernel(query: Tensor, key: Tensor, value: Tensor, causal: bool) -> bool:
+    """Whether efficient attention takes this; where it is picky, no is the answer."""
     size = query.shape[-1]
     return (
         query.device.type == "cuda"
-        and query.dtype in _HALF
-        and mask is None
+        and query.dtype in (*_HALF, torch.float32)
         and size == value.shape[-1]
-        and size % 8 == 0
-        and size <= 128
-        and not (is_causal and query.shape[2] != key.shape[2])
+        and size * query.dtype.itemsize % 16 == 0
+        and not (causal and query.shape[2] != key.shape[2])
         and min(query.numel(), key.numel()) > 0
         and _is_ampere(query.device)
     )
+
+
+def _is_for_flash(query: Tensor, mask: Tensor | None) -> bool:
+    """Whether flash attention takes it, too, which is the faster one."""
+    return query.dtype in _HALF and mask is None and query.shape[-1] <= 128
 
 
 @cache
@@ -116,11 +121,15 @@ def attend(
     if _has_cpu_kernel(query, key, value):
         out, lse = cpu_flash_attention(query, key, value, mask, is_causal, scale)
         return out.contiguous(), lse.contiguous()
-    has_kernel = _has_cuda_kernel(query, key, value, mask, is_causal)
     num_heads = query.shape[1]
     key, value = _repeat_heads(key, num_heads), _repeat_heads(value, num_heads)
-    if has_kernel:
-        out, lse = cuda_flash_attention(query, key, value, is_causal, scale)
+    if _has_cuda_kernel(query, key, value, is_causal):
+        if _is_for_flash(query, mask):
+            out, lse = cuda_flash_attention(query, key, value, is_causal, scale)
+        else:
+            out, lse = cuda_efficient_attention(
+                query, key, value, mask, is_causal, scale
+            )
         return out.contiguous(), lse.contiguous()
     scores = _scores(query, key, mask, is_causal, scale)
     lse = scores.logsumexp(-1)
@@ -163,14 +172,9 @@ def attend_backward(
             grad, query, key, value, out, lse, mask, is_causal, scale
         )
         return grads[0].contiguous(), grads[1].contiguous(), grads[2].contiguous()
-    has_kernel = _has_cuda_kernel(query, key, value, mask, is_causal)
     num_heads, num_key_heads = query.shape[1], key.shape[1]
     key, value = _repeat_heads(key, num_heads), _repeat_heads(value, num_heads)
-    if has_kernel:
-        grad_query, grad_key, grad_value = cuda_flash_attention_backward(
-            grad, query, key, value, out, lse, is_causal, scale
-        )
-    else:
+    if not _has_cuda_kernel(query, key, value, is_causal):
         scores = _scores(query, key, mask, is_causal, scale)
         weights = (scores - lse.unsqueeze(-1)).exp().nan_to_num(0.0)
         grad_weights = grad @ value.transpose(-2, -1)
@@ -179,6 +183,14 @@ def attend_backward(
         grad_query = grad_scores @ key
         grad_key = grad_scores.transpose(-2, -1) @ query
         grad_value = weights.to(grad.dtype).transpose(-2, -1) @ grad
+    elif _is_for_flash(query, mask):
+        grad_query, grad_key, grad_value = cuda_flash_attention_backward(
+            grad, query, key, value, out, lse, is_causal, scale
+        )
+    else:
+        grad_query, grad_key, grad_value = cuda_efficient_attention_backward(
+            grad, query, key, value, out, lse, mask, is_causal, scale
+        )
     return (
         grad_query.contiguous(),
         _sum_heads(grad_key, num_key_heads).contiguous(),

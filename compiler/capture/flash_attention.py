@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 
 
-def _in_rows(tensor: torch.Tensor) -> torch.Tensor:
+def in_rows(tensor: torch.Tensor) -> torch.Tensor:
     """Return ``tensor``, copied unless its last dim is of elements side by side."""
     is_so = tensor.stride(-1) == 1 or tensor.shape[-1] == 1
     return tensor if is_so else tensor.contiguous()
@@ -27,7 +27,7 @@ def cpu_flash_attention(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the output and log-sum-exp of aten's flash attention for the CPU."""
     return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default(
-        *map(_in_rows, (query, key, value)),
+        *map(in_rows, (query, key, value)),
         *(0.0, is_causal),
         attn_mask=mask,
         scale=scale,
@@ -48,7 +48,7 @@ def cpu_flash_attention_backward(
     """Return the gradients of query, key and value of ``cpu_flash_attention``."""
     op = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
     return op(
-        *(grad, *map(_in_rows, (query, key, value))),
+        *(grad, *map(in_rows, (query, key, value))),
         *(out, lse, 0.0, is_causal),
         attn_mask=mask,
         scale=scale,
@@ -64,7 +64,7 @@ def cuda_flash_attention(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the output and log-sum-exp of aten's flash attention for CUDA."""
     out, lse, *_ = torch.ops.aten._scaled_dot_product_flash_attention.default(
-        *map(_in_rows, (query, key, value)), 0.0, is_causal, scale=scale
+        *map(in_rows, (query, key, value)), 0.0, is_causal, scale=scale
     )
     return out, lse
 
@@ -91,7 +91,7 @@ def cuda_flash_attention_backward(
         torch.zeros((), dtype=torch.uint64, device=query.device),
     )
     return op(
-        *(grad.contiguous(), *map(_in_rows, (query, key, value))),
+        *(grad.contiguous(), *map(in_rows, (query, key, value))),
         *(out, lse.contiguous()),
         *(*sizes, 0.0, is_causal, *state),
         scale=scale,

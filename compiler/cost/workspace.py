@@ -166,7 +166,8 @@ def _attention(call: LocalCall) -> int:
 
     A boolean mask becomes scores to add. The results of flash attention lie as its
     query does, those of its backward with the heads inside of the sequence; what is not
-    contiguous is copied. Where there is no such kernel, scores and what is computed of
+    contiguous is copied. CUDA's kernels take a key for every query's head, and give
+    the gradient of each. Where there is no such kernel, scores and what is computed of
     them exist for every query and key: three at once, in the backward five.
     """
     is_backward = len(call.results) == 3
@@ -176,16 +177,17 @@ def _attention(call: LocalCall) -> int:
     num_heads, size = query.shape[1], query.shape[-1]
     is_square = size == value.shape[-1]
     on_cpu = call.device == "cpu" and num_heads == key.shape[1]
-    on_cuda = call.device == "cuda" and query.dtype in _HALF and not mask
+    on_cuda = call.device == "cuda" and query.dtype.itemsize <= 4
+    repeated = num_heads // max(key.shape[1], 1) if num_heads != key.shape[1] else 0
+    heads = repeated * (key.num_bytes + value.num_bytes)
     if is_square and (on_cpu or on_cuda):
         is_copied = is_backward or not call.is_in_order(0)
         copied = call.result_bytes if is_copied else 0
         made = 2 * mask + sum(type_.num_bytes for type_ in masks)  # before the kernel
-        return max(mask + copied, made - call.result_bytes)
+        own = heads * (1 + is_backward)
+        return max(mask + copied + own, made - call.result_bytes)
     accumulated = 4 if query.dtype in _HALF else query.dtype.itemsize
     rows = prod(query.shape[:-1]) * accumulated  # one number per query
-    repeated = num_heads // max(key.shape[1], 1) if num_heads != key.shape[1] else 0
-    heads = repeated * (key.num_bytes + value.num_bytes)
     scores = (5 if is_backward else 3) * rows * key.shape[-2]
     return scores + heads + mask + rows - call.result_bytes
 

@@ -32,8 +32,8 @@ def _on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 WRITTEN_OUT: Mapping[Any, Callable[..., Any]] = {
-    partita.attention.default: _on_cpu(attend),
-    partita.attention_backward.default: _on_cpu(attend_backward),
+    partita.attention.default: attend,
+    partita.attention_backward.default: attend_backward,
     partita.gather.default: _on_cpu(position_ops.pick),
     partita.index.default: _on_cpu(position_ops.look_up),
     partita.scatter.default: position_ops.scatter_by_comparing,

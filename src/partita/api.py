@@ -38,6 +38,7 @@ from partita.runtime.groups import Groups, bind_stages, join, start
 from partita.runtime.heap import keep_freed_memory
 from partita.runtime.materialize import Init
 from partita.runtime.program import ParallelProgram
+from partita.runtime.replayed import check_replayable
 from partita.runtime.share import StagePrograms
 from partita.runtime.way import Way
 
@@ -66,10 +67,11 @@ def compile(
         loss: the function of ``Options(loss=...)``, for a plan loaded from a file.
         rules: the table that the plan was made with.
         compilation: how the step runs: ``eager`` op by op, ``regions`` with what the
-            plan fuses compiled, ``whole`` compiled from end to end before this returns.
+            plan fuses compiled, ``whole`` compiled from end to end before this returns,
+            ``cuda-graph`` so, too, and then replayed with one launch on one GPU.
 
     Raises:
-        BadOptions: for another ``compilation``.
+        BadOptions: for another ``compilation``, or one that the plan has no use for.
         BadPlan: when the plan is of another model, or that of another rank another.
         BadMesh: when another number of processes runs than the plan has ranks.
     """
@@ -86,6 +88,10 @@ def compile(
         number: _programs(lowered[number], own, way_to_run)
         for number, own in groups.items()
     }
+    if way_to_run is Compilation.CUDA_GRAPH:
+        for own in programs.values():
+            count = own.local.in_time.count
+            check_replayable(plan.mesh, count, own.groups.device)
     for number, stage in enumerate(plan.stages):
         issued = _issued(programs[number]) if number in programs else ()
         _check_in_step(number, stage, issued)
@@ -112,7 +118,7 @@ def _programs(
     is_one = len(lowered.plan.stages) == 1
     parts = () if is_one else lowered.parted(local)
     completing = lowered.completing_at(here)
-    is_cut = bool(parts) and compilation is not Compilation.WHOLE
+    is_cut = bool(parts) and not compilation.is_whole
     return StagePrograms(
         local,
         groups,

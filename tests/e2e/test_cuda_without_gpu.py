@@ -26,6 +26,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from partita.compiler.capture import attention
 from partita.compiler.capture.capture import Captured, capture
+from partita.compiler.capture.efficient_attention import (
+    cuda_efficient_attention,
+    cuda_efficient_attention_backward,
+)
 from partita.compiler.capture.flash_attention import (
     cuda_flash_attention,
     cuda_flash_attention_backward,
@@ -120,6 +124,7 @@ class WithoutGuards(TorchFunctionMode):
     ops: ClassVar[dict[Any, Any]] = {
         torch.Tensor.copy_: torch.ops.aten.copy_.default,
         torch.Tensor.__invert__: torch.ops.aten.bitwise_not.default,
+        torch.Tensor.contiguous: torch.ops.aten.contiguous.default,
     }
 
     def __torch_function__(
@@ -137,6 +142,7 @@ def make_groups(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Group
     """Return a function that joins a rank to groups in which nobody else is."""
     if not torch.cuda.is_available():
         monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)  # pyright: ignore
+        monkeypatch.setattr(attention, "_is_ampere", lambda device: True)  # pyright: ignore
 
     def make(mesh: Mesh, rank: int) -> Groups:
         store = FakeStore()
@@ -255,3 +261,23 @@ def test_flash_attention_gives_what_attention_promises(num_key_heads: int) -> No
             out, query, keys, keys, out, lse, True, 0.5
         )
         assert all(g.shape == query.shape and g.dtype == query.dtype for g in grads)
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 1, 19), (17, 19), (2, 4, 17, 1), None])
+def test_efficient_attention_gives_what_attention_promises(
+    shape: tuple[int, ...] | None,
+) -> None:
+    with FakeTensorMode():
+        query = torch.empty(2, 4, 17, 32, device="cuda:0")
+        key = query.new_empty(2, 4, 19, 32)
+        mask = None if shape is None else query.new_empty(shape)
+        args = query, key, key
+        promised = torch.ops.partita.attention(*args, mask, False, 0.5)
+        found = cuda_efficient_attention(*args, mask, False, 0.5)
+        for a, b in zip(promised, found, strict=True):
+            assert (a.shape, a.dtype, a.device) == (b.shape, b.dtype, b.device)
+        out, lse = found
+        grads = cuda_efficient_attention_backward(
+            out, *args, out, lse, mask, False, 0.5
+        )
+        assert [g.shape for g in grads] == [x.shape for x in args]

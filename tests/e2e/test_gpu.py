@@ -64,7 +64,7 @@ def train_eager(name: str, device: str) -> list[torch.Tensor]:
 
 
 def train_on_one_rank(
-    name: str, device: str, document: dict[str, Any]
+    name: str, device: str, document: dict[str, Any], compilation: str = "regions"
 ) -> tuple[str, float]:
     """Return the backend and how far the program's training is from the eager one.
 
@@ -72,7 +72,8 @@ def train_on_one_rank(
     """
     model, _, _ = ZOO[name]()
     _, args, kwargs = built_on(name, device)
-    program = pt.compile(model, pt.Plan.from_dict(document), device=device)
+    plan = pt.Plan.from_dict(document)
+    program = pt.compile(model, plan, device=device, compilation=compilation)
     optimizer = torch.optim.SGD(program.parameters(), lr=RATE)
     losses: list[torch.Tensor] = []
     for step in range(NUM_STEPS):
@@ -118,6 +119,40 @@ def test_fused_regions_train_as_the_eager_model_does() -> None:
     assert error <= 1e-4
 
 
+@pytest.mark.parametrize("compilation", ["whole", "cuda-graph"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_program_compiled_as_a_whole_trains_as_the_eager_model_does(
+    name: str, compilation: str
+) -> None:
+    plan = planned(name).to_dict()
+    ((_, error),) = launch(train_on_one_rank, 1, (name, "cuda", plan, compilation))
+    assert error <= 1e-4
+
+
+def test_what_a_graph_made_is_the_users() -> None:
+    model, args, kwargs = ZOO["mlp"]()
+    plan = planned("mlp")
+    program = pt.compile(model, plan, device="cuda", compilation="cuda-graph")
+    first = program.step(*args, **kwargs)
+    value = float(first)
+    gradients = [p.grad.clone() for p in program.parameters() if p.grad is not None]
+    with torch.no_grad():
+        for parameter in program.parameters():
+            parameter.mul_(2.0)
+    second = program.step(*args, **kwargs)  # its gradients are added to the first's
+    assert float(first) == value != float(second)
+    for parameter, gradient in zip(program.parameters(), gradients, strict=True):
+        assert parameter.grad is not None
+        parameter.grad -= gradient
+    for parameter in program.parameters():
+        parameter.data = parameter.data.clone() / 2.0  # and lies elsewhere
+    program.release_copies()
+    program.zero_grad()
+    assert float(program.step(*args, **kwargs)) == pytest.approx(value, rel=1e-5)
+    for parameter, gradient in zip(program.parameters(), gradients, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_two_ranks_verify_on_the_gpu(name: str) -> None:
     model, args, kwargs = built_on(name, "cuda")
@@ -132,18 +167,23 @@ def test_two_ranks_verify_on_the_gpu(name: str) -> None:
 
 
 def attention_error(
-    device: str, dtype: torch.dtype, num_key_heads: int, *, is_causal: bool
+    device: str,
+    dtype: torch.dtype,
+    num_key_heads: int,
+    *,
+    is_causal: bool,
+    mask: torch.Tensor | None = None,
 ) -> float:
     """Return how far outputs and gradients are from those in double precision."""
     torch.manual_seed(0)
-    query = torch.randn(2, 4, 32, 16, device=device, dtype=dtype)
-    key, value = torch.randn(2, 2, num_key_heads, 32, 16, device=device, dtype=dtype)
+    query = torch.randn(2, 4, 36, 16, device=device, dtype=dtype)
+    key, value = torch.randn(2, 2, num_key_heads, 36, 16, device=device, dtype=dtype)
     grad = torch.randn_like(query)
     results: list[list[torch.Tensor]] = []
     for kind in (dtype, torch.float64):
         q, k, v, g = (x.to(kind) for x in (query, key, value, grad))
-        out, lse = attend(q, k, v, None, is_causal, 0.25)
-        grads = attend_backward(g, q, k, v, None, out, lse, is_causal, 0.25)
+        out, lse = attend(q, k, v, mask, is_causal, 0.25)
+        grads = attend_backward(g, q, k, v, mask, out, lse, is_causal, 0.25)
         results.append([out, lse, *grads])
     return max(
         float((a.double() - b).abs().max() / b.abs().max())
@@ -151,10 +191,38 @@ def attention_error(
     )
 
 
+ALLOWED = {torch.float16: 0.005, torch.bfloat16: 0.03, torch.float32: 1e-5}
+
+
 @pytest.mark.parametrize("is_causal", [True, False])
 @pytest.mark.parametrize("num_key_heads", [4, 2])
-def test_attention_in_half_precision(num_key_heads: int, is_causal: bool) -> None:
-    """By flash attention on GPUs that have it."""
-    for dtype, allowed in ((torch.float16, 0.005), (torch.bfloat16, 0.03)):
-        error = attention_error("cuda", dtype, num_key_heads, is_causal=is_causal)
-        assert error <= allowed
+@pytest.mark.parametrize("dtype", ALLOWED)
+def test_attention(dtype: torch.dtype, num_key_heads: int, is_causal: bool) -> None:
+    """By flash attention where there are 16 bits, by efficient attention otherwise."""
+    error = attention_error("cuda", dtype, num_key_heads, is_causal=is_causal)
+    assert error <= ALLOWED[dtype]
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 1, 36), (36, 36), (2, 4, 36, 1)])
+@pytest.mark.parametrize("dtype", ALLOWED)
+def test_attention_with_scores_to_add(
+    dtype: torch.dtype, shape: tuple[int, ...]
+) -> None:
+    torch.manual_seed(1)
+    mask = torch.rand(shape, device="cuda") < 0.7
+    mask[..., 0] = True  # whoever may see nothing has no log-sum-exp to compare
+    added = torch.randn(shape, device="cuda").to(dtype)
+    for each in (mask, added):
+        error = attention_error("cuda", dtype, 2, is_causal=False, mask=each)
+        assert error <= ALLOWED[dtype]
+
+
+def test_who_may_see_nothing_gets_zeros_and_leaves_no_gradient() -> None:
+    query, key, value, grad = torch.randn(4, 1, 2, 8, 16, device="cuda")
+    mask = torch.ones(8, 8, dtype=torch.bool, device="cuda")
+    mask[3] = False
+    out, lse = attend(query, key, value, mask, False, 0.25)
+    grads = attend_backward(grad, query, key, value, mask, out, lse, False, 0.25)
+    assert all(bool(x.isfinite().all()) for x in (out, *grads))
+    assert float(out[:, :, 3].abs().max()) == 0.0
+    assert float(grads[0][:, :, 3].abs().max()) == 0.0

@@ -11,4 +11,7 @@ def test_a_way_to_run_is_read_by_its_name() -> None:
 def test_another_way_to_run_is_one_clear_line() -> None:
     with pytest.raises(BadOptions) as bad:
         Compilation.parse("fast")
-    assert str(bad.value) == "compilation is 'fast'; want eager, regions, whole"
+    assert (
+        str(bad.value)
+        == "compilation is 'fast'; want eager, regions, whole, cuda-graph"
+    )

@@ -25,6 +25,7 @@ from partita.cli.rules import add_rules, load_rules
 from partita.cli.target import load_target
 from partita.compiler.errors import BadOptions
 from partita.compiler.plan.units import format_seconds
+from partita.runtime.compilation import Compilation
 
 OPTIMIZERS = {
     "sgd": torch.optim.SGD,
@@ -56,10 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lr", type=float, default=1e-3, help="learning rate (0.001)")
     parser.add_argument(
         "--compilation",
-        choices=("eager", "regions", "whole"),
+        choices=[each.value for each in Compilation],
         default="regions",
-        help="run op by op, with the plan's fused ops compiled, or compiled as a whole "
-        "(regions)",
+        help="run op by op, with the plan's fused ops compiled, compiled as a whole, "
+        "or so and as one CUDA graph (regions)",
     )
     add_loss(parser)
     add_rules(parser)
