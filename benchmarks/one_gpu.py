@@ -20,6 +20,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Any
 
 import torch
 import transformers
@@ -31,6 +32,7 @@ import partita as pt
 
 _WARM_UP = 2
 _BASE = "compiled"
+_GRAPHS = "reduce-overhead"
 
 
 def _gpt2_medium() -> nn.Module:
@@ -96,8 +98,14 @@ MODELS = {
 }
 
 
-def _plain(model: nn.Module, batch: Batch, is_cast: bool, is_compiled: bool) -> Step:
-    run = torch.compile(model, dynamic=False) if is_compiled else model
+def _plain(
+    model: nn.Module,
+    batch: Batch,
+    is_cast: bool,
+    is_compiled: bool,
+    mode: str | None = None,
+) -> Step:
+    run = torch.compile(model, dynamic=False, mode=mode) if is_compiled else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 
     def step() -> torch.Tensor:
@@ -138,7 +146,8 @@ class Way:
         """Make some steps; note the milliseconds of one."""
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
-        for _ in range(num_steps):
+        loss = self.step()
+        for _ in range(num_steps - 1):
             loss = self.step()
         end.record()
         torch.cuda.synchronize()
@@ -146,11 +155,14 @@ class Way:
         self.loss = float(loss)
 
 
-def started(make: Callable[[], Step]) -> Way:
-    """Return a way after its first steps; memory is what it alone takes."""
+def started(make: Callable[[nn.Module], Step], model: nn.Module) -> Way:
+    """Return a way to train a copy of a model, after its first steps.
+
+    Memory is what it alone takes.
+    """
     others = torch.cuda.memory_allocated()
     began = time.perf_counter()
-    step = make()
+    step = make(copy.deepcopy(model))
     step()
     torch.cuda.synchronize()
     first_s = time.perf_counter() - began
@@ -168,7 +180,8 @@ def plan_of(model: nn.Module, batch: Batch, is_cast: bool, hardware: str) -> pt.
         precision="bfloat16" if is_cast else None,
         fuse=True,
     )
-    return pt.plan(model, mesh=pt.Mesh(dp=1), options=options, **batch)
+    named: dict[str, Any] = {**batch}
+    return pt.plan(model, mesh=pt.Mesh(dp=1), options=options, **named)
 
 
 def measure(name: str, asked: argparse.Namespace) -> str:
@@ -181,13 +194,15 @@ def measure(name: str, asked: argparse.Namespace) -> str:
     every: dict[str, Callable[[nn.Module], Step]] = {
         "eager": lambda own: _plain(own, batch, is_cast, False),
         "compiled": lambda own: _plain(own, batch, is_cast, True),
+        "compiled graph": lambda own: _plain(own, batch, is_cast, True, _GRAPHS),
         "partita eager": lambda own: _partita(own, batch, plan, "eager"),
         "partita regions": lambda own: _partita(own, batch, plan, "regions"),
         "partita": lambda own: _partita(own, batch, plan, "whole"),
+        "partita graph": lambda own: _partita(own, batch, plan, "cuda-graph"),
     }
     ways: dict[str, Way] = {}
     for peer in asked.peers.split(","):
-        ways[peer] = started(lambda: every[peer](copy.deepcopy(model)))
+        ways[peer] = started(every[peer], model)
     order = list(ways.values())
     shuffle = random.Random(0).shuffle
     for _ in range(_WARM_UP + asked.rounds):

@@ -129,6 +129,7 @@ def test_a_program_compiled_as_a_whole_trains_as_the_eager_model_does(
     assert error <= 1e-4
 
 
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning")
 def test_what_a_graph_made_is_the_users() -> None:
     model, args, kwargs = ZOO["mlp"]()
     plan = planned("mlp")
