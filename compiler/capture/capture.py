@@ -36,6 +36,7 @@ from partita.compiler.capture.kept_numbers import kept_numbers
 from partita.compiler.capture.keys import find_frames, user_frames
 from partita.compiler.capture.mixed_precision import (
     PRECISIONS,
+    as_before,
     autocasting,
     cast_inside,
     share_copies,
@@ -296,7 +297,8 @@ def _exported(
         unify_bags(module)
         if precision is not None:
             cast_inside(module, precision)
-        return joint_of(module, tensors, scored.is_trained)
+        with as_before():
+            return joint_of(module, tensors, scored.is_trained)
     except CaptureFailed:
         raise
     except (Exception, SystemExit) as error:

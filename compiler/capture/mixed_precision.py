@@ -20,8 +20,8 @@ aten/src/ATen/autocast_mode.h and autocast_mode.cpp.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import MappingProxyType
 from typing import Any
 
@@ -63,6 +63,25 @@ def cast_inside(module: fx.GraphModule, precision: str) -> None:
     with module.graph.inserting_before(module.graph.output_node()):
         module.graph.call_function(_leave, (mode,))
     module.recompile()
+
+
+@contextmanager
+def as_before(device: str = "cpu") -> Generator[None]:
+    """Leave autocast as it was, also where what autocasts inside fails halfway.
+
+    Torch 2.11 does not see to that itself.
+    """
+    is_enabled = torch.is_autocast_enabled(device)
+    dtype, is_cached = (
+        torch.get_autocast_dtype(device),
+        torch.is_autocast_cache_enabled(),
+    )
+    try:
+        yield
+    finally:
+        torch.set_autocast_enabled(device, is_enabled)
+        torch.set_autocast_dtype(device, dtype)
+        torch.set_autocast_cache_enabled(is_cached)
 
 
 def _enter(precision: str) -> AbstractContextManager[Any]:

@@ -44,6 +44,10 @@ def unify_attention(module: fx.GraphModule, dtype: torch.dtype | None = None) ->
         node.replace_all_uses_with(first)
         graph.erase_node(node)
     if found:
+        # Torch's kernels lay out what they make in other ways; a view of it may be none
+        # of what the op makes.
+        for view in graph.find_nodes(op="call_function", target=aten.view.default):
+            view.target = aten.reshape.default
         module.recompile()
 
 

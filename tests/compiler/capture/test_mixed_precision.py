@@ -191,6 +191,36 @@ class Failing(nn.Module):
         return x * x.sum().item()
 
 
+@torch.library.custom_op("partita_tests::once", mutates_args=())
+def once(x: Tensor) -> Tensor:
+    """Have no type when it is traced a second time."""
+    return x.clone()
+
+
+TRACED: list[torch.Size] = []
+
+
+@once.register_fake
+def _once_type(x: Tensor) -> Tensor:
+    TRACED.append(x.shape)
+    if len(TRACED) > 1:
+        raise RuntimeError("traced twice")
+    return torch.empty_like(x)
+
+
+class TracedOnce(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return once(x).sum()
+
+
+def test_autocast_is_as_before_when_a_forward_that_was_exported_fails() -> None:
+    TRACED.clear()
+    with pytest.raises(CaptureFailed, match="traced twice"):
+        capture(TracedOnce(), (torch.ones(2),), {}, precision="float16", train=False)
+    assert len(TRACED) == 2
+    assert not torch.is_autocast_enabled("cpu")
+
+
 def test_autocast_is_as_before_when_a_capture_is_over() -> None:
     capture(Shared(), (IDS,), {}, precision="float16")
     with pytest.raises(CaptureFailed):
