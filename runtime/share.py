@@ -153,10 +153,10 @@ class Share:
             if key in parts:
                 assert placement is not None
                 here = self.groups.mesh, self.groups.coordinates
-                feeds[key] = take_shard(parts[key], placement, *here).to(device)
+                feeds[key] = _sent(take_shard(parts[key], placement, *here), device)
             elif role.kind is InputKind.SEED:
                 value = seed_value(drawn.seed, drawn.num_steps)
-                feeds[key] = torch.tensor(value, device=device)
+                feeds[key] = torch.full((), value, dtype=torch.int64, device=device)
             elif role.kind is InputKind.LOSS_SCALE and drawn.loss_scale != 1.0:
                 own = self.own[key]
                 assert isinstance(own, torch.Tensor)
@@ -209,6 +209,13 @@ class Share:
                 values[name] = value.clone()
         for name, value in values.items():
             self.state[InputKind.BUFFER, name].copy_(value)
+
+
+def _sent(x: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return ``x`` on a device; on its way to a GPU the host does not wait for it."""
+    if device.type == "cuda" and x.device.type == "cpu":
+        x = x.pin_memory()
+    return x.to(device, non_blocking=True)
 
 
 def storages(values: Iterable[object]) -> set[int]:

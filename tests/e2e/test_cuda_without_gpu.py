@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from tests.models.zoo import ZOO, tensor_parallel_pins
 from tests.slow import slow
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils import _pytree as pytree
@@ -217,12 +217,20 @@ def test_step_stays_on_the_gpu(
 
 
 def test_only_the_cut_of_a_batch_in_main_memory_is_made_there(
-    make_groups: Callable[..., Groups],
+    make_groups: Callable[..., Groups], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pinned: list[torch.Size] = []
+
+    def pin(x: torch.Tensor) -> torch.Tensor:
+        pinned.append(x.shape)
+        return x
+
+    monkeypatch.setattr(FakeTensor, "pin_memory", pin, raising=False)
     plan = tensor_parallel_plan("gpt2", "dp=2,tp=2")
     _, found = run_step("gpt2", plan, make_groups(plan.mesh, 0), batch_on="cpu")
     on_cpu = {op for op, devices in found.devices.items() if "cpu" in devices}
     assert on_cpu == {"aten.slice.Tensor", "aten.clone.default"}
+    assert pinned
     assert found.waits == []
 
 
