@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from partita.compiler.cost import collectives
 from partita.compiler.cost.boxing_memory import links
 from partita.compiler.cost.bucket_memory import Chained
@@ -9,7 +11,8 @@ from partita.compiler.cost.collectives import CollectiveKind, carried_out
 from partita.compiler.cost.rank import Rank, Shard
 from partita.compiler.cost.step import Step, StepKind, step_wire_bytes
 from partita.compiler.cost.unlike_ranks import steps_of
-from partita.compiler.hardware.profile import load_hardware
+from partita.compiler.hardware.profile import Hardware, load_hardware
+from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.document import Boxing, Document
 from partita.compiler.plan.uses import type_of
@@ -37,31 +40,8 @@ class Ways:
         return found
 
     def _find(self, boxing: Boxing, type_: TensorType, shard: Shard) -> Way:
-        rank = self.rank
-        chain: list[Chained] = []
-        for step in steps_of(self.document, boxing):
-            is_exchanged = self._is_exchanged(type_, step)
-            allocated = links(
-                type_,
-                step,
-                rank.mesh,
-                rank.coordinates,
-                in_order=shard.is_in_order,
-                device=rank.device,
-                is_exchanged=is_exchanged,
-            )
-            axis, size = rank.mesh.names[step.axis], rank.mesh.sizes[step.axis]
-            is_packed = shard.is_in_order
-            for link in allocated:
-                is_collective = link.name == step.kind and step.collective is not None
-                kind = step.kind if is_collective else None
-                made = Chained(link, axis, size, kind, is_packed, is_exchanged)
-                chain.append(made)
-                is_packed = True
-            local = rank.type(type_, step.after)
-            if allocated or local != shard.type:
-                shard = rank.shard(local)
-        return tuple(chain), shard
+        steps = steps_of(self.document, boxing)
+        return way_of(type_, steps, shard, self.rank, self._hardware)
 
     def is_exchanged(self, kind: StepKind, payload_bytes: int, axis: str) -> bool:
         """Whether ranks exchange what several tensors put into a collective."""
@@ -70,11 +50,52 @@ class Ways:
         carried = carried_out(asked, payload_bytes, mesh, at, self._hardware)
         return carried[0] is not asked
 
-    def _is_exchanged(self, type_: TensorType, step: Step) -> bool:
-        if step.collective is None:
-            return False
-        mesh, hardware = self.rank.mesh, self._hardware
-        wire = step_wire_bytes(type_, step, mesh)
-        return collectives.is_exchanged(
-            step.collective, wire, mesh, step.axis, hardware
+
+def way_of(
+    type_: TensorType,
+    steps: Iterable[Step],
+    shard: Shard,
+    rank: Rank,
+    hardware: Hardware,
+) -> Way:
+    """Return what a boxing allocates on a rank, step by step.
+
+    Args:
+        type_: of the whole tensor.
+        steps: what is done to it.
+        shard: how the rank's part of it lies.
+        rank: that which holds it.
+        hardware: what says how collectives are carried out.
+    """
+    chain: list[Chained] = []
+    for step in steps:
+        is_exchanged = _is_exchanged(type_, step, rank.mesh, hardware)
+        allocated = links(
+            type_,
+            step,
+            rank.mesh,
+            rank.coordinates,
+            in_order=shard.is_in_order,
+            device=rank.device,
+            is_exchanged=is_exchanged,
         )
+        axis, size = rank.mesh.names[step.axis], rank.mesh.sizes[step.axis]
+        is_packed = shard.is_in_order
+        for link in allocated:
+            is_collective = link.name == step.kind and step.collective is not None
+            kind = step.kind if is_collective else None
+            chain.append(Chained(link, axis, size, kind, is_packed, is_exchanged))
+            is_packed = True
+        local = rank.type(type_, step.after)
+        if allocated or local != shard.type:
+            shard = rank.shard(local)
+    return tuple(chain), shard
+
+
+def _is_exchanged(
+    type_: TensorType, step: Step, mesh: Mesh, hardware: Hardware
+) -> bool:
+    if step.collective is None:
+        return False
+    wire = step_wire_bytes(type_, step, mesh)
+    return collectives.is_exchanged(step.collective, wire, mesh, step.axis, hardware)

@@ -41,6 +41,7 @@ class CallTimes:
         forward_end: when the forward ends.
         leaving: when what leaves is handed over.
         update: when the optimizer steps.
+        places: of what leaves, the place at which it begins to be boxed.
         microbatches: how many there are.
     """
 
@@ -55,8 +56,16 @@ class CallTimes:
         calls = dict(items)
         forward = [info(item).phase is Phase.FORWARD for item in calls.values()]
         last = max((at for at, is_early in enumerate(forward) if is_early), default=-1)
-        self.moments = Moments(last + 1)
         self.calls: dict[int, Call] = {}
+        numbers = {index: number for number, index in enumerate(calls)}
+        operands = (len(self.nodes[index].operands) for index in calls)
+        leaving = self._leaving(numbers)
+        most = max((at for _, at in leaving.values()), default=-1) + 1
+        before = 2 * max(operands, default=0)
+        self.moments = Moments(last + 1, before, 2 * most)
+        self.places = {
+            index: self.moments.boxed_behind(*own) for index, own in leaving.items()
+        }
         for number, (index, item) in enumerate(calls.items()):
             is_view = bool(self.nodes[index].operands)
             is_view &= may_share_memory(item.target)
@@ -67,6 +76,33 @@ class CallTimes:
         self.update = self.moments.of_call(len(self.calls) + 1)
         self.microbatches = posed.candidates.program.in_time.count
 
+    def _leaving(self, numbers: dict[int, int]) -> dict[int, tuple[int, int]]:
+        """Return behind which call what leaves is boxed, and as which of it.
+
+        They stand as ``emitted_units`` has them; -1 is before the first call.
+        """
+        behind: dict[int, list[tuple[int, int]]] = {}
+        for index, item in enumerate(self.posed.items):
+            if not isinstance(item, fx.Node):
+                ((source, result),) = self.nodes[index].operands
+                call = numbers.get(source, -1)
+                behind.setdefault(call, []).append((result, -index))
+        return {
+            -index: (call, at)
+            for call, own in behind.items()
+            for at, (_, index) in enumerate(sorted(own))
+        }
+
+    def boxed_at(self, use: Use) -> int:
+        """Return the moment at which an operand begins to be boxed for its user.
+
+        A moment later it is there as it is wanted.
+        """
+        call = self.calls.get(use[0])
+        if call is None:
+            return self.moments.of_place(self.places[use[0]])
+        return self.moments.of_place(self.moments.boxed_before(call.number, use[1]))
+
     def values(self, node: int) -> list[Tensor]:
         """Return the tensors that a node makes."""
         types = self.nodes[node].result_types
@@ -75,7 +111,12 @@ class CallTimes:
     def time(self, value: Tensor) -> int:
         """Return when a tensor is made; what enters is there before the first call."""
         call = self.calls.get(value[0])
-        return -1 if call is None else call.time
+        return self.moments.of_call(-1) if call is None else call.time
+
+    def is_early(self, node: int) -> bool:
+        """Whether what a node makes is there in the forward."""
+        call = self.calls.get(node)
+        return call is None or call.is_forward
 
     def is_forward(self, node: int) -> bool:
         """Whether a use by this node is one of the forward."""

@@ -22,6 +22,8 @@ from partita.compiler.cost.optimizer_memory import update_bytes
 from partita.compiler.ir.program import OutputKind, Phase, info
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.document import boxing_key
+from partita.compiler.search.boxed import Boxings
+from partita.compiler.search.call_times import CallTimes
 from partita.compiler.search.moments import Moments
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import made_placement
@@ -31,20 +33,24 @@ from partita.compiler.search.workspaces import Workspaces
 
 @dataclass(slots=True)
 class Holding:
-    """Memory of one rank, from ``first`` to its last use.
+    """Memory of one rank, from ``first`` to its last use, which are places.
 
     Attributes:
         keys: of the node or boxing that makes it, then of the views of it that the
             forward takes: what ``Found.recompute`` lists to make it again. None where
-            it is what a kernel takes for itself.
+            it is what a kernel takes for itself, or what is held for a boxing.
         maker: one number for all that one node makes.
         num_bytes: on the rank that holds most.
-        first: the call at which it is made, -1 for what enters.
+        first: where it is made; before all for what enters.
         seconds: what making it again takes; infinite for what enters.
         sources: the holdings that are needed to make it again.
-        forward: the last call of the forward that uses it.
-        backward: the calls of the backward that use it.
-        workspace_bytes: what its kernel takes besides; with the first of a maker.
+        forward: the last use of the forward.
+        backward: the uses of the backward.
+        workspace_bytes: what its kernel takes besides; with the first of a maker. Of a
+            copy, what it takes to be there at last.
+        opening_bytes: what a copy takes a moment before it is there, beside its source.
+        boxed_at: of a copy, where it is boxed for a use, by the use.
+        through: the first view of a copy in the forward, if it has one.
         is_copy: whether a boxing makes it.
         is_fed: whether it is an input of the model, there for all microbatches.
         alike: what it has in common with those of other blocks that choose alike;
@@ -60,6 +66,9 @@ class Holding:
     forward: int
     backward: list[int] = field(default_factory=list[int])
     workspace_bytes: int = 0
+    opening_bytes: int = 0
+    boxed_at: dict[int, int] = field(default_factory=dict[int, int])
+    through: int | None = None
     is_copy: bool = False
     is_fed: bool = False
     alike: Hashable = None
@@ -77,6 +86,8 @@ class Holdings:
         num_forward: how many of them come before the backward.
         num_live: how many microbatches there are at once. Each but one adds what lies
             between its forward and its backward.
+        before: the moments of boxings before a call.
+        behind: those behind it.
     """
 
     holdings: tuple[Holding, ...]
@@ -85,11 +96,23 @@ class Holdings:
     num_calls: int
     num_forward: int
     num_live: int = 1
+    before: int = 0
+    behind: int = 0
 
     @property
     def moments(self) -> Moments:
         """The numbers of the moments of a step."""
-        return Moments(self.num_forward)
+        return Moments(self.num_forward, self.before, self.behind)
+
+    @property
+    def forward_end(self) -> int:
+        """The last moment of the forward, boxings of what leaves it aside."""
+        return self.moments.of_call(self.num_forward - 1)
+
+    @property
+    def leaving(self) -> int:
+        """The moment at which what leaves is handed over."""
+        return self.moments.of_call(self.num_calls)
 
     @property
     def most(self) -> int:
@@ -131,7 +154,10 @@ class _Finder:
         self.nodes = posed.problem.nodes
         self.mesh = posed.problem.mesh
         self.optimizer = optimizer
+        self.times = CallTimes(posed)
+        self.moments = self.times.moments
         self.workspaces = Workspaces(posed)
+        self.boxings = Boxings(posed, self.workspaces)
         self.let_go = posed.let_go
         self.chosen = [
             node.choices[choice]
@@ -141,15 +167,15 @@ class _Finder:
         self.of_value: dict[tuple[int, int], int] = {}
         self.added: set[tuple[int, int]] = set()
         self.copies: dict[tuple[int, int, Placement], int] = {}
-        self.made_at: dict[tuple[int, int], int] = {}
 
     def find(self) -> Holdings:
         states = States(self.posed, self.optimizer)
-        state = time = num_forward = 0
+        state = time = 0
+        before_all = self.moments.place_of(-1)
         updated: list[int] = []
         for index, item in enumerate(self.posed.items):
             if not isinstance(item, fx.Node):
-                self._leave(index, time, item.kind)
+                self._leave(index, item.kind)
             elif item.op == "placeholder":
                 own = states.of(index, self.chosen[index])
                 stays = index in states.entering
@@ -158,35 +184,47 @@ class _Finder:
                     updated.append(own.updated_bytes)
                 passing = 0 if stays else own.num_bytes
                 self.of_value[index, 0] = self._new(
-                    [info(item).key], passing, -1, float("inf"), []
+                    [info(item).key], passing, before_all, float("inf"), []
                 )
             else:
                 self._call(index, item, time)
                 time += 1
-                if info(item).phase is Phase.FORWARD:
-                    num_forward = time
         for index in states.fed:
-            self._note(self.of_value[index, 0], time, in_backward=True)
+            end = self.moments.place_of(time)
+            self._note(self.of_value[index, 0], end, in_backward=True)
             self.found[self.of_value[index, 0]].is_fed = True
         state += sum(self._bytes(value, self._made(value)) for value in self.added)
         device = self.posed.candidates.hardware.device.kind
         update = update_bytes(self.optimizer, updated, device)
-        return Holdings(tuple(self.found), state, update, time, num_forward)
+        num_forward, before, behind = self.moments
+        return Holdings(
+            tuple(self.found),
+            state,
+            update,
+            time,
+            num_forward,
+            before=before,
+            behind=behind,
+        )
 
-    def _call(self, index: int, item: fx.Node, time: int) -> None:
+    def _call(self, index: int, item: fx.Node, number: int) -> None:
         node, signature = self.nodes[index], self.chosen[index].signature
-        self.made_at |= {(index, at): time for at in range(len(node.result_types))}
         in_backward = info(item).phase is not Phase.FORWARD
+        time, boxed_before = self.moments.place_of(number), self.moments.boxed_before
         sources = [
-            self._use(value, want, time, in_backward)
-            for value, want in zip(node.operands, signature.operands, strict=True)
+            self._use(value, want, time, boxed_before(number, at), in_backward)
+            for at, (value, want) in enumerate(
+                zip(node.operands, signature.operands, strict=True)
+            )
         ]
         if sources and may_share_memory(item.target):
             for result, type_ in enumerate(node.result_types):
                 if type_ is not None:
                     self.of_value[index, result] = sources[0]
             if not in_backward:
-                self.found[sources[0]].keys.append(info(item).key)
+                source = self.found[sources[0]]
+                source.keys.append(info(item).key)
+                source.through = time if source.through is None else source.through
             return
         seconds = self.chosen[index].seconds - self.chosen[index].broken_s
         maker = len(self.found)
@@ -201,28 +239,45 @@ class _Finder:
         workspace = self.workspaces.of(index, self.chosen[index])
         if workspace:
             self.found[maker].workspace_bytes = workspace
-            self._new([], workspace, time, float("inf"), [])
+            self._hold_while(time, workspace)
 
-    def _leave(self, index: int, time: int, kind: OutputKind) -> None:
+    def _leave(self, index: int, kind: OutputKind) -> None:
         (value,) = self.nodes[index].operands
         (want,) = self.chosen[index].signature.operands
         if index in self.let_go and want == self._made(value):
             return
         in_backward = kind is OutputKind.GRADIENT
-        made_at = self.made_at.get(value, 0)  # boxed right there
+        boxed_at = self.times.places[index]
+        made_at = self.moments.place_of(self.moments.call_of(boxed_at))
         if self.nodes[index].times < self.posed.candidates.program.in_time.count:
             self.added.add(value)
             self._note(self.of_value[value], made_at, in_backward)
             self.found[self.of_value[value]].seconds = float("inf")
             return
-        holding = self.found[self._use(value, want, made_at, in_backward)]
+        is_boxed = want != self._made(value)
+        time = boxed_at + 1 if is_boxed else made_at
+        holding = self.found[self._use(value, want, time, boxed_at, in_backward)]
         holding.seconds = float("inf")  # it leaves, and is held until then
-        holding.backward.append(time + kind.is_kept)
+        end = len(self.times.calls) + kind.is_kept
+        holding.backward.append(self.moments.place_of(end))
 
     def _use(
-        self, value: tuple[int, int], want: Placement, time: int, in_backward: bool
+        self,
+        value: tuple[int, int],
+        want: Placement,
+        time: int,
+        boxed_at: int,
+        in_backward: bool,
     ) -> int:
-        """Note a use, boxing the tensor where it is wanted otherwise than made."""
+        """Note a use, boxing the tensor where it is wanted otherwise than made.
+
+        Args:
+            value: the tensor.
+            want: how it is wanted.
+            time: the place of its user.
+            boxed_at: where it is boxed for that.
+            in_backward: whether the user is of the backward.
+        """
         at = self.of_value[value]
         made = self._made(value)
         if want != made:
@@ -233,12 +288,19 @@ class _Finder:
                 key = boxing_key(self.nodes[value[0]].key, value[1], want)
                 seconds = self.posed.problem.box_seconds(type_, made, want)
                 seconds *= self.posed.candidates.program.in_time.count
-                num_bytes = self._bytes(value, want)
-                self.copies[copy] = self._new([key], num_bytes, time, seconds, [at])
-                self.found[self.copies[copy]].is_copy = True
-                self.found[self.copies[copy]].alike = self._alike(*copy)
-                self._note(at, time, in_backward)
+                num_bytes, there = self._bytes(value, want), boxed_at + 1
+                new = self._new([key], num_bytes, there, seconds, [at])
+                self.copies[copy], made_so = new, self.found[new]
+                made_so.is_copy, made_so.alike = True, self._alike(*copy)
+                boxed = self.boxings.of(value, made, want)
+                made_so.opening_bytes = boxed.first_bytes
+                made_so.workspace_bytes = boxed.rest_bytes
+                self._hold_while(boxed_at, boxed.first_bytes)
+                self._hold_while(there, boxed.rest_bytes)
+                self._hold_while(there + 1, boxed.sent_bytes, time)
+                self._note(at, boxed_at, in_backward)
             at = self.copies[copy]
+            self.found[at].boxed_at.setdefault(time, boxed_at)
         self._note(at, time, in_backward)
         return at
 
@@ -264,6 +326,12 @@ class _Finder:
             Holding(keys, own, num_bytes, first, seconds, [*sources], first)
         )
         return number
+
+    def _hold_while(self, first: int, num_bytes: int, last: int | None = None) -> None:
+        """Hold what has no name of its own, from one place to another."""
+        if num_bytes:
+            new = self._new([], num_bytes, first, float("inf"), [])
+            self.found[new].forward = max(first, first if last is None else last)
 
     def _alike(self, node: int, *rest: Hashable) -> Hashable:
         return None if self.class_of is None else (self.class_of[node], *rest)

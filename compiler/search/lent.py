@@ -28,7 +28,7 @@ class Lent:
         needs = [first[user] for user in self.users if user in first]
         if not needs:
             return 0
-        is_kept = held.moments.of_call(one.forward) < moment <= min(needs)
+        is_kept = held.moments.of_place(one.forward) < moment <= min(needs)
         return one.num_bytes * (is_kept + held.num_live - 1)
 
 

@@ -60,7 +60,7 @@ class Makers:
         return {
             maker: own
             for maker, own in found.items()
-            if own[0].first < self.held.num_forward
+            if self.held.moments.of_place(own[0].first) <= self.held.forward_end
             and all(one.seconds < inf for one in own)
         }
 
@@ -104,7 +104,7 @@ class Makers:
             begin = inf
             for number in numbers:
                 one = self.held.holdings[number]
-                uses = [*map(moments.of_call, one.backward)]
+                uses = [*map(moments.of_place, one.backward)]
                 for user in self.users.get(number, ()):
                     if user in first and counts(maker, user):
                         uses.append(first[user])
@@ -112,11 +112,20 @@ class Makers:
                     last[number] = max(uses)
                     begin = min(begin, *uses)
             if begin < inf:
-                first[maker], own = int(begin), self.every[maker][0]
-                if not own.is_copy:
-                    call = moments.call_at(int(begin))
-                    first[maker] = moments.of_again(call, own.first)
+                first[maker] = self._made_for(self.every[maker][0], int(begin))
         return Needs(first, last)
+
+    def _made_for(self, one: Holding, use: int) -> int:
+        """Return when something is made again that is first used at a moment."""
+        moments = self.held.moments
+        call, maker = moments.call_at(use), moments.maker_at(use)
+        if not one.is_copy:
+            return moments.of_again(call, moments.call_of(one.first))
+        user = moments.place_of(call if maker is None else maker)
+        if user not in one.boxed_at and one.through is not None:
+            user, maker = one.through, moments.call_of(one.through)
+            use = moments.of_again(call, maker)
+        return use - user + one.boxed_at.get(user, user)
 
     def needs_of(self, again: Mapping[int, bool]) -> Needs:
         """Return when, with a choice of what is made again."""
@@ -128,6 +137,7 @@ class Makers:
         What is needed when follows from the choice, unless it is given.
         """
         of_call, change = self.held.moments.of_call, dict[int, int]()
+        of_place = self.held.moments.of_place
         every = {*map(of_call, range(self.held.num_calls + 2))}
 
         def hold(num_bytes: int, first: int, last: int) -> None:
@@ -138,19 +148,24 @@ class Makers:
         if needs is None:
             needs = self.needs_of(again)
         for number, one in enumerate(self.held.holdings):
-            forward, ends = of_call(one.forward), [*map(of_call, one.backward)]
+            forward, ends = of_place(one.forward), [*map(of_place, one.backward)]
             users = self.users.get(number, ())
             ends += (needs.first[u] for u in users if again[u] and u in needs.first)
             if one.maker in self.every:
                 last, ends = needs.last.get(number), list[int]()
                 if again[one.maker] and one.maker in needs.first:
-                    made = max(needs.first[one.maker], forward + 1)
+                    made = self._there_again(one, needs)
                     hold(one.num_bytes, made, made if last is None else last)
                     hold(one.workspace_bytes, made, made)
                     every.add(made)
+                    if one.opening_bytes:
+                        hold(one.opening_bytes, made - 1, made - 1)
+                        every.add(made - 1)
                 elif last is not None:
                     ends = [last]
-            hold(one.num_bytes, of_call(one.first), max([forward, *ends]))
+            hold(one.num_bytes, of_place(one.first), max([forward, *ends]))
+            if not one.keys:
+                every.add(of_place(one.first))
             if self._is_saved(one, ends):
                 saved += one.num_bytes
         hold(self.held.update_bytes, *[of_call(self.held.num_calls + 1)] * 2)
@@ -159,11 +174,15 @@ class Makers:
         held = always + np.cumsum([change[moment] for moment in at], dtype=np.float64)
         return Live(np.array(sorted(every)), np.array(at), held)
 
+    def _there_again(self, one: Holding, needs: Needs) -> int:
+        """Return from when on something is there again, if its maker works again."""
+        first, forward = needs.first[one.maker], self.held.moments.of_place(one.forward)
+        return max(first + bool(one.opening_bytes), forward + 1)
+
     def _is_saved(self, one: Holding, ends: Iterable[int]) -> bool:
         """Whether it is kept for the backward, given who uses it as it is."""
-        begin = self.held.moments.of_call(self.held.num_forward - 1)
-        end = self.held.moments.of_call(self.held.num_calls)
-        is_early = one.first < self.held.num_forward and not one.is_fed
+        begin, end = self.held.forward_end, self.held.leaving
+        is_early = self.held.moments.of_place(one.first) <= begin and not one.is_fed
         return is_early and any(begin < use < end for use in ends)
 
     @cached_property
@@ -184,7 +203,7 @@ class Makers:
 
         Unless it is known when all is needed, that is what it holds at the least.
         """
-        of_call, found = self.held.moments.of_call, dict[int, tuple[float, float]]()
+        of_place, found = self.held.moments.of_place, dict[int, tuple[float, float]]()
         for maker, numbers in self.numbers.items():
             own = self.usual if needs is None or maker not in needs.first else needs
             first = own.first.get(maker)
@@ -194,13 +213,15 @@ class Makers:
             kept = again = 0.0
             for number in numbers:
                 one = self.held.holdings[number]
-                forward = of_call(one.forward)
-                made, last = max(first, forward + 1), own.last.get(number)
+                forward = of_place(one.forward)
+                made, last = self._there_again(one, own), own.last.get(number)
                 if last is not None:
                     last = last if is_known else first - 1
                     # of those that wait for their backward, and of itself
                     kept += one.num_bytes * (self.held.num_live - 1)
                     kept += one.num_bytes * (forward < moment <= last)
+                if needs is not None and moment == made - 1:
+                    again += one.opening_bytes
                 if needs is not None and moment == made:
                     again += one.num_bytes + one.workspace_bytes
                 elif last is not None and made <= moment <= last:

@@ -7,7 +7,7 @@ made. What is made again needs its operands when that is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from partita.compiler.ir.sbp import Placement
@@ -24,6 +24,13 @@ class Marks(NamedTuple):
     of_copy: dict[Copy, Linear]
 
 
+class _MadeAgain(NamedTuple):
+    """What has been made again, and of which tensors the backward has needed some."""
+
+    makers: dict[Maker, Linear]
+    begun: dict[Tensor, Linear]
+
+
 class MemoryNeeds:
     """Answers for any moment, given what may be made again.
 
@@ -36,21 +43,19 @@ class MemoryNeeds:
         self.timed = timed
         self.program = timed.program
         self.again = again
-        self._known: dict[int, dict[Maker, Linear]] = {}
+        self._known: dict[int, _MadeAgain] = {}
 
     def _created(self, value: Tensor, want: Placement, by: int | None) -> Linear:
         """Return whether a copy was made by a moment; ``None``: in the forward."""
         parts: list[Linear] = []
-        users = [
-            (use[0], pair.boxed.get(want, NO)) for use, pair in self.timed.uses(value)
-        ]
-        called = total(boxed for node, boxed in users if node in self.timed.calls)
-        for node, boxed in users:
-            call = self.timed.calls.get(node)
+        users = self.timed.takers(value, want)
+        called = total(boxed for use, boxed in users if use[0] in self.timed.calls)
+        for use, boxed in users:
+            call = self.timed.calls.get(use[0])
             if call is None:  # it is boxed right there if nobody else wants it so
-                if by is not None and max(self.timed.time(value), 0) <= by:
+                if by is not None and self.timed.boxed_at(use) < by:
                     parts.append(boxed - called if called.terms else boxed)
-            elif call.is_forward if by is None else call.time <= by:
+            elif call.is_forward if by is None else self.timed.boxed_at(use) < by:
                 parts.append(boxed)
         return self.program.either(parts)
 
@@ -63,10 +68,13 @@ class MemoryNeeds:
                 parts: list[Linear] = []
                 for place, (use, pair) in enumerate(users):
                     call = self.timed.calls.get(use[0])
+                    if call is None and self.timed.is_early(index):
+                        if self.timed.boxed_at(use) >= moment:
+                            parts += self.freshly_boxed(users[:place], pair)
                     if call is None or not call.is_forward:
                         continue
                     if call.time >= moment:
-                        parts += self._source_used(users[:place], pair)
+                        parts += self._source_used(users[:place], use, pair, moment)
                     elif self.timed.is_view(use):
                         for seen in self.timed.values(use[0]):
                             used = marks.of_tensor[seen]
@@ -80,21 +88,33 @@ class MemoryNeeds:
         return marks
 
     def _source_used(
-        self, before: list[tuple[Use, Pair]], pair: Pair
+        self,
+        before: list[tuple[Use, Pair]],
+        use: Use,
+        pair: Pair,
+        moment: int | None,
     ) -> Iterable[Linear]:
         """Yield how a use needs a tensor itself: as made, or to be boxed there."""
-        fresh = [pair.as_made]
+        if moment is not None and self.timed.boxed_at(use) < moment:
+            return [pair.as_made]
+        known = [self._boxed_before(before, want) for want in pair.boxed]
+        if any(part.terms for part in known):
+            return [pair.as_made, *self.freshly_boxed(before, pair)]
+        return [YES]
+
+    def freshly_boxed(
+        self, before: list[tuple[Use, Pair]], pair: Pair
+    ) -> Iterable[Linear]:
+        """Yield how a use boxes a tensor that none of those before it boxes so."""
         for want, boxed in pair.boxed.items():
-            known = [
-                other.boxed[want]
-                for (node, _), other in before
-                if node in self.timed.calls and want in other.boxed
-            ]
-            if known:
-                yield boxed - total(known)
-            else:
-                fresh.append(boxed)
-        yield YES if len(fresh) > len(pair.boxed) else total(fresh)
+            yield boxed - self._boxed_before(before, want)
+
+    def _boxed_before(self, before: list[tuple[Use, Pair]], want: Placement) -> Linear:
+        return total(
+            other.boxed[want]
+            for (node, _), other in before
+            if node in self.timed.calls and want in other.boxed
+        )
 
     def _copy_used(
         self,
@@ -109,10 +129,9 @@ class MemoryNeeds:
             call, boxed = self.timed.calls.get(use[0]), pair.boxed.get(want, NO)
             if call is None or not call.is_forward:
                 continue
-            if call.time == moment:
-                parts.append(boxed)
-            elif call.time > moment:
-                parts.append(program.both(boxed, created))
+            if call.time >= moment:
+                is_there = self.timed.boxed_at(use) < moment
+                parts.append(boxed if is_there else program.both(boxed, created))
             elif self.timed.is_view(use):
                 for seen in self.timed.values(use[0]):
                     parts.append(program.both(marks.of_tensor[seen], boxed))
@@ -140,9 +159,13 @@ class MemoryNeeds:
                 parts += self._needed_by(takers, moment, YES, ahead, marks)
                 for place, (use, pair) in enumerate(users):
                     call = self.timed.calls.get(use[0])
-                    if call is not None and not call.is_forward:
+                    if call is None:
+                        is_late = moment is not None and not self.timed.is_early(index)
+                        if is_late and self.timed.boxed_at(use) >= moment:
+                            parts += self.freshly_boxed(users[:place], pair)
+                    elif not call.is_forward:
                         if moment is None or call.time >= moment:
-                            parts += self._source_used(users[:place], pair)
+                            parts += self._source_used(users[:place], use, pair, moment)
                 marks.of_tensor[value] = program.either(parts)
         return marks
 
@@ -164,7 +187,7 @@ class MemoryNeeds:
                 if moment is not None and moment <= self.timed.end(use[0]):
                     yield both(taken, created)
                 continue
-            is_there = moment is not None and call.time <= moment
+            is_there = moment is not None and self.timed.boxed_at(use) < moment
             known = taken if is_there else both(taken, created)
             if not call.is_forward and (moment is None or call.time >= moment):
                 yield known
@@ -175,29 +198,82 @@ class MemoryNeeds:
                     yield both(marks.of_tensor[seen], known)
 
     def made_again_by(self, moment: int) -> dict[Maker, Linear]:
-        """Return what has been made again by the end of a moment."""
+        """Return what has been made again by the end of a moment.
+
+        A copy counts from where its boxing begins.
+        """
+        return self._made_again(moment).makers
+
+    def _made_again(self, moment: int) -> _MadeAgain:
         if moment <= self.timed.forward_end:
-            return {}
+            return _MadeAgain({}, {})
         if moment not in self._known:
-            self._known[moment] = self._find_made_again_by(moment)
+            moments = self.timed.moments
+            call = moments.call_at(moment)
+            if moment == moments.of_call(call):
+                found = _MadeAgain({}, {})
+                self._work_out(found, moment, lambda _: found)
+            else:
+                before = self._made_again(moments.of_call(call - 1))
+                after = self._made_again(moments.of_call(call))
+                found = self._made_again_between(moment, before, after)
+            self._known[moment] = found
         return self._known[moment]
 
-    def _find_made_again_by(self, moment: int) -> dict[Maker, Linear]:
-        program, found = self.program, self._calls_made_again_by(moment)
-        begun: dict[Tensor, Linear] = {}  # the backward has needed it, by the moment
+    def _made_again_between(
+        self, moment: int, before: _MadeAgain, after: _MadeAgain
+    ) -> _MadeAgain:
+        """Return which calls were, while what a call needs is made again or boxed.
 
-        def begun_by(takers: Iterable[tuple[Use, Linear]]) -> Iterable[Linear]:
+        Those up to that of the moment are as when that call runs, others as before.
+        """
+        moments, calls = self.timed.moments, self.timed.calls
+        call, found = moments.call_at(moment), _MadeAgain({}, {})
+
+        def at(use: Use) -> _MadeAgain:
+            """Return what counts where a use boxes its operand, made again."""
+            user = calls[use[0]]
+            ahead = user.time - self.timed.boxed_at(use)
+            is_done = moments.of_again(call, user.number) - ahead <= moment
+            return after if is_done else before
+
+        for maker in self.again:
+            if isinstance(maker, int):
+                is_done = moments.of_again(call, calls[maker].number) <= moment
+                done = after if is_done else before
+                found.makers[maker] = done.makers.get(maker, NO)
+        self._work_out(found, moment, at)
+        return found
+
+    def _work_out(
+        self, found: _MadeAgain, moment: int, at: Callable[[Use], _MadeAgain]
+    ) -> None:
+        """Add what has been made again by a moment to the calls that are known.
+
+        ``at`` has what is made again where a use boxes its operand.
+        """
+        program, (makers, begun) = self.program, found
+
+        def begun_by(
+            takers: Iterable[tuple[Use, Linear]], known: Callable[[Use], _MadeAgain]
+        ) -> Iterable[Linear]:
+            is_copy = known is at
             for use, taken in takers:
                 call = self.timed.calls.get(use[0])
                 if call is None or taken.is_no:
                     continue
-                if not call.is_forward and call.time <= moment:
+                time = self.timed.boxed_at(use) if is_copy else call.time
+                if not call.is_forward and time <= moment:
                     yield taken
-                if use[0] in found:
-                    yield program.both(found[use[0]], taken, is_exact=True)
+                if not call.is_forward:
+                    continue
+                done = known(use)
+                if use[0] in done.makers:
+                    yield program.both(done.makers[use[0]], taken, is_exact=True)
                 if self.timed.is_view(use):
                     for seen in self.timed.values(use[0]):
-                        yield program.both(begun[seen], taken, is_exact=True)
+                        there = done.begun.get(seen, NO)
+                        yield program.both(there, taken, is_exact=True)
 
         for index in reversed(range(len(self.timed.nodes))):
             for value in self.timed.values(index):
@@ -207,38 +283,19 @@ class MemoryNeeds:
                     takers = self.timed.takers(value, want)
                     again = self.again.get((*value, want))
                     if again is not None:
-                        by = program.either(begun_by(takers), is_exact=True)
+                        by = program.either(begun_by(takers, at), is_exact=True)
                         done = program.both(again, by, is_exact=True)
                         parts.append(done)
-                        found[*value, want] = done
+                        makers[*value, want] = done
                     parts.append(self._boxed_in_backward(takers, moment))
                 takers = [(use, pair.as_made) for use, pair in users]
-                parts += begun_by(takers)
+                parts += begun_by(takers, lambda _: found)
                 begun[value] = program.either(parts, is_exact=True)
             again = self.again.get(index)
-            if again is not None and index not in found:
+            if again is not None and index not in makers:
                 any_ = (begun[value] for value in self.timed.values(index))
                 by = program.either(any_, is_exact=True)
-                found[index] = program.both(again, by, is_exact=True)
-        return found
-
-    def _calls_made_again_by(self, moment: int) -> dict[Maker, Linear]:
-        """Return which calls were, while what a call needs is made again.
-
-        Those up to that of the moment are as when that call runs, others as before.
-        """
-        moments, last = self.timed.moments, self.timed.moments.maker_at(moment)
-        if last is None:
-            return {}
-        call = moments.call_at(moment)
-        before = self.made_again_by(moments.of_call(call - 1))
-        after = self.made_again_by(moments.of_call(call))
-        found: dict[Maker, Linear] = {}
-        for maker in self.again:
-            if isinstance(maker, int):
-                is_done = self.timed.calls[maker].number <= last
-                found[maker] = (after if is_done else before).get(maker, NO)
-        return found
+                makers[index] = program.both(again, by, is_exact=True)
 
     def _boxed_in_backward(
         self, takers: Iterable[tuple[Use, Linear]], moment: int
@@ -246,11 +303,11 @@ class MemoryNeeds:
         """Return whether a copy that the forward lacks was made by a moment."""
         early: list[Linear] = []
         late: list[Linear] = []
-        for (node, _), boxed in takers:
-            call = self.timed.calls.get(node)
+        for use, boxed in takers:
+            call = self.timed.calls.get(use[0])
             if call is not None and call.is_forward:
                 early.append(boxed)
-            elif call is not None and call.time <= moment:
+            elif call is not None and self.timed.boxed_at(use) <= moment:
                 late.append(boxed)
         either = self.program.either
         if not late or not any(not part.is_no for part in late):

@@ -168,6 +168,7 @@ class MemoryPrice:
         if late:
             # Who alone may box it does so then, and needs it until then.
             is_first = len(late) == len(users) and late[0][0] in calls
+            is_first &= self._times.boxed_at(late[0]) >= moment
             return [] if is_first else [late[0]]
         for use in users:
             if self._times.is_view(use):

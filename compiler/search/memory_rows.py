@@ -12,11 +12,12 @@ What waits for its backward is there once more for each microbatch that is ahead
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from functools import cached_property
 
 from partita.compiler.cost.optimizer_memory import update_bytes
-from partita.compiler.search.call_times import Tensor
+from partita.compiler.search.boxed import Boxings
+from partita.compiler.search.call_times import Tensor, Use
 from partita.compiler.search.linear import NO, YES, Linear, total
 from partita.compiler.search.made_again import MadeAgain
 from partita.compiler.search.memory_needs import Marks, MemoryNeeds
@@ -48,6 +49,7 @@ class MemoryRows:
         self.optimizer = optimizer
         self.num_ahead = num_live - 1
         self.workspaces = Workspaces(posed)
+        self.boxings = Boxings(posed, self.workspaces)
         self.program = placed.program
         self.again = MadeAgain(self.timed).again
         self.needs = MemoryNeeds(self.timed, self.again)
@@ -59,6 +61,8 @@ class MemoryRows:
         needs = self.needs.needs_at(moment)
         self._tighten(moment, uses, needs)
         by_now = self.needs.made_again_by(moment)
+        is_boxing = self.timed.moments.is_boxing(moment)
+        before = self.needs.made_again_by(moment - 1) if is_boxing else by_now
         made_now = self._made_again_at(moment, by_now)
         parts = [self._state, self._added_up, self._ahead]
         if moment == self.timed.update:
@@ -88,8 +92,9 @@ class MemoryRows:
             if index in made_now:
                 parts.append(self._workspace(index, made_now[index]))
         for copy in uses.of_copy:
-            there = self._there(copy, uses.of_copy[copy], needs.of_copy[copy], by_now)
+            there = self._there(copy, uses.of_copy[copy], needs.of_copy[copy], before)
             parts.append(there * self.timed.num_bytes(copy[:2], copy[2]))
+        parts += self._boxed_at(moment)
         return total(parts)
 
     def _tighten(self, moment: int, uses: Marks, needs: Marks) -> None:
@@ -122,12 +127,77 @@ class MemoryRows:
     ) -> dict[int, Linear]:
         """Return whether the call is that may be made again at a moment, if one may."""
         maker = self.timed.moments.maker_at(moment)
+        if self.timed.moments.is_boxing(moment):
+            return {}
         before = {} if maker is None else self.needs.made_again_by(moment - 1)
         return {
             index: by_now[index] - before.get(index, NO)
             for index, call in self.timed.calls.items()
             if call.number == maker and index in by_now
         }
+
+    def _boxed_at(self, moment: int) -> Iterator[Linear]:
+        """Yield what boxings around a call take, or around one that is made again."""
+        moments = self.timed.moments
+        maker, number = moments.maker_at(moment), moments.call_at(moment)
+        user = number if maker is None else maker
+        shift = moment - moments.of_place(moments.place_of(user))
+        if maker is not None:
+            shift = moment - moments.of_again(number, maker)
+        for use in self._around.get(user, ()):
+            value = self.timed.nodes[use[0]].operands[use[1]]
+            at = self.timed.boxed_at(use) - moments.of_call(user)
+            if at <= shift <= max(at + 1, 0):
+                yield from self._boxed(value, use, moment, shift - at)
+
+    @cached_property
+    def _around(self) -> dict[int, list[Use]]:
+        """The operands of each call, by its number, and the outputs behind it."""
+        found: dict[int, list[Use]] = {}
+        for index, node in enumerate(self.timed.nodes):
+            call = self.timed.calls.get(index)
+            if call is not None:
+                uses = [(index, at) for at in range(len(node.operands))]
+                found[call.number] = uses + found.get(call.number, [])
+            elif index in self.timed.places:
+                number = self.timed.moments.call_of(self.timed.places[index])
+                found.setdefault(number, []).append((index, 0))
+        return found
+
+    def _boxed(
+        self, value: Tensor, use: Use, moment: int, part: int
+    ) -> Iterator[Linear]:
+        """Yield what boxing an operand takes, a part of that after it begins."""
+        users = self.timed.uses(value)
+        place = next(at for at, (user, _) in enumerate(users) if user == use)
+        pair = users[place][1]
+        fresh = dict(
+            zip(
+                pair.boxed,
+                self.needs.freshly_boxed(users[:place], pair),
+                strict=True,
+            )
+        )
+        made, begin = self.timed.placed.made(value), moment - part
+        by_now = self.needs.made_again_by(begin)
+        before = self.needs.made_again_by(begin - 1)
+        is_first = self.timed.moments.maker_at(moment) is None
+        for own, want in pair.ways:
+            if own == want or want not in pair.boxed:
+                continue
+            size = self.boxings.of(value, own, want)[min(part, 2)]
+            if not size:
+                continue
+            way = pair.ways[own, want]
+            if is_first:
+                known = pair.boxed[want] - fresh[want]
+                yield self.program.either([way - known]) * size
+            copy = *value, want
+            if copy in by_now and part < 2:
+                now = by_now[copy] - before.get(copy, NO)
+                if now.terms:
+                    both = self.program.both(made[own], now)
+                    yield self.program.either([both]) * size
 
     def _workspace(self, index: int, runs: Linear) -> Linear:
         """Return what a kernel takes for itself, if it runs."""

@@ -31,6 +31,7 @@ class Workspaces:
         self._posed = posed
         self._nodes = posed.problem.nodes
         self._known: dict[int, int] = {}
+        self._wholes: dict[tuple[int, int], Strides] = {}
 
     def of(self, index: int, choice: Choice) -> int:
         """Return the bytes on the rank that holds most, if a node takes a choice.
@@ -51,10 +52,7 @@ class Workspaces:
         for (source, result), placement in zip(
             node.operands, signature.operands, strict=True
         ):
-            type_ = self._nodes[source].result_types[result]
-            assert type_ is not None
-            local = self._local(type_, placement)
-            operands.append((local, self._lies(source, result, local)))
+            operands.append(self.lies((source, result), placement))
         results = [
             self._local(type_, placement)
             for type_, placement in zip(
@@ -74,16 +72,31 @@ class Workspaces:
         )
         return workspace_bytes(call)
 
-    def _lies(self, index: int, result: int, local: TensorType) -> Strides:
-        """Return how a rank's part of a tensor lies: its dims in the whole's order."""
-        whole, steps = self._whole(index, result), [0] * local.ndim
-        step = 1
+    def lies(
+        self, value: tuple[int, int], placement: Placement
+    ) -> tuple[TensorType, Strides]:
+        """Return a rank's part of a tensor, and how it lies: as the whole does."""
+        type_ = self._nodes[value[0]].result_types[value[1]]
+        assert type_ is not None
+        local = self._local(type_, placement)
+        whole, steps = self._whole(*value), [0] * local.ndim
+        size = step = 1  # of what lies within a dim, in the whole and in the part
         for dim in sorted(range(local.ndim), key=lambda dim: (whole[dim], -dim)):
-            steps[dim], step = step, step * max(local.shape[dim], 1)
-        return tuple(steps)
+            if whole[dim] and type_.shape[dim] > 1:  # else it lies in no order
+                step = step * whole[dim] // size
+                size = whole[dim] * type_.shape[dim]
+            steps[dim] = step if whole[dim] else 0
+            step *= max(local.shape[dim], 1) if whole[dim] else 1
+        return local, tuple(steps)
 
     def _whole(self, index: int, result: int) -> Strides:
         """Return how a whole tensor lies: in order, or as a view of what does."""
+        value = index, result
+        if value not in self._wholes:
+            self._wholes[value] = self._find_whole(index, result)
+        return self._wholes[value]
+
+    def _find_whole(self, index: int, result: int) -> Strides:
         node, item = self._nodes[index], self._posed.items[index]
         type_ = node.result_types[result]
         assert type_ is not None

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product
-from math import inf
 from typing import NamedTuple
 
 import pytest
@@ -26,6 +25,7 @@ from partita.compiler.search.arrangement import SINGLE
 from partita.compiler.search.decide import Found
 from partita.compiler.search.holdings import Holdings, find_holdings
 from partita.compiler.search.keeping import keep
+from partita.compiler.search.makers import Makers
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.solver import solve
 from partita.compiler.search.stage_cost import peak_bytes
@@ -61,11 +61,7 @@ def of_stage(plans: StagePlans, begin: int, end: int) -> tuple[Planner, Program]
 
 def makers_of(held: Holdings) -> set[str]:
     """Return what of a stage could be made again."""
-    return {
-        one.keys[0]
-        for one in held.holdings
-        if one.keys and 0 <= one.first < held.num_forward and one.seconds < inf
-    }
+    return {own[0].keys[0] for own in Makers(held).every.values()}
 
 
 def ways(plans: StagePlans, begin: int, end: int, live: int) -> Iterator[Way]:

@@ -1,0 +1,80 @@
+"""What a rank holds while it boxes a tensor of a posed problem."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from partita.compiler.cost.boxing import cheapest_steps
+from partita.compiler.cost.boxing_ways import way_of
+from partita.compiler.cost.bucket_memory import Moment, moments_of
+from partita.compiler.cost.rank import Rank
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.search.call_times import Tensor
+from partita.compiler.search.pose import Posed
+from partita.compiler.search.workspaces import Workspaces
+
+
+class Boxed(NamedTuple):
+    """What is held while a copy is made.
+
+    Attributes:
+        first_bytes: beside the tensor that it is of: what is made of that first, as
+            what is packed of it, and what a collective takes for itself then.
+        rest_bytes: beside the copy, at most, when the tensor is needed no more.
+        sent_bytes: beside the copy, until a call uses it: what is on its way.
+    """
+
+    first_bytes: int
+    rest_bytes: int
+    sent_bytes: int
+
+
+class Boxings:
+    """Tells what boxings hold that are carried out by themselves.
+
+    Tensors are taken to lie as ``workspaces.py`` says, on the first rank, which holds
+    most where no axis cuts the chunks of another.
+
+    Args:
+        posed: the problem.
+        workspaces: of the problem.
+    """
+
+    def __init__(self, posed: Posed, workspaces: Workspaces) -> None:
+        self._posed = posed
+        self._workspaces = workspaces
+        mesh, self._hardware = posed.problem.mesh, posed.candidates.hardware
+        self._rank = Rank(mesh, (0,) * mesh.ndim, self._hardware.device.kind)
+        self._known: dict[object, Boxed] = {}
+
+    def of(self, value: Tensor, made: Placement, want: Placement) -> Boxed:
+        """Return what is held while a tensor is boxed from one placement to another."""
+        type_ = self._posed.problem.nodes[value[0]].result_types[value[1]]
+        assert type_ is not None
+        shard = self._rank.shard(*self._workspaces.lies(value, made))
+        key = type_, made, want, id(shard)
+        if key not in self._known:
+            mesh, hardware = self._posed.problem.mesh, self._hardware
+            steps = cheapest_steps(type_, made, want, mesh, hardware).steps
+            chain, _ = way_of(type_, steps, shard, self._rank, hardware)
+            self._known[key] = _boxed([*moments_of([chain], _no_bucket)])
+        return self._known[key]
+
+
+def _no_bucket(*_: object) -> bool:
+    return False
+
+
+def _boxed(moments: Sequence[Moment]) -> Boxed:
+    """Return what these moments hold, one after another."""
+    if not moments:
+        return Boxed(0, 0, 0)
+    taken = [moment.num_bytes + moment.workspace_bytes for moment in moments]
+    made = [moment.num_bytes for moment in moments]
+    rest = max(map(operator.add, made, taken[1:]), default=made[-1]) - made[-1]
+    sent = 0
+    if len(moments) > 1 and moments[-1].until_used:
+        sent = made[-2] + taken[-1] - made[-1]
+    return Boxed(taken[0], rest, sent)
