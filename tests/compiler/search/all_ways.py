@@ -1,7 +1,7 @@
 """Every way to keep to a memory limit, tried: all placements, all that is made again.
 
 What is held is counted here call by call, from the nodes' own operands, by no code of
-the search.
+the search but for what one boxing takes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from math import inf
+from typing import NamedTuple
 
 from torch import fx
 
@@ -20,11 +21,29 @@ from partita.compiler.cost.optimizer_memory import moments_of, update_bytes
 from partita.compiler.ir.program import InputKind, OutputKind, Phase, info
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.document import boxing_key
+from partita.compiler.search.boxed import Boxed, Boxings
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import Choice, Problem, cost_of, made_placement
+from partita.compiler.search.workspaces import Workspaces
 
 Memory = tuple[int, int] | tuple[int, int, Placement]
 """A tensor as its node makes it, or a copy of it that is placed otherwise."""
+
+Moment = tuple[int, int, int]
+"""A call, what is made again for it (or ``END``), and a part of that or ``CALL``.
+
+Parts before a call are boxings of its operands, those behind it of what leaves.
+"""
+
+END = CALL = 1_000_000
+
+
+class Use(NamedTuple):
+    """When something is used, by which node, and whether in the backward."""
+
+    moment: Moment
+    user: int
+    is_backward: bool
 
 
 class Run:
@@ -45,7 +64,10 @@ class Run:
         self.state, self.update = self._state(optimizer)
         self.memory: dict[tuple[int, int], Memory] = {}
         self.sizes: dict[Memory, int] = {}
-        self.events: list[tuple[int, bool, Memory, list[Memory]]] = []
+        self.boxings = Boxings(posed, Workspaces(posed))
+        self.boxed: dict[Memory, Boxed] = {}
+        self.boxed_for: dict[tuple[Memory, int], int] = {}
+        self.through: dict[Memory, int] = {}  # the first view of a copy
         self.seconds_of: dict[Memory, float] = {}
         self.leaving: dict[Memory, bool] = {}
         self.trains = bool(posed.candidates.program.trained)
@@ -79,8 +101,8 @@ class Run:
 
     def _record(self) -> None:
         """Write down what is made when, of what, and who uses it."""
-        self.uses: dict[Memory, list[tuple[int, bool]]] = {}
-        self.made: dict[Memory, int] = {}
+        self.uses: dict[Memory, list[Use]] = {}
+        self.made: dict[Memory, Moment] = {}
         self.sources: dict[Memory, list[Memory]] = {}
         self.together: dict[Memory, list[Memory]] = {}
         for index, item in enumerate(self.posed.items):
@@ -94,6 +116,8 @@ class Run:
             seen = [self._see(index, at, time, is_backward) for at in self._at(index)]
             results = [r for r, t in enumerate(node.result_types) if t is not None]
             if seen and may_share_memory(item.target):
+                if not is_backward:
+                    self.through.setdefault(seen[0], time)
                 self.memory |= {(index, result): seen[0] for result in results}
                 continue
             made: list[Memory] = [(index, result) for result in results]
@@ -103,8 +127,15 @@ class Run:
                 placement = made_placement(self.chosen[index], result)
                 choice = self.chosen[index]
                 seconds = choice.seconds - choice.broken_s
-                self._make(value, self._bytes(value, placement), time, seconds, seen)
+                moment = (time, END, CALL)
+                self._make(value, self._bytes(value, placement), moment, seconds, seen)
                 self.together[value] = made
+        behind: dict[int, list[tuple[int, int]]] = {}
+        for index, item in enumerate(self.posed.items):
+            if not isinstance(item, fx.Node):
+                ((source, result),) = self.problem.nodes[index].operands
+                own = behind.setdefault(called_at.get(source, -1), [])
+                own.append((result, -index))
         for index, item in enumerate(self.posed.items):
             if isinstance(item, fx.Node):
                 continue
@@ -113,8 +144,11 @@ class Run:
             is_as_made = made_placement(self.chosen[value[0]], value[1]) == want
             if item.kind is OutputKind.OUTPUT and self.trains and is_as_made:
                 continue  # a step hands it to nobody
-            time = called_at.get(value[0], 0)
-            memory = self._see(index, 0, time, item.kind is OutputKind.GRADIENT)
+            time = called_at.get(value[0], -1)
+            place = sorted(behind[time]).index((value[1], -index))
+            part = CALL if is_as_made else CALL + 1 + 2 * place
+            in_backward = item.kind is OutputKind.GRADIENT
+            memory = self._see(index, 0, time, in_backward, part)
             is_kept = item.kind in (OutputKind.GRADIENT, OutputKind.LOSS)
             self.leaving[memory] = is_kept or self.leaving.get(memory, False)
 
@@ -125,15 +159,24 @@ class Run:
         self,
         memory: Memory,
         size: int,
-        time: int,
+        moment: Moment,
         seconds: float,
         sources: list[Memory],
     ) -> None:
-        self.sizes[memory], self.made[memory] = size, time
+        self.sizes[memory], self.made[memory] = size, moment
         self.seconds_of[memory], self.sources[memory] = seconds, sources
 
-    def _see(self, user: int, at: int, time: int, is_backward: bool) -> Memory:
+    def _see(
+        self,
+        user: int,
+        at: int,
+        time: int,
+        is_backward: bool,
+        leaves: int | None = None,
+    ) -> Memory:
         """Return the memory that a node sees as an operand, boxed if need be."""
+        part = 2 * at if leaves is None else leaves
+        used = (time, END, CALL if leaves is None else leaves + (leaves > CALL))
         value = self.problem.nodes[user].operands[at]
         want = self.chosen[user].signature.operands[at]
         made = made_placement(self.chosen[value[0]], value[1])
@@ -143,12 +186,16 @@ class Run:
             if copy not in self.made:
                 type_ = self.problem.nodes[value[0]].result_types[value[1]]
                 assert type_ is not None
-                self.uses.setdefault(memory, []).append((time, is_backward))
+                use = Use((time, END, part), user, is_backward)
+                self.uses.setdefault(memory, []).append(use)
                 seconds = self.problem.box_seconds(type_, made, want)
-                self._make(copy, self._bytes(value, want), time, seconds, [memory])
+                there = (time, END, part + 1)
+                self._make(copy, self._bytes(value, want), there, seconds, [memory])
                 self.together[copy] = [copy]
+                self.boxed[copy] = self.boxings.of(value, made, want)
             memory = copy
-        self.uses.setdefault(memory, []).append((time, is_backward))
+            self.boxed_for.setdefault((copy, user), part)
+        self.uses.setdefault(memory, []).append(Use(used, user, is_backward))
         return memory
 
     def makers(self) -> list[Memory]:
@@ -160,8 +207,8 @@ class Run:
         ]
         return [
             memory
-            for memory, time in self.made.items()
-            if time <= max(forward, default=-1)
+            for memory, moment in self.made.items()
+            if moment <= (max(forward, default=-1), END, CALL)
             and self.together[memory][0] == memory
             and not any(one in self.leaving for one in self.together[memory])
         ]
@@ -192,24 +239,33 @@ class Run:
     def _is_needed(self, maker: Memory, again: Collection[Memory]) -> bool:
         return bool(self._needs(maker, again))
 
-    def _needs(self, maker: Memory, again: Collection[Memory]) -> list[tuple[int, int]]:
+    def _needs(self, maker: Memory, again: Collection[Memory]) -> list[Moment]:
         """Return when the backward needs what a maker makes, if it is made again.
 
-        A call works again before the call that needs it, a boxing with it.
+        A call works again before the call that needs it, a boxing where that, or the
+        view through which it needs it, would box it.
         """
         found = [need for one in self.together[maker] for need in self._own(one, again)]
-        if not found or len(maker) == 3:
-            return found
-        return [(min(found)[0], self.made[maker])]
+        if not found:
+            return []
+        (call, made_for, part), user = min(found)
+        if len(maker) == 2:
+            return [(call, self.made[maker][0], CALL)]
+        if (maker, user) in self.boxed_for:
+            return [(call, made_for, self.boxed_for[maker, user])]
+        if maker in self.through:
+            return [(call, self.through[maker], 0)]
+        return [(call, made_for, part)]
 
-    def _own(self, memory: Memory, again: Collection[Memory]) -> list[tuple[int, int]]:
-        end = len(self.calls)
+    def _own(
+        self, memory: Memory, again: Collection[Memory]
+    ) -> list[tuple[Moment, int]]:
+        """Return when the backward uses something, and who does."""
         uses = self.uses.get(memory, ())
-        found = [(time, end) for time, is_backward in uses if is_backward]
+        found = [(use.moment, use.user) for use in uses if use.is_backward]
         for user in again:
             if user != self._first(memory) and memory in self.sources[user]:
-                needs = self._needs(user, again)
-                found += [min(needs)] if needs else []
+                found += [(need, user[0]) for need in self._needs(user, again)]
         return found
 
     def again_seconds(self, again: Collection[Memory]) -> float:
@@ -220,37 +276,53 @@ class Run:
         """Return the most that is held at any moment: see ``live``."""
         return max(self.live(again).values())
 
-    def live(self, again: Collection[Memory]) -> dict[tuple[int, int], int]:
-        """Return what is held by moment: a call, and what is made again for it.
-
-        The last stands for the call itself.
-        """
-        num_calls, end = len(self.calls), len(self.calls)
-        made_again = {
-            min(self._needs(maker, again)): maker for maker in again if len(maker) == 2
+    def live(self, again: Collection[Memory]) -> dict[Moment, int]:
+        """Return what is held by moment."""
+        num_calls = len(self.calls)
+        made_again = {maker: min(self._needs(maker, again)) for maker in again}
+        openings = [(memory, _before(self.made[memory])) for memory in self.boxed]
+        openings += [(m, moment) for m, moment in made_again.items() if len(m) == 3]
+        openings = [(m, moment) for m, moment in openings if self.boxed[m].first_bytes]
+        moments = {
+            *((call, END, CALL) for call in range(num_calls + 2)),
+            *(moment for maker, moment in made_again.items() if len(maker) == 2),
+            *(moment for _, moment in openings),
+            *(_after(moment) for _, moment in openings),
         }
-        moments = {*made_again, *((call, end) for call in range(num_calls + 2))}
         held = dict.fromkeys(sorted(moments), self.state)
         for moment in held:
             held[moment] += self.inputs * (moment[0] <= num_calls)
             held[moment] += self.update * (moment[0] > num_calls)
+        for memory, opening in openings:
+            held[opening] += self.boxed[memory].first_bytes
+            held[_after(opening)] += self.boxed[memory].rest_bytes
         for memory, first in self.made.items():
             uses = self.uses.get(memory, [])
-            early = [time for time, is_backward in uses if not is_backward]
-            late = self._own(memory, again)
-            spans = [((first, end), (max([first, *early]), end))]
+            early = [use.moment for use in uses if not use.is_backward]
+            late = [moment for moment, _ in self._own(memory, again)]
+            spans = [(first, max([first, *early]))]
             if memory in self.leaving:
-                spans.append(((first, end), (num_calls + self.leaving[memory], end)))
+                spans.append((first, (num_calls + self.leaving[memory], END, CALL)))
             maker = self._first(memory)
             if maker in again:
-                begin = min(self._needs(maker, again))
+                begin = made_again[maker]
+                if memory in self.boxed and self.boxed[memory].first_bytes:
+                    begin = _after(begin)
                 spans.append((begin, max([begin, *late])))
             elif late:
-                spans.append(((first, end), max(late)))
+                spans.append((first, max(late)))
             for moment in held:
                 if any(begin <= moment <= last for begin, last in spans):
                     held[moment] += self.sizes[memory]
         return held
+
+
+def _after(moment: Moment) -> Moment:
+    return (moment[0], moment[1], moment[2] + 1)
+
+
+def _before(moment: Moment) -> Moment:
+    return (moment[0], moment[1], moment[2] - 1)
 
 
 def possible(problem: Problem) -> list[tuple[int, ...]]:

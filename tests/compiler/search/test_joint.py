@@ -70,7 +70,7 @@ def check(seed: int, make: type[RandomModel] = RandomModel) -> int:
 
 
 @pytest.mark.parametrize(
-    "seed", [12, 16, 26, 37, 48, 55, *map(slow, (72, 87, 116, 149))]
+    "seed", [12, 16, 33, 48, 55, 68, *map(slow, (72, 87, 116, 149))]
 )
 def test_as_fast_as_the_fastest_of_all_that_fits(seed: int) -> None:
     assert check(seed)
@@ -139,7 +139,7 @@ def test_what_is_not_shown_at_first_is_searched_once_more(
     posed, optimizer = small(87)
     free = solve(posed.problem, 60)
     monkeypatch.setattr(limited, "JointSearch", Short)
-    assert LimitedSearch(posed, free, optimizer, Clock.of(60)).run(280).is_optimal
+    assert LimitedSearch(posed, free, optimizer, Clock.of(60)).run(332).is_optimal
 
 
 def test_without_time_the_known_stays() -> None:

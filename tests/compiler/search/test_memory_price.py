@@ -21,6 +21,7 @@ from partita.compiler.search.draw import draw_choices
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.holdings import find_holdings
 from partita.compiler.search.keeping import keep
+from partita.compiler.search.makers import Makers
 from partita.compiler.search.memory_price import MemoryPrice
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import HeldCharges, cost_of, made_placement
@@ -76,12 +77,18 @@ def test_making_again_limits_what_holding_costs() -> None:
             assert choice.seconds <= 2 * free.seconds
 
 
+def _operands(posed: Posed, index: int) -> range:
+    return range(len(posed.problem.nodes[index].operands))
+
+
 def check_prices(posed: Posed, seed: int) -> None:
     """Check that no drawn assignment is priced at more than it holds."""
     rng = random.Random(seed)
     times = CallTimes(posed)
     every = [call.time for call in times.calls.values()]
     every += [times.leaving, times.update]
+    uses = [(index, at) for index in times.calls for at in _operands(posed, index)]
+    every += [times.boxed_at(use) + rng.randint(0, 1) for use in uses]
     for _ in range(4):
         moments = rng.sample(every, rng.randint(1, 3))
         rate = 10 ** rng.uniform(-11, -5)
@@ -93,10 +100,12 @@ def check_prices(posed: Posed, seed: int) -> None:
             assert seconds < inf
             held = find_holdings(posed, choices, "adamw")
             part = rng.choice([0.0, 0.3, 1.0])
-            keys = (one.keys[0] for one in held.holdings)
+            keys = (key for one in held.holdings for key in one.keys[:1])
             keeping = keep(held, {key for key in keys if rng.random() < part})
-            live = dict(zip(keeping.moments, keeping.live, strict=True))
-            num_bytes = sum(live[moment] for moment in moments) / len(moments)
+            makers = Makers(held)
+            again = {m: o[0].keys[0] in keeping.again for m, o in makers.every.items()}
+            live = makers.live(again).at(np.array(moments))
+            num_bytes = float(live.sum()) / len(moments)
             most = seconds + keeping.seconds + rate * num_bytes
             count = len(choices)
             cost = model.cost_of({v: choices[v % count] for v in model.costs})
@@ -145,8 +154,9 @@ def test_what_is_let_go_of_gives_back_no_more_than_it_was_charged() -> None:
     posed = planner(model, x, mesh=Mesh(dp=16, tp=8), hardware=hardware).posed
     free = solve(posed.problem, 60, fold=posed.fold)
     most = find_holdings(posed, free.choices, "adamw").most
-    moment = sum(1 for _ in posed.candidates.program.calls()) // 2
-    prices = MemoryPrice(posed, "adamw", [moment])
+    moments = CallTimes(posed).moments
+    middle = sum(1 for _ in posed.candidates.program.calls()) // 2
+    prices = MemoryPrice(posed, "adamw", [moments.of_call(middle)])
     fold = Fold(prices.problem(0.1 * free.seconds / most), posed.fold.class_of)
     found = solve(fold.problem, 60, fold=fold)
     assert found.bound_s > 0.95 * free.seconds, "holding memory earns nothing"
