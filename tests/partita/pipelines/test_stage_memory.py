@@ -82,17 +82,19 @@ def ways(plans: StagePlans, begin: int, end: int, live: int) -> Iterator[Way]:
             yield Way(plan.predicted.seconds, peak_bytes(plan, live))
 
 
+@pytest.mark.parametrize("size", [1, 2])
 @pytest.mark.parametrize("live", [1, 3])
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("name", ["chain", "diamond", "hourglass", "tied"])
 def test_the_search_counts_a_stage_as_its_plan_does(
-    name: str, count: int, live: int
+    name: str, count: int, live: int, size: int
 ) -> None:
-    """With whatever of it made again, to the byte."""
+    """With whatever of it made again and boxed, to the byte."""
     plans, rng = stages(name, count), random.Random(count)
     last = len(plans.line.forward)
     for begin, end in ((0, last // 2), (last // 3, 2 * last // 3), (last // 2, last)):
         planner, _ = of_stage(plans, begin, end)
+        planner = replace(planner, mesh=Mesh(dp=size))
         free = solve(planner.posed.problem, 60, planner.posed.fold).choices
         held = find_holdings(planner.posed, free, "adamw", num_live=live)
         early = sorted(makers_of(held))
