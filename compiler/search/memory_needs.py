@@ -160,8 +160,9 @@ class MemoryNeeds:
                 for place, (use, pair) in enumerate(users):
                     call = self.timed.calls.get(use[0])
                     if call is None:
-                        is_late = moment is not None and not self.timed.is_early(index)
-                        if is_late and self.timed.boxed_at(use) >= moment:
+                        if moment is None or self.timed.is_early(index):
+                            continue
+                        if self.timed.boxed_at(use) >= moment:
                             parts += self.freshly_boxed(users[:place], pair)
                     elif not call.is_forward:
                         if moment is None or call.time >= moment:
@@ -253,17 +254,21 @@ class MemoryNeeds:
         ``at`` has what is made again where a use boxes its operand.
         """
         program, (makers, begun) = self.program, found
+        boxed_at, calls = self.timed.boxed_at, self.timed.calls
+
+        def called_at(use: Use) -> int:
+            return calls[use[0]].time
 
         def begun_by(
-            takers: Iterable[tuple[Use, Linear]], known: Callable[[Use], _MadeAgain]
+            takers: Iterable[tuple[Use, Linear]],
+            time: Callable[[Use], int],
+            known: Callable[[Use], _MadeAgain],
         ) -> Iterable[Linear]:
-            is_copy = known is at
             for use, taken in takers:
-                call = self.timed.calls.get(use[0])
+                call = calls.get(use[0])
                 if call is None or taken.is_no:
                     continue
-                time = self.timed.boxed_at(use) if is_copy else call.time
-                if not call.is_forward and time <= moment:
+                if not call.is_forward and time(use) <= moment:
                     yield taken
                 if not call.is_forward:
                     continue
@@ -283,13 +288,15 @@ class MemoryNeeds:
                     takers = self.timed.takers(value, want)
                     again = self.again.get((*value, want))
                     if again is not None:
-                        by = program.either(begun_by(takers, at), is_exact=True)
+                        by = program.either(
+                            begun_by(takers, boxed_at, at), is_exact=True
+                        )
                         done = program.both(again, by, is_exact=True)
                         parts.append(done)
                         makers[*value, want] = done
                     parts.append(self._boxed_in_backward(takers, moment))
                 takers = [(use, pair.as_made) for use, pair in users]
-                parts += begun_by(takers, lambda _: found)
+                parts += begun_by(takers, called_at, lambda _: found)
                 begun[value] = program.either(parts, is_exact=True)
             again = self.again.get(index)
             if again is not None and index not in makers:

@@ -49,6 +49,6 @@ def test_boxings_are_paid_as_often_as_a_step_has_them(microbatches: int) -> None
     x, rng = torch.randn(8, 16), random.Random(microbatches)
     found = planner(Layers(), x, mesh=Mesh(dp=2), microbatches=microbatches).posed
     for _ in range(6):
-        choices = draw_choices(rng, found)
+        choices = tuple(draw_choices(rng, found))
         cost = cost_of(found.problem, choices)
         assert charged(found.problem, choices) == pytest.approx(cost, rel=1e-9)
