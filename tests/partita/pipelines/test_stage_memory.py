@@ -138,7 +138,7 @@ def test_no_way_to_keep_a_stage_within_a_limit_is_faster(
 def test_what_the_search_counts_less_of_is_left_out_and_not_met_again() -> None:
     """Uneven parts are padded in messages, which the search knows nothing of."""
     plans = stages("diamond", 1)
-    planner, program = of_stage(plans, 4, 11)
+    planner, program = of_stage(plans, 4, 7)
     three = replace(planner, mesh=Mesh(dp=3))
     free, _ = search_stage(three, program, None, CLOCK)
     choices = solve(three.posed.problem, 60, three.posed.fold).choices
