@@ -70,13 +70,13 @@ def check(seed: int, make: type[RandomModel] = RandomModel) -> int:
 
 
 @pytest.mark.parametrize(
-    "seed", [12, 16, 33, 48, 55, 68, *map(slow, (72, 87, 116, 149))]
+    "seed", [12, 16, 33, 48, 55, 68, *map(slow, (72, 87, 92, 116))]
 )
 def test_as_fast_as_the_fastest_of_all_that_fits(seed: int) -> None:
     assert check(seed)
 
 
-@pytest.mark.parametrize("seed", [18, 19, 37, 48, *map(slow, (68, 87, 123))])
+@pytest.mark.parametrize("seed", [18, 19, 37, 48, *map(slow, (54, 87, 123))])
 def test_outputs_of_the_model_are_let_go_of(seed: int) -> None:
     assert check(seed, TellingModel)
 
