@@ -6,7 +6,8 @@ it runs is a holding, too, that is there during that call alone. What is fed and
 another stage hands over is there from the start.
 
 Behind the calls come two moments more: what leaves is handed over, what was fed still
-being there, and the optimizer steps, beside gradients and the loss.
+being there, and the optimizer steps, beside gradients and the loss. Gradients that do
+not lie in order are copied when they are handed over.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from partita.compiler.cost.optimizer_memory import update_bytes
 from partita.compiler.ir.program import OutputKind, Phase, info
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.document import boxing_key
+from partita.compiler.search.lies import Lies
 from partita.compiler.search.moments import Moments
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import made_placement
@@ -36,7 +38,7 @@ class Holding:
     Attributes:
         keys: of the node or boxing that makes it, then of the views of it that the
             forward takes: what ``Found.recompute`` lists to make it again. None where
-            it is what a kernel takes for itself.
+            it is what a kernel takes for itself, or the copy of a gradient.
         maker: one number for all that one node makes.
         num_bytes: on the rank that holds most.
         first: the call at which it is made, -1 for what enters.
@@ -132,6 +134,7 @@ class _Finder:
         self.mesh = posed.problem.mesh
         self.optimizer = optimizer
         self.workspaces = Workspaces(posed)
+        self.lies = Lies(posed)
         self.let_go = posed.let_go
         self.chosen = [
             node.choices[choice]
@@ -218,6 +221,8 @@ class _Finder:
         holding = self.found[self._use(value, want, made_at, in_backward)]
         holding.seconds = float("inf")  # it leaves, and is held until then
         holding.backward.append(time + kind.is_kept)
+        if want == self._made(value) and self.lies.is_copied(index, want):
+            self._new([], self._bytes(value, want), time, float("inf"), [])
 
     def _use(
         self, value: tuple[int, int], want: Placement, time: int, in_backward: bool

@@ -17,6 +17,7 @@ from functools import cached_property
 
 from partita.compiler.cost.optimizer_memory import update_bytes
 from partita.compiler.search.call_times import Tensor
+from partita.compiler.search.lies import Lies
 from partita.compiler.search.linear import NO, YES, Linear, total
 from partita.compiler.search.made_again import MadeAgain
 from partita.compiler.search.memory_needs import Marks, MemoryNeeds
@@ -61,6 +62,8 @@ class MemoryRows:
         by_now = self.needs.made_again_by(moment)
         made_now = self._made_again_at(moment, by_now)
         parts = [self._state, self._added_up, self._ahead]
+        if moment == self.timed.leaving:
+            parts.append(self._copied)
         if moment == self.timed.update:
             parts.append(self._update)
         for index in sorted(self._states.fed | self._states.received):
@@ -181,6 +184,22 @@ class MemoryRows:
         """What is held all the time: parameters, what the optimizer has, buffers."""
         states = (state for own in self._entering for state in own)
         return total(taken * state.num_bytes for taken, state in states)
+
+    @property
+    def _copied(self) -> Linear:
+        """What is copied as it leaves, where it is handed over as it is made."""
+        lies, parts = Lies(self.timed.posed), list[Linear]()
+        for leaf, node in enumerate(self.timed.nodes):
+            if leaf in self.timed.calls or not node.operands or self.timed.is_sum(leaf):
+                continue
+            value = node.operands[0]
+            ways = self.timed.placed.pair(value, (leaf, 0)).ways
+            parts += [
+                taken * self.timed.num_bytes(value, want)
+                for (made, want), taken in ways.items()
+                if made == want and lies.is_copied(leaf, want)
+            ]
+        return total(parts)
 
     @cached_property
     def _added_up(self) -> Linear:

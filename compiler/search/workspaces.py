@@ -5,23 +5,18 @@ from __future__ import annotations
 from torch import fx
 
 from partita.compiler.capture.fingerprint import print_constants
-from partita.compiler.capture.schemas import may_share_memory
-from partita.compiler.cost.layouts import Strides, in_order, lay_out
+from partita.compiler.cost.layouts import Strides
 from partita.compiler.cost.local_call import LocalCall
 from partita.compiler.cost.workspace import has_workspace, workspace_bytes
-from partita.compiler.ir.layout import largest_shard_shape
 from partita.compiler.ir.program import op_name
-from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.search.lies import Lies
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import Choice
 
 
 class Workspaces:
     """Tells what a call takes besides its operands and results.
-
-    Operands are taken to lie as they would if nothing were boxed on the way from what
-    made them: how they do is known once boxings are.
 
     Args:
         posed: the problem.
@@ -30,6 +25,7 @@ class Workspaces:
     def __init__(self, posed: Posed) -> None:
         self._posed = posed
         self._nodes = posed.problem.nodes
+        self._lies = Lies(posed)
         self._known: dict[int, int] = {}
 
     def of(self, index: int, choice: Choice) -> int:
@@ -47,16 +43,12 @@ class Workspaces:
         if not isinstance(item, fx.Node) or not has_workspace(op_name(item)):
             return 0
         node, signature = self._nodes[index], choice.signature
-        operands: list[tuple[TensorType, Strides]] = []
-        for (source, result), placement in zip(
-            node.operands, signature.operands, strict=True
-        ):
-            type_ = self._nodes[source].result_types[result]
-            assert type_ is not None
-            local = self._local(type_, placement)
-            operands.append((local, self._lies(source, result, local)))
+        operands: list[tuple[TensorType, Strides]] = [
+            self._lies.of(value, placement)
+            for value, placement in zip(node.operands, signature.operands, strict=True)
+        ]
         results = [
-            self._local(type_, placement)
+            self._lies.local(type_, placement)
             for type_, placement in zip(
                 node.result_types, signature.results, strict=True
             )
@@ -73,37 +65,3 @@ class Workspaces:
             self._posed.problem.mesh.sizes,
         )
         return workspace_bytes(call)
-
-    def _lies(self, index: int, result: int, local: TensorType) -> Strides:
-        """Return how a rank's part of a tensor lies: its dims in the whole's order."""
-        whole, steps = self._whole(index, result), [0] * local.ndim
-        step = 1
-        for dim in sorted(range(local.ndim), key=lambda dim: (whole[dim], -dim)):
-            steps[dim], step = step, step * max(local.shape[dim], 1)
-        return tuple(steps)
-
-    def _whole(self, index: int, result: int) -> Strides:
-        """Return how a whole tensor lies: in order, or as a view of what does."""
-        node, item = self._nodes[index], self._posed.items[index]
-        type_ = node.result_types[result]
-        assert type_ is not None
-        if not (isinstance(item, fx.Node) and node.operands):
-            return in_order(type_).strides
-        if not may_share_memory(item.target):
-            return in_order(type_).strides
-        operands: list[tuple[TensorType, Strides]] = []
-        for source in node.operands:
-            of = self._nodes[source[0]].result_types[source[1]]
-            assert of is not None
-            operands.append((of, self._whole(*source)))
-        made = lay_out(
-            op_name(item), print_constants(item), tuple(operands), node.result_types
-        )
-        laid = made[result]
-        return in_order(type_).strides if laid is None else laid.strides
-
-    def _local(self, type_: TensorType, placement: Placement) -> TensorType:
-        mesh = self._posed.problem.mesh
-        return TensorType(
-            largest_shard_shape(type_.shape, placement, mesh), type_.dtype
-        )
