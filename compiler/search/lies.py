@@ -46,9 +46,10 @@ class Lies:
 
         Gradients are, whose dims lie in another order (``cost/memory.py``).
         """
-        item, (value,) = self._posed.items[leaf], self._nodes[leaf].operands
+        item = self._posed.items[leaf]
         if not (isinstance(item, OutputRole) and item.kind is OutputKind.GRADIENT):
             return False
+        (value,) = self._nodes[leaf].operands
         maker = self._posed.items[value[0]]
         if not (isinstance(maker, fx.Node) and may_share_memory(maker.target)):
             return False  # it lies in order
