@@ -106,10 +106,10 @@ def least_keeping(held: Holdings, known: Keeping, limit: int, clock: Clock) -> K
     between are tried then, by halving.
     """
     makers = Makers(held)
-    best, low = known, float(limit)
     least = float(makers.apart.held.max())
-    if low < least < best.peak_bytes:
-        low, found = least, _Chooser(makers, int(least), clock).choose()
+    best, low = known, max(float(limit), least)
+    if limit < least < best.peak_bytes:
+        found = _Chooser(makers, int(least), clock).choose()
         best = min(best, found, key=lambda keeping: keeping.peak_bytes)
     for _ in range(_MOST_HALVINGS):
         middle = (low + best.peak_bytes) / 2
