@@ -12,8 +12,8 @@ from partita.compiler.cost.bucket_memory import Moment, moments_of
 from partita.compiler.cost.rank import Rank
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.search.call_times import Tensor
+from partita.compiler.search.lies import Lies
 from partita.compiler.search.pose import Posed
-from partita.compiler.search.workspaces import Workspaces
 
 
 class Boxed(NamedTuple):
@@ -34,17 +34,17 @@ class Boxed(NamedTuple):
 class Boxings:
     """Tells what boxings hold that are carried out by themselves.
 
-    Tensors are taken to lie as ``workspaces.py`` says, on the first rank, which holds
+    Tensors are taken to lie as ``lies.py`` says, on the first rank, which holds
     most where no axis cuts the chunks of another.
 
     Args:
         posed: the problem.
-        workspaces: of the problem.
+        lies: of the problem.
     """
 
-    def __init__(self, posed: Posed, workspaces: Workspaces) -> None:
+    def __init__(self, posed: Posed, lies: Lies) -> None:
         self._posed = posed
-        self._workspaces = workspaces
+        self._lies = lies
         mesh, self._hardware = posed.problem.mesh, posed.candidates.hardware
         self._rank = Rank(mesh, (0,) * mesh.ndim, self._hardware.device.kind)
         self._known: dict[object, Boxed] = {}
@@ -53,7 +53,7 @@ class Boxings:
         """Return what is held while a tensor is boxed from one placement to another."""
         type_ = self._posed.problem.nodes[value[0]].result_types[value[1]]
         assert type_ is not None
-        shard = self._rank.shard(*self._workspaces.lies(value, made))
+        shard = self._rank.shard(*self._lies.of(value, made))
         key = type_, made, want, id(shard)
         if key not in self._known:
             mesh, hardware = self._posed.problem.mesh, self._hardware

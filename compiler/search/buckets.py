@@ -14,14 +14,14 @@ Training", VLDB 2020, section 3.2.3: buckets in the order of the backward, of 25
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 from partita.compiler.hardware.profile import Hardware, load_hardware
 from partita.compiler.ir.program import InputKind, OutputKind, Phase
 from partita.compiler.plan.buckets import bucket_sent, is_shared, way_of
 from partita.compiler.plan.document import Boxing, Document
-from partita.compiler.plan.emitted import completing, emitted_units
+from partita.compiler.plan.emitted import Unit, completing, units_alone
 from partita.compiler.plan.uses import boxings_by_use, type_of
 
 _GRADIENTS = frozenset(str(kind) for kind in OutputKind if kind.is_gradient)
@@ -39,14 +39,18 @@ class Packing:
     ways: tuple[tuple[tuple[Boxing, int], ...], ...]
 
     @classmethod
-    def of(cls, document: Document) -> Packing:
-        """Return what goes together; buckets of ``document`` do not count."""
+    def of(cls, document: Document, units: Sequence[Unit] | None = None) -> Packing:
+        """Return what goes together; buckets of ``document`` do not count.
+
+        ``units`` are those of ``units_alone``, where they are known.
+        """
         document = replace(document, buckets=())
+        units = units_alone(document) if units is None else units
         pays = _Pays(document)
         return cls(
             tuple(
                 tuple((one, _held(document, one)) for one in boxings if pays(one))
-                for boxings in _alike(document)
+                for boxings in _alike(document, units)
             )
         )
 
@@ -60,10 +64,9 @@ class Packing:
         )
 
 
-def _alike(document: Document) -> Iterator[list[Boxing]]:
+def _alike(document: Document, units: Sequence[Unit]) -> Iterator[list[Boxing]]:
     """Yield boxings that can be in one bucket, in the order in which they are made."""
-    units = (item for unit in emitted_units(document) for item in unit)
-    body = [item for item in units if isinstance(item, Boxing)]
+    body = [item for unit in units for item in unit if isinstance(item, Boxing)]
     entering = [boxing for boxing in document.boxings if boxing.enters]
     last = _last_calls(document)
     ways: dict[object, list[Boxing]] = {}

@@ -25,6 +25,7 @@ from partita.compiler.ir.program import Program, Value, info, operands
 from partita.compiler.ir.sbp import Broadcast, Placement, Sharding, Split
 from partita.compiler.ir.signature import AxisSignature, Signature
 from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.plan.document import Node
 from partita.compiler.rules.calls import call_of, calls_of, rule_and_factors
 from partita.compiler.rules.expansion import Expansion
 from partita.compiler.rules.factors import Factors
@@ -108,6 +109,8 @@ class Candidates:
     Their seconds are those of a whole step, of all its microbatches. ``unknown`` are
     the ops that the table lacks, with the keys of their nodes. What is ``known`` is not
     priced again, if it is of the same mesh, hardware and number of microbatches.
+    ``drafted`` are nodes as a plan has them that was drafted last, for others that
+    choose as it did.
     """
 
     def __init__(
@@ -141,6 +144,7 @@ class Candidates:
         self._priced: dict[object, tuple[Priced, ...]] = {}
         self._of_first: dict[fx.Node, tuple[Priced, ...]] = {}
         self._in_parts: dict[object, Program] = {}
+        self.drafted: dict[fx.Node, Node] = {}
         self._stored: dict[object, tuple[Placement, ...]] = {}
 
     @cached_property

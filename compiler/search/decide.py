@@ -244,7 +244,7 @@ class _Decider:
         roles = dict(self.program.placeholders())
         names: dict[object, str] = {}  # of ops
         found: dict[str, Node] = {}
-        drafted = self.posed.drafted
+        drafted = self.posed.candidates.drafted
         for node, chosen in self.chosen.nodes.items():
             fact = info(node)
             known = drafted.get(node)

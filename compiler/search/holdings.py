@@ -6,7 +6,8 @@ it runs is a holding, too, that is there during that call alone. What is fed and
 another stage hands over is there from the start.
 
 Behind the calls come two moments more: what leaves is handed over, what was fed still
-being there, and the optimizer steps, beside gradients and the loss.
+being there, and the optimizer steps, beside gradients and the loss. Gradients that do
+not lie in order are copied when they are handed over.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.document import boxing_key
 from partita.compiler.search.boxed import Boxings
 from partita.compiler.search.call_times import CallTimes
+from partita.compiler.search.lies import Lies
 from partita.compiler.search.moments import Moments
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import made_placement
@@ -38,7 +40,8 @@ class Holding:
     Attributes:
         keys: of the node or boxing that makes it, then of the views of it that the
             forward takes: what ``Found.recompute`` lists to make it again. None where
-            it is what a kernel takes for itself, or what is held for a boxing.
+            it is what a kernel takes for itself, what is held for a boxing, or the copy
+            of a gradient.
         maker: one number for all that one node makes.
         num_bytes: on the rank that holds most.
         first: where it is made; before all for what enters.
@@ -157,7 +160,8 @@ class _Finder:
         self.times = CallTimes(posed)
         self.moments = self.times.moments
         self.workspaces = Workspaces(posed)
-        self.boxings = Boxings(posed, self.workspaces)
+        self.lies = Lies(posed)
+        self.boxings = Boxings(posed, self.lies)
         self.let_go = posed.let_go
         self.chosen = [
             node.choices[choice]
@@ -258,8 +262,11 @@ class _Finder:
         time = boxed_at + 1 if is_boxed else made_at
         holding = self.found[self._use(value, want, time, boxed_at, in_backward)]
         holding.seconds = float("inf")  # it leaves, and is held until then
-        end = len(self.times.calls) + kind.is_kept
-        holding.backward.append(self.moments.place_of(end))
+        end = len(self.times.calls)
+        holding.backward.append(self.moments.place_of(end + kind.is_kept))
+        if not is_boxed and self.lies.is_copied(index, want):
+            leaving = self.moments.place_of(end)
+            self._new([], self._bytes(value, want), leaving, float("inf"), [])
 
     def _use(
         self,

@@ -95,21 +95,27 @@ class _Row(NamedTuple):
 
 def choose_keeping(held: Holdings, limit: int, clock: Clock) -> Keeping:
     """Return the cheapest way found in time to hold no more than ``limit`` bytes."""
-    return _Chooser(held, limit, clock).choose()
+    return _Chooser(Makers(held), limit, clock).choose()
 
 
 def least_keeping(held: Holdings, known: Keeping, limit: int, clock: Clock) -> Keeping:
     """Return what holds less than is known, where nothing was found for a limit.
 
-    Far below what can be reached a chooser does not know where to begin. So limits
-    between are tried, by halving.
+    Far below what can be reached a chooser does not know where to begin. So it begins
+    with what is held whatever is made again, the least that can be asked for. Limits
+    between are tried then, by halving.
     """
-    best, low = known, float(limit)
+    makers = Makers(held)
+    least = float(makers.apart.held.max())
+    best, low = known, max(float(limit), least)
+    if limit < least < best.peak_bytes:
+        found = _Chooser(makers, int(least), clock).choose()
+        best = min(best, found, key=lambda keeping: keeping.peak_bytes)
     for _ in range(_MOST_HALVINGS):
         middle = (low + best.peak_bytes) / 2
         if clock.left_s <= 0 or middle > _CLOSE * best.peak_bytes:
             break
-        found = choose_keeping(held, int(middle), clock)
+        found = _Chooser(makers, int(middle), clock).choose()
         if found.peak_bytes > middle:
             low = middle
         best = min(best, found, key=lambda keeping: keeping.peak_bytes)
@@ -125,12 +131,12 @@ def keep(held: Holdings, again: Collection[str]) -> Keeping:
         held: what an assignment holds.
         again: keys of calls and boxings of the forward.
     """
-    return _Chooser(held, 0, Clock.of(0)).keep(again)
+    return _Chooser(Makers(held), 0, Clock.of(0)).keep(again)
 
 
 class _Chooser:
-    def __init__(self, held: Holdings, limit: int, clock: Clock) -> None:
-        self.makers = Makers(held)
+    def __init__(self, makers: Makers, limit: int, clock: Clock) -> None:
+        self.makers = makers
         self.limit = limit
         self.clock = clock
 

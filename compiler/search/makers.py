@@ -6,7 +6,7 @@ the backward that needs them first, boxings when what wants them is called.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -43,6 +43,38 @@ class Live(NamedTuple):
     def at(self, moments: Ints) -> Floats:
         """Return what is held at some moments."""
         return self.held[np.searchsorted(self.changing, moments, "right") - 1]
+
+
+class _Other(NamedTuple):
+    """A holding that is there as long as what is made again says.
+
+    It is told by its number, whether it is a maker's, when it is made and the forward
+    is done with it, and the makers that use it.
+    """
+
+    number: int
+    is_makers: bool
+    begin: int
+    forward: int
+    users: Sequence[int]
+
+
+class _Steady(NamedTuple):
+    """What is held whatever is made again, by changes in order, and the ``others``."""
+
+    moments: Ints
+    changing: Ints
+    change: Floats
+    saved_bytes: int
+    others: Sequence[_Other]
+
+
+def _summed(at: Ints, more: Floats) -> tuple[Ints, Floats]:
+    """Return the places, each once and in order, and the sums of what is there."""
+    places, number = np.unique(at, return_inverse=True)
+    sums = np.zeros(len(places))
+    np.add.at(sums, number, more)
+    return places, sums
 
 
 @dataclass(frozen=True)
@@ -136,43 +168,72 @@ class Makers:
 
         What is needed when follows from the choice, unless it is given.
         """
-        of_call, change = self.held.moments.of_call, dict[int, int]()
-        of_place = self.held.moments.of_place
-        every = {*map(of_call, range(self.held.num_calls + 2))}
+        steady, of_place = self._steady, self.held.moments.of_place
+        at, more, made_again = list[int](), list[int](), set[int]()
 
         def hold(num_bytes: int, first: int, last: int) -> None:
-            for at, more in ((first, num_bytes), (last + 1, -num_bytes)):
-                change[at] = change.get(at, 0) + more
+            at.extend((first, last + 1))
+            more.extend((num_bytes, -num_bytes))
 
         saved = 0
         if needs is None:
             needs = self.needs_of(again)
-        for number, one in enumerate(self.held.holdings):
-            forward, ends = of_place(one.forward), [*map(of_place, one.backward)]
-            users = self.users.get(number, ())
-            ends += (needs.first[u] for u in users if again[u] and u in needs.first)
-            if one.maker in self.every:
+        for number, is_makers, begin, forward, users in steady.others:
+            one = self.held.holdings[number]
+            if is_makers:
                 last, ends = needs.last.get(number), list[int]()
                 if again[one.maker] and one.maker in needs.first:
                     made = self._there_again(one, needs)
                     hold(one.num_bytes, made, made if last is None else last)
                     hold(one.workspace_bytes, made, made)
-                    every.add(made)
+                    made_again.add(made)
                     if one.opening_bytes:
                         hold(one.opening_bytes, made - 1, made - 1)
-                        every.add(made - 1)
+                        made_again.add(made - 1)
                 elif last is not None:
                     ends = [last]
-            hold(one.num_bytes, of_place(one.first), max([forward, *ends]))
-            if not one.keys:
-                every.add(of_place(one.first))
-            if self._is_saved(one, ends):
+            else:
+                ends = [*map(of_place, one.backward)]
+                ends += (needs.first[u] for u in users if again[u] and u in needs.first)
+            hold(one.num_bytes, begin, max([forward, *ends]))
+            if self.held.num_live > 1 and self._is_saved(one, ends):
                 saved += one.num_bytes
-        hold(self.held.update_bytes, *[of_call(self.held.num_calls + 1)] * 2)
-        always = self.held.state_bytes + saved * (self.held.num_live - 1)
-        at = sorted(change)
-        held = always + np.cumsum([change[moment] for moment in at], dtype=np.float64)
-        return Live(np.array(sorted(every)), np.array(at), held)
+        always = steady.saved_bytes + saved
+        always = self.held.state_bytes + always * (self.held.num_live - 1)
+        changing, held = _summed(
+            np.concatenate([steady.changing, np.array(at, dtype=np.int64)]),
+            np.concatenate([steady.change, np.array(more, dtype=np.float64)]),
+        )
+        moments = steady.moments
+        if made_again:
+            moments = np.union1d(moments, np.array([*made_again]))
+        return Live(moments, changing, always + np.cumsum(held))
+
+    @cached_property
+    def _steady(self) -> _Steady:
+        """What no choice of what is made again changes, and which holdings one does."""
+        of_call, of_place = self.held.moments.of_call, self.held.moments.of_place
+        every = {*map(of_call, range(self.held.num_calls + 2))}
+        at, more, saved = list[int](), list[int](), 0
+        others: list[_Other] = []
+        for number, one in enumerate(self.held.holdings):
+            users, is_makers = self.users.get(number, ()), one.maker in self.every
+            begin, forward = of_place(one.first), of_place(one.forward)
+            if not one.keys:
+                every.add(begin)
+            if is_makers or users:
+                others.append(_Other(number, is_makers, begin, forward, users))
+                continue
+            ends = [*map(of_place, one.backward)]
+            at += (begin, max([forward, *ends]) + 1)
+            more += (one.num_bytes, -one.num_bytes)
+            saved += one.num_bytes * self._is_saved(one, ends)
+        update = of_call(self.held.num_calls + 1)
+        at += (update, update + 1)
+        more += (self.held.update_bytes, -self.held.update_bytes)
+        moments = np.array(sorted(every))
+        changes = _summed(np.array(at, dtype=np.int64), np.array(more, dtype=float))
+        return _Steady(moments, *changes, saved, others)
 
     def _there_again(self, one: Holding, needs: Needs) -> int:
         """Return from when on something is there again, if its maker works again."""

@@ -18,6 +18,7 @@ from functools import cached_property
 from partita.compiler.cost.optimizer_memory import update_bytes
 from partita.compiler.search.boxed import Boxings
 from partita.compiler.search.call_times import Tensor, Use
+from partita.compiler.search.lies import Lies
 from partita.compiler.search.linear import NO, YES, Linear, total
 from partita.compiler.search.made_again import MadeAgain
 from partita.compiler.search.memory_needs import Marks, MemoryNeeds
@@ -49,7 +50,8 @@ class MemoryRows:
         self.optimizer = optimizer
         self.num_ahead = num_live - 1
         self.workspaces = Workspaces(posed)
-        self.boxings = Boxings(posed, self.workspaces)
+        self.lies = Lies(posed)
+        self.boxings = Boxings(posed, self.lies)
         self.program = placed.program
         self.again = MadeAgain(self.timed).again
         self.needs = MemoryNeeds(self.timed, self.again)
@@ -65,6 +67,8 @@ class MemoryRows:
         before = self.needs.made_again_by(moment - 1) if is_boxing else by_now
         made_now = self._made_again_at(moment, by_now)
         parts = [self._state, self._added_up, self._ahead]
+        if moment == self.timed.leaving:
+            parts.append(self._copied)
         if moment == self.timed.update:
             parts.append(self._update)
         for index in sorted(self._states.fed | self._states.received):
@@ -251,6 +255,22 @@ class MemoryRows:
         """What is held all the time: parameters, what the optimizer has, buffers."""
         states = (state for own in self._entering for state in own)
         return total(taken * state.num_bytes for taken, state in states)
+
+    @property
+    def _copied(self) -> Linear:
+        """What is copied as it leaves, where it is handed over as it is made."""
+        parts: list[Linear] = []
+        for leaf, node in enumerate(self.timed.nodes):
+            if leaf in self.timed.calls or not node.operands or self.timed.is_sum(leaf):
+                continue
+            value = node.operands[0]
+            ways = self.timed.placed.pair(value, (leaf, 0)).ways
+            parts += [
+                taken * self.timed.num_bytes(value, want)
+                for (made, want), taken in ways.items()
+                if made == want and self.lies.is_copied(leaf, want)
+            ]
+        return total(parts)
 
     @cached_property
     def _added_up(self) -> Linear:

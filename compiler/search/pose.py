@@ -38,7 +38,6 @@ from partita.compiler.ir.program import (
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.signature import Signature
 from partita.compiler.ir.tensor_type import TensorType
-from partita.compiler.plan.document import Node
 from partita.compiler.search.candidates import Candidates
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.held import Held
@@ -89,11 +88,6 @@ class Posed:
             for at, item in ends
             if isinstance(item, OutputRole) and item.kind is OutputKind.OUTPUT
         )
-
-    @cached_property
-    def drafted(self) -> dict[fx.Node, Node]:
-        """Nodes of a plan as one was drafted last, for others that choose as it did."""
-        return {}
 
     def index(self, item: Item) -> int:
         """Return the position of a node or output."""

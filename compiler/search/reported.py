@@ -53,15 +53,17 @@ def _without_split(
     candidates: Candidates, nodes: Mapping[str, Node]
 ) -> Iterator[fx.Node]:
     """Yield nodes that an axis repeats because their row offers it nothing else."""
-    whole: dict[int, frozenset[int]] = {}  # equal calls are read once
+    known: dict[tuple[int, int], bool] = {}  # equal calls that choose alike
     for node in candidates.program.calls():
         decided = nodes.get(info(node).key)
         if decided is None or not decided.seconds:
             continue
-        read = id(candidates.read[node])
-        if read not in whole:
-            whole[read] = _axes_without_split(candidates, node)
-        if any(_repeats(decided.signature, axis) for axis in whole[read]):
+        signature = decided.signature
+        one = id(candidates.read[node]), id(signature)
+        if one not in known:
+            axes = _axes_without_split(candidates, node)
+            known[one] = any(_repeats(signature, axis) for axis in axes)
+        if known[one]:
             yield node
 
 

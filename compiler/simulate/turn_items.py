@@ -48,14 +48,14 @@ class TurnItems:
 
     def units(self, document: Document) -> list[Unit]:
         """Return the units of a plan that differs from this one in its buckets."""
-        return in_buckets(document, self._alone)
+        return in_buckets(document, self.alone)
 
     def runs(self, document: Document) -> Runs:
         """Return ``units`` with the calls joined that no message of it parts."""
         wanted = {*document.ahead.values(), *document.late.values()} & self._at.keys()
         runs = self._runs
         if not wanted <= runs.in_forward.keys():
-            runs = self._joined(self._alone, wanted)
+            runs = self._joined(self.alone, wanted)
         if not document.buckets:
             return runs
         if are_late(document, self._at):
@@ -137,17 +137,18 @@ class TurnItems:
         return leaving_alone(self.document)
 
     @cached_property
-    def _alone(self) -> list[Unit]:
+    def alone(self) -> list[Unit]:
+        """The units without buckets."""
         return units_alone(self.document)
 
     @cached_property
     def _at(self) -> dict[str, int]:
         """The units that calls and boxings are in, without buckets."""
-        return places(self._alone)
+        return places(self.alone)
 
     @cached_property
     def _runs(self) -> Runs:
-        return self._joined(self._alone, frozenset())
+        return self._joined(self.alone, frozenset())
 
     def _joined(self, units: Sequence[Unit], parted: AbstractSet[str]) -> Runs:
         return Runs.of(self.document, units, self.seconds, parted)

@@ -162,31 +162,35 @@ class BesideSearch:
         if planner.limit is not None:
             if self.limited is None:
                 return First(_counted(search.run()))
-            return First(self._within(search, self.limited, messages))
+            return self._within(search, self.limited, messages)
         result = self._result(free.solver, search.seconds, messages.fold, BESIDE)
-        draft = planner.draft(Found(free.choices, result))
-        items = TurnItems(draft)
-        plan = self._with_gap(with_turns(draft, items), free.bound_s)
-        return First(plan, free.choices, items)
+        return self._with_gap(self._drafted(Found(free.choices, result)), free.bound_s)
 
     def _within(
         self, search: Search, limited: LimitedSearch, messages: MessagesBeside
-    ) -> Plan:
+    ) -> First:
         """Return the faster of the plans of both searches that keep to the limit."""
-        plan, bound_s = self._fitting(search, limited, messages)
-        if plan is None:
-            return _one_by_one(_counted(search.run()))
-        plan = self._with_gap(plan, bound_s)
-        if plan.search.gap is not None and plan.search.gap <= OPTIMAL_GAP:
-            return plan
-        seconds = plan.predicted.seconds
+        found, bound_s = self._fitting(search, limited, messages)
+        if found is None:
+            return First(_one_by_one(_counted(search.run())))
+        found = self._with_gap(found, bound_s)
+        gap, seconds = found.plan.search.gap, found.plan.predicted.seconds
+        if gap is not None and gap <= OPTIMAL_GAP:
+            return found
         try:
             other, _ = self._fitting(search, self._alone(seconds), messages, seconds)
         except NotFaster:
-            return plan
-        if other is None or other.predicted.seconds >= seconds:
-            return plan
-        return _one_by_one(self._with_gap(other, bound_s))
+            return found
+        if other is None or other.plan.predicted.seconds >= seconds:
+            return found
+        other = self._with_gap(other, bound_s)
+        return other._replace(plan=_one_by_one(other.plan))
+
+    def _drafted(self, found: Found) -> First:
+        """Return what was found as a plan in turns."""
+        draft = self.planner.draft(found)
+        items = TurnItems(draft)
+        return First(with_turns(draft, items), found.choices, items)
 
     def _alone(self, seconds: float) -> LimitedSearch:
         """Return the search one by one, roughly: for what may be faster than a plan."""
@@ -203,7 +207,7 @@ class BesideSearch:
         limited: LimitedSearch,
         messages: MessagesBeside,
         known_s: float = inf,
-    ) -> tuple[Plan | None, float]:
+    ) -> tuple[First | None, float]:
         """Return a plan that keeps to the limit, if there is one, and a bound.
 
         Of what a search meets one by one it is that which takes least beside messages,
@@ -236,10 +240,10 @@ class BesideSearch:
             ]
             result = self._result(found.solver, search.seconds, messages.fold, *ways)
             result = replace(result, memory_price=price)
-            made = Found(found.choices, result, found.keeping.again)
-            plan = _counted(self.planner.decide(made))
+            made = self._drafted(Found(found.choices, result, found.keeping.again))
+            plan = with_memory(made.plan, made.items)
             if (num_bytes := plan.predicted.bytes) <= limit:
-                return plan, bound_s
+                return made._replace(plan=plan), bound_s
             allowed = lowered(allowed, limit, found.keeping.peak_bytes, num_bytes)
         return None, bound_s
 
@@ -254,15 +258,15 @@ class BesideSearch:
         ways = (solver, *ways, *([ALIKE] if fold.has_classes else []))
         return SearchResult(", ".join(ways), "not shown to be optimal", None, seconds)
 
-    def _with_gap(self, plan: Plan, bound_s: float) -> Plan:
+    def _with_gap(self, first: First, bound_s: float) -> First:
         """Return the plan with how far it is from what no plan is faster than.
 
         ``bound_s`` is what no assignment is cheaper than.
         """
         assert self.messages is not None
-        seconds = plan.predicted.seconds
+        plan, seconds = first.plan, first.plan.predicted.seconds
         gap = max(0.0, 1 - self.messages.least_below(bound_s, seconds) / seconds)
-        return replace(plan, search=replace(plan.search, gap=gap))
+        return first._replace(plan=replace(plan, search=replace(plan.search, gap=gap)))
 
 
 def _one_by_one(plan: Plan) -> Plan:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from partita.compiler.collection import collection_paused
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.plan.buckets import collective_totals
+from partita.compiler.plan.emitted import Unit
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.stages import stage_documents
 from partita.compiler.search.buckets import Packing
@@ -57,7 +58,7 @@ def turned_with_buckets(
     items = items or TurnItems(alone)
     limit = alone.options.memory_bytes
     drafts: Iterable[Plan] = (
-        _draft(one, items) for one in _in_sizes(alone, most_bytes)
+        _draft(one, items) for one in _in_sizes(alone, most_bytes, items.alone)
     )
     if items.hardware.overlap:
         drafts = _fastest_first(alone, drafts)
@@ -93,9 +94,14 @@ def _draft(plan: Plan, items: TurnItems) -> Plan:
     return replace(found, predicted=replace(found.predicted, seconds=seconds))
 
 
-def _in_sizes(plan: Plan, most_bytes: int) -> Iterator[Plan]:
-    """Yield the plan in buckets of each size that pay, the largest first."""
-    packings = [Packing.of(part) for part in stage_documents(plan)]
+def _in_sizes(
+    plan: Plan, most_bytes: int, units: Sequence[Unit] | None = None
+) -> Iterator[Plan]:
+    """Yield the plan in buckets of each size that pay, the largest first.
+
+    ``units`` are those of a plan of one stage without buckets, where they are known.
+    """
+    packings = [Packing.of(part, units) for part in stage_documents(plan)]
     known: set[tuple[tuple[str, ...], ...]] = set()
     for part in _PARTS:
         size = most_bytes // part

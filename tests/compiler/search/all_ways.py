@@ -22,9 +22,9 @@ from partita.compiler.ir.program import InputKind, OutputKind, Phase, info
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.document import boxing_key
 from partita.compiler.search.boxed import Boxed, Boxings
+from partita.compiler.search.lies import Lies
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import Choice, Problem, cost_of, made_placement
-from partita.compiler.search.workspaces import Workspaces
 
 Memory = tuple[int, int] | tuple[int, int, Placement]
 """A tensor as its node makes it, or a copy of it that is placed otherwise."""
@@ -64,7 +64,7 @@ class Run:
         self.state, self.update = self._state(optimizer)
         self.memory: dict[tuple[int, int], Memory] = {}
         self.sizes: dict[Memory, int] = {}
-        self.boxings = Boxings(posed, Workspaces(posed))
+        self.boxings = Boxings(posed, Lies(posed))
         self.boxed: dict[Memory, Boxed] = {}
         self.boxed_for: dict[tuple[Memory, int], int] = {}
         self.through: dict[Memory, int] = {}  # the first view of a copy

@@ -65,7 +65,7 @@ def test_drafts_share_the_nodes_that_choose_alike_and_no_others() -> None:
         draft = made.draft(Found(choices, result))
         known = made.draft(Found(choices, result))
         assert all(known.nodes[key] is node for key, node in draft.nodes.items())
-        again.posed.drafted.clear()
+        again.posed.candidates.drafted.clear()
         assert draft.nodes == again.draft(Found(choices, result)).nodes
 
 

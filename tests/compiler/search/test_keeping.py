@@ -16,6 +16,7 @@ from partita.compiler.search.keeping import (
     keep,
     least_keeping,
 )
+from partita.compiler.search.makers import Makers
 from partita.compiler.search.parts import Clock
 
 STATE = 10
@@ -183,3 +184,15 @@ def test_where_nothing_fits_about_the_least_of_all_is_found(seed: int) -> None:
     found = least_keeping(held, known, limit, clock)
     assert least <= found.peak_bytes <= known.peak_bytes
     assert found.peak_bytes <= 1.1 * least
+
+
+def test_less_than_what_is_held_anyway_is_not_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held = chain(40)
+    for one in held.holdings[1:]:
+        one.alike, one.sources = 0, [0]
+    known = choose_keeping(held, 1, Clock.of(60))
+    assert known.peak_bytes == Makers(held).apart.held.max()
+    monkeypatch.setattr("partita.compiler.search.keeping.run_highs", None)
+    assert least_keeping(held, known, 1, Clock.of(60)) == known
