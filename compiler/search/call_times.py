@@ -8,6 +8,7 @@ from torch import fx
 
 from partita.compiler.capture.schemas import may_share_memory
 from partita.compiler.ir.program import OutputKind, Phase, info
+from partita.compiler.search.lies import Lies
 from partita.compiler.search.moments import Moments
 from partita.compiler.search.pose import Posed
 
@@ -48,6 +49,7 @@ class CallTimes:
     def __init__(self, posed: Posed) -> None:
         self.posed = posed
         self.nodes = posed.problem.nodes
+        self.lies = Lies(posed)
         items = (
             (index, item)
             for index, item in enumerate(posed.items)

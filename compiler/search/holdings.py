@@ -25,7 +25,6 @@ from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.document import boxing_key
 from partita.compiler.search.boxed import Boxings
 from partita.compiler.search.call_times import CallTimes
-from partita.compiler.search.lies import Lies
 from partita.compiler.search.moments import Moments
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import made_placement
@@ -160,7 +159,7 @@ class _Finder:
         self.times = CallTimes(posed)
         self.moments = self.times.moments
         self.workspaces = Workspaces(posed)
-        self.lies = Lies(posed)
+        self.lies = self.times.lies
         self.boxings = Boxings(posed, self.lies)
         self.let_go = posed.let_go
         self.chosen = [
@@ -263,10 +262,12 @@ class _Finder:
         holding = self.found[self._use(value, want, time, boxed_at, in_backward)]
         holding.seconds = float("inf")  # it leaves, and is held until then
         end = len(self.times.calls)
-        holding.backward.append(self.moments.place_of(end + kind.is_kept))
         if not is_boxed and self.lies.is_copied(index, want):
             leaving = self.moments.place_of(end)
-            self._new([], self._bytes(value, want), leaving, float("inf"), [])
+            holding.backward.append(leaving)
+            new = self._new([], self._bytes(value, want), leaving, float("inf"), [])
+            holding = self.found[new]
+        holding.backward.append(self.moments.place_of(end + kind.is_kept))
 
     def _use(
         self,

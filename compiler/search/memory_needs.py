@@ -155,7 +155,9 @@ class MemoryNeeds:
                     needed = self._needed_by(takers, moment, created, ahead, marks)
                     marks.of_copy[*value, want] = program.either(needed)
                     parts.append(ahead.get((*value, want), NO))
-                takers = [(use, pair.as_made) for use, pair in users]
+                takers = [
+                    (use, self._as_made(use, pair, moment)) for use, pair in users
+                ]
                 parts += self._needed_by(takers, moment, YES, ahead, marks)
                 for place, (use, pair) in enumerate(users):
                     call = self.timed.calls.get(use[0])
@@ -169,6 +171,20 @@ class MemoryNeeds:
                             parts += self._source_used(users[:place], use, pair, moment)
                 marks.of_tensor[value] = program.either(parts)
         return marks
+
+    def _as_made(self, use: Use, pair: Pair, moment: int | None) -> Linear:
+        """Return whether a use takes a tensor as made, that is needed until then.
+
+        Of what is copied as it leaves, the copy is there when the optimizer steps.
+        """
+        if moment is None or moment <= self.timed.leaving or use[0] in self.timed.calls:
+            return pair.as_made
+        is_copied = self.timed.lies.is_copied
+        return pair.as_made - total(
+            taken
+            for (made, want), taken in pair.ways.items()
+            if made == want and is_copied(use[0], want)
+        )
 
     def _needed_by(
         self,

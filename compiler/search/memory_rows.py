@@ -18,7 +18,6 @@ from functools import cached_property
 from partita.compiler.cost.optimizer_memory import update_bytes
 from partita.compiler.search.boxed import Boxings
 from partita.compiler.search.call_times import Tensor, Use
-from partita.compiler.search.lies import Lies
 from partita.compiler.search.linear import NO, YES, Linear, total
 from partita.compiler.search.made_again import MadeAgain
 from partita.compiler.search.memory_needs import Marks, MemoryNeeds
@@ -50,8 +49,7 @@ class MemoryRows:
         self.optimizer = optimizer
         self.num_ahead = num_live - 1
         self.workspaces = Workspaces(posed)
-        self.lies = Lies(posed)
-        self.boxings = Boxings(posed, self.lies)
+        self.boxings = Boxings(posed, self.timed.lies)
         self.program = placed.program
         self.again = MadeAgain(self.timed).again
         self.needs = MemoryNeeds(self.timed, self.again)
@@ -67,7 +65,7 @@ class MemoryRows:
         before = self.needs.made_again_by(moment - 1) if is_boxing else by_now
         made_now = self._made_again_at(moment, by_now)
         parts = [self._state, self._added_up, self._ahead]
-        if moment == self.timed.leaving:
+        if moment >= self.timed.leaving:
             parts.append(self._copied)
         if moment == self.timed.update:
             parts.append(self._update)
@@ -256,7 +254,7 @@ class MemoryRows:
         states = (state for own in self._entering for state in own)
         return total(taken * state.num_bytes for taken, state in states)
 
-    @property
+    @cached_property
     def _copied(self) -> Linear:
         """What is copied as it leaves, where it is handed over as it is made."""
         parts: list[Linear] = []
@@ -268,7 +266,7 @@ class MemoryRows:
             parts += [
                 taken * self.timed.num_bytes(value, want)
                 for (made, want), taken in ways.items()
-                if made == want and self.lies.is_copied(leaf, want)
+                if made == want and self.timed.lies.is_copied(leaf, want)
             ]
         return total(parts)
 

@@ -64,7 +64,9 @@ class Run:
         self.state, self.update = self._state(optimizer)
         self.memory: dict[tuple[int, int], Memory] = {}
         self.sizes: dict[Memory, int] = {}
-        self.boxings = Boxings(posed, Lies(posed))
+        self.lies = Lies(posed)
+        self.boxings = Boxings(posed, self.lies)
+        self.copied = 0  # of gradients that do not lie in order, as they leave
         self.boxed: dict[Memory, Boxed] = {}
         self.boxed_for: dict[tuple[Memory, int], int] = {}
         self.through: dict[Memory, int] = {}  # the first view of a copy
@@ -150,6 +152,9 @@ class Run:
             in_backward = item.kind is OutputKind.GRADIENT
             memory = self._see(index, 0, time, in_backward, part)
             is_kept = item.kind in (OutputKind.GRADIENT, OutputKind.LOSS)
+            if is_as_made and self.lies.is_copied(index, want):
+                self.copied += self._bytes(value, want)
+                is_kept = False
             self.leaving[memory] = is_kept or self.leaving.get(memory, False)
 
     def _at(self, index: int) -> range:
@@ -293,6 +298,7 @@ class Run:
         for moment in held:
             held[moment] += self.inputs * (moment[0] <= num_calls)
             held[moment] += self.update * (moment[0] > num_calls)
+            held[moment] += self.copied * (moment[0] >= num_calls)
         for memory, opening in openings:
             held[opening] += self.boxed[memory].first_bytes
             held[_after(opening)] += self.boxed[memory].rest_bytes

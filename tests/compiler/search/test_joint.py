@@ -70,7 +70,7 @@ def check(seed: int, make: type[RandomModel] = RandomModel) -> int:
 
 
 @pytest.mark.parametrize(
-    "seed", [12, 16, 33, 48, 55, 68, *map(slow, (72, 87, 92, 116))]
+    "seed", [12, 16, 26, 48, 55, 68, *map(slow, (72, 87, 92, 116))]
 )
 def test_as_fast_as_the_fastest_of_all_that_fits(seed: int) -> None:
     assert check(seed)
