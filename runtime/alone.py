@@ -83,7 +83,7 @@ class Alone:
                 return feeds_of(0, number)
 
             return {0: self._parts.run(of_microbatch, self._device)}
-        feeds = feeds_of(0, 0)
+        feeds = dict(feeds_of(0, 0))
         taken |= storages(x for (kind, _), x in feeds.items() if not kind.is_state)
         return {0: self._whole.by_role(feeds)}
 
@@ -98,7 +98,7 @@ class Alone:
             local = only(self._bound.local, FORWARD)
             self._forward = self._ready(replace(self._bound, local=local))
         numbers = range(self._bound.local.in_time.count)
-        return {0: [self._forward.by_role(feeds_of(0, n)) for n in numbers]}
+        return {0: [self._forward.by_role(dict(feeds_of(0, n))) for n in numbers]}
 
     def whole(
         self, outputs: Sequence[tuple[Share, WholeOutputs]]

@@ -29,7 +29,7 @@ from partita.compiler.schedules.make import one_forward_one_backward
 from partita.compiler.schedules.schedule import Action, Schedule, Work
 from partita.compiler.schedules.transfers import with_transfers
 from partita.runtime.executor import Outputs
-from partita.runtime.feeds import FeedKey, Feeds
+from partita.runtime.feeds import FeedKey
 from partita.runtime.finishing import Finishing
 from partita.runtime.pipeline_step import PipelineStep
 from partita.runtime.share import storages
@@ -100,7 +100,7 @@ class AsynchronousRun(PipelineStep):
         default_factory=dict[int, dict[FeedKey, torch.Tensor]]
     )
 
-    def _sums(self, stage: int, number: int) -> Feeds:
+    def _sums(self, stage: int, number: int) -> dict[FeedKey, torch.Tensor]:
         batch = number // self.num_parts
         if batch not in self._sums_of:
             self._sums_of[batch] = self.row.stages[stage].zeros()

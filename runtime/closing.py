@@ -9,7 +9,7 @@ from partita.compiler.ir.local_program import Closing
 from partita.compiler.ir.program import OutputKind
 from partita.runtime.executor import Executable, bind_program, only
 from partita.runtime.feeds import FeedKey
-from partita.runtime.microbatches import accumulating
+from partita.runtime.microbatches import adding
 from partita.runtime.share import Share
 
 _NEEDLESS = tuple(kind for kind in OutputKind if kind is not OutputKind.OUTPUT)
@@ -38,7 +38,7 @@ class BoundClosing:
         phases: list[Executable] = []
         for phase in closing.phases:
             bound = bind_program(phase, groups, share.own, compilation)
-            local, _ = accumulating(only(bound.local, _NEEDLESS))
+            local, _ = adding(only(bound.local, _NEEDLESS))
             phases.append(replace(bound, local=local))
         halves = {
             number: (bind_program(first, groups), bind_program(second, groups))

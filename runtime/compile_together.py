@@ -65,8 +65,8 @@ class Compiled(Executable):
     laid_out: tuple[tuple[int, tuple[int, ...]], ...]
     code: Code
 
-    def compute(self, values: Sequence[torch.Tensor | int]) -> Values:
-        """Run on the values of the program's inputs."""
+    def compute(self, values: list[torch.Tensor | int]) -> Values:
+        """Run on the values of the program's inputs; leave none there."""
         given: list[torch.Tensor] = []
         for position in self.taken:
             value = values[position]
@@ -75,6 +75,7 @@ class Compiled(Executable):
         for position, strides in self.laid_out:
             if given[position].stride() != strides:
                 given[position] = _with_strides(given[position], strides)
+        values.clear()
         return tuple(self.code(*given))
 
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import cast
 
 import torch
 from torch import fx
 
-from partita.compiler.capture.torch_private import below_autograd, uncompiled
+from partita.compiler.capture.torch_private import (
+    below_autograd,
+    take_from_list,
+    uncompiled,
+)
 from partita.compiler.ir.boxing import is_of_boxing
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.on_device import on_device
 from partita.compiler.ir.program import OutputKind, OutputRole, has_info, info
 from partita.runtime.collectives import is_collective
 from partita.runtime.compilation import Compilation
-from partita.runtime.feeds import FeedKey, Feeds, arguments, own_feeds
+from partita.runtime.feeds import FeedKey, OwnFeeds, arguments, own_feeds
 from partita.runtime.groups import Groups
 from partita.runtime.where import say_where
 
@@ -33,21 +38,31 @@ class Executable:
     local: LocalProgram
     own: Mapping[FeedKey, torch.Tensor | int]
 
-    def run(self, feeds: Feeds) -> Values:
-        """Run on local values; return the local outputs in the order of their roles."""
+    def run(self, feeds: OwnFeeds) -> Values:
+        """Run on local values; return the local outputs in the order of their roles.
+
+        ``feeds`` is left empty: what nobody else holds goes with its last use.
+        """
         values = arguments(self.local, feeds, self.own)
+        feeds.clear()
         with torch.no_grad(), below_autograd():
             return self.compute(values)
 
-    def compute(self, values: Sequence[torch.Tensor | int]) -> Values:
-        """Run on the values of the program's inputs, in order."""
+    def compute(self, values: list[torch.Tensor | int]) -> Values:
+        """Run on the values of the program's inputs, in order; leave none there."""
         try:
-            return cast(Values, tuple(self.local.graph_module.forward(*values)))
+            return tuple(self._forward(values))
         except Exception as error:
             say_where(error, self.local.graph_module)
             raise
 
-    def by_role(self, feeds: Feeds) -> dict[OutputRole, torch.Tensor | None]:
+    @cached_property
+    def _forward(self) -> Callable[[list[torch.Tensor | int]], Values]:
+        module = self.local.graph_module
+        take_from_list(module)
+        return cast(Callable[[list[torch.Tensor | int]], Values], module.forward)
+
+    def by_role(self, feeds: OwnFeeds) -> dict[OutputRole, torch.Tensor | None]:
         """Run as ``run`` does; return the outputs by their roles."""
         return dict(zip(self.local.outputs, self.run(feeds), strict=True))
 

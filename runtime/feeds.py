@@ -14,6 +14,9 @@ FeedKey = tuple[InputKind, str]
 Feeds = Mapping[FeedKey, torch.Tensor | int]
 """Local values by the kind and the name of their input role."""
 
+OwnFeeds = dict[FeedKey, torch.Tensor | int] | dict[FeedKey, torch.Tensor]
+"""Feeds that one run has for itself, and empties."""
+
 FeedsOf = Callable[[int, int], Feeds]
 """From stage and microbatch to what enters that run."""
 

@@ -85,6 +85,19 @@ def zeros_for(
     return found
 
 
+def adding(
+    local: LocalProgram,
+) -> tuple[LocalProgram, dict[OutputRole, FeedKey]]:
+    """Return ``local`` as it runs for each microbatch, and which sum outputs are of.
+
+    Where there is one microbatch these leave as they are made, and are the sums.
+    """
+    if local.in_time.count > 1:
+        return accumulating(local)
+    own = (role for role in local.outputs if role.kind.adds_up)
+    return local, {role: (InputKind.ACCUMULATED, str(role)) for role in own}
+
+
 def accumulating(
     local: LocalProgram,
 ) -> tuple[LocalProgram, dict[OutputRole, FeedKey]]:

@@ -76,7 +76,7 @@ class Pipeline:
 
     def step(self, feeds_of: FeedsOf, taken: set[int]) -> Mapping[int, Outputs]:
         """Run a step; return what each stage of this rank makes."""
-        del taken  # what leaves are sums, which are nobody else's
+        del taken  # what leaves are sums, or made here: nobody else has them
         stages = self._row.stages
         run = PipelineStep(
             self._row, feeds_of, {n: stage.zeros() for n, stage in stages.items()}

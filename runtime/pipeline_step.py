@@ -23,6 +23,7 @@ from partita.runtime.executor import Executable, Outputs
 from partita.runtime.feeds import FeedKey, Feeds, FeedsOf
 from partita.runtime.finishing import Finishing
 from partita.runtime.link import Link
+from partita.runtime.share import storages
 from partita.runtime.stage_parts import StageParts
 from partita.runtime.transfer import Pending, Sending
 
@@ -211,9 +212,9 @@ class PipelineStep:
 
     def _compute(self, stage: int, number: int, part: int) -> None:
         if part == 0:
-            held = self.held.setdefault((stage, number), {})
-            held |= self.feeds_of(stage, number)
-            held |= self.shared.get(stage, {})
+            entering = {**self.feeds_of(stage, number), **self.shared.get(stage, {})}
+            self.held.setdefault((stage, number), {}).update(entering)
+            del entering
         own = self.row.stages[stage]
         left = self._run(own.parts[part], own.later[part], stage, number)
         if part == 0:
@@ -251,24 +252,30 @@ class PipelineStep:
 
         Of what a microbatch has in the stage, that is kept which is needed later.
         """
-        held = self.held[stage, number]
-        outputs = part.by_role({**held, **self._sums(stage, number)})
+        own, sums = self.row.stages[stage].sums, self._sums(stage, number)
+        feeds = {**self.held[stage, number], **sums}
+        given = storages(x for (kind, _), x in feeds.items() if kind is InputKind.INPUT)
+        held = {k: v for k, v in self.held[stage, number].items() if k in later}
+        self.held[stage, number] = held
+        outputs = part.by_role(feeds)
         left: dict[OutputRole, torch.Tensor | None] = {}
         for role, value in outputs.items():
             if role.kind is OutputKind.SAVED:
                 assert value is not None
-                held[InputKind.SAVED, role.name] = value
+                if (InputKind.SAVED, role.name) in later:
+                    held[InputKind.SAVED, role.name] = value
             elif role.kind.is_sent:
                 assert value is not None
                 self.made[role, number] = value
+            elif role in own:
+                assert value is not None
+                sums[own[role]] = value.clone() if storages([value]) & given else value
             else:
                 left[role] = value
-        del outputs
-        self.held[stage, number] = {k: v for k, v in held.items() if k in later}
         return left
 
-    def _sums(self, stage: int, number: int) -> Feeds:
-        """Return what a microbatch adds to."""
+    def _sums(self, stage: int, number: int) -> dict[FeedKey, torch.Tensor]:
+        """Return what a microbatch adds to, or leaves where it is the only one."""
         del number  # all of a step add to the same
         return self.sums.get(stage, {})
 

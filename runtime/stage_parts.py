@@ -12,7 +12,7 @@ from partita.runtime.closing import BoundClosing, needed_behind
 from partita.runtime.compile_together import compile_together
 from partita.runtime.executor import Executable, bind_program, only
 from partita.runtime.feeds import FeedKey
-from partita.runtime.microbatches import accumulating, zeros_for
+from partita.runtime.microbatches import adding, zeros_for
 from partita.runtime.share import Share
 
 
@@ -25,7 +25,8 @@ class StageParts:
         parts: the forward and the backward, bound, adding to sums.
         forward: the forward with the model's outputs, for when no backward follows.
         completing: what completes sums.
-        sums: by output, the one that it is of.
+        sums: by output, the one that it is of, or that it is where there is one
+            microbatch.
         later: what of the feeds and of what is saved the parts behind each still need.
         closing: the last backward where sums begin to be completed in it.
     """
@@ -52,7 +53,7 @@ class StageParts:
         parts: list[Executable] = []
         sums: dict[OutputRole, FeedKey] = {}
         for part in bound:
-            local, own = accumulating(only(part.local, needless))
+            local, own = adding(only(part.local, needless))
             parts.append(replace(part, local=local))
             sums |= own
         completing = tuple(bind_program(p, groups) for p in programs.completing)
@@ -65,7 +66,7 @@ class StageParts:
     def without_backward(self) -> StageParts:
         """Return the stage as it runs where no backward follows."""
         later = (frozenset[FeedKey](),)
-        return replace(self, parts=(self.forward,), later=later, closing=None)
+        return replace(self, parts=(self.forward,), sums={}, later=later, closing=None)
 
     def zeros(self) -> dict[FeedKey, torch.Tensor]:
         """Return what gradients and the loss are added to."""

@@ -142,11 +142,14 @@ def uncompiled(root: torch.nn.Module, graph: fx.Graph) -> fx.GraphModule:
     return _LazyGraphModule(root, graph)
 
 
-def without_code() -> AbstractContextManager[None]:
-    """Return a block in which torch makes the code of graphs when it is asked for.
+def take_from_list(module: fx.GraphModule) -> None:
+    """Have a module's forward take its inputs out of a list, which it leaves empty."""
+    module.graph.set_codegen(vars(fx_graph)["_BoxedCodeGen"]())
+    module.recompile()
 
-    A trace makes many graphs that are read but never run.
-    """
+
+def without_code() -> AbstractContextManager[None]:
+    """Return a block in which code of graphs is made when asked for; most never run."""
     return _use_lazy_graph_module(True)
 
 
