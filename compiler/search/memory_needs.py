@@ -155,9 +155,7 @@ class MemoryNeeds:
                     needed = self._needed_by(takers, moment, created, ahead, marks)
                     marks.of_copy[*value, want] = program.either(needed)
                     parts.append(ahead.get((*value, want), NO))
-                takers = [
-                    (use, self._as_made(use, pair, moment)) for use, pair in users
-                ]
+                takers = [(use, self._as_made(use, own, moment)) for use, own in users]
                 parts += self._needed_by(takers, moment, YES, ahead, marks)
                 for place, (use, pair) in enumerate(users):
                     call = self.timed.calls.get(use[0])

@@ -86,7 +86,7 @@ def compute() -> Computed:
         for name, count in counters["inductor"].items()
         if name.startswith("fxgraph_cache_")
     }
-    made = list(bound.run(feeds)), list(compiled.run(feeds))
+    made = list(bound.run({**feeds})), list(compiled.run({**feeds}))
     return asked, len(trials), turns, *made
 
 
