@@ -23,8 +23,7 @@ pytestmark = pytest.mark.dist
 MESH = pt.Mesh(tp=2)
 NAMES = ("gpt2", "llama")
 STRATEGIES = ("data parallel", "tensor parallel", "in pieces", "ZeRO-2 made again")
-
-
+PIPELINES = (("gpt2", 2), ("gpt2", 4), ("llama", 1), ("llama", 2), ("llama", 4))
 AGAIN = {"gpt2": "transformer.h.*", "llama": "model.layers.*"}
 
 
@@ -112,3 +111,19 @@ def test_the_peak_of_every_strategy_is_predicted(
     monkeypatch: pytest.MonkeyPatch, name: str, strategy: str
 ) -> None:
     check(monkeypatch, name, strategy)
+
+
+@pytest.mark.parametrize(
+    ("name", "microbatches"),
+    [("gpt2", 1), *(pytest.param(*c, marks=pytest.mark.slow) for c in PIPELINES)],
+)
+def test_the_peak_of_a_pipelines_stages_is_predicted(
+    monkeypatch: pytest.MonkeyPatch, name: str, microbatches: int
+) -> None:
+    monkeypatch.setenv("KINETO_LOG_LEVEL", "99")
+    model, args, kwargs = ZOO[name]()
+    options = pt.Options(microbatches=microbatches, schedule="1f1b")
+    plan = pt.plan(model, *args, mesh=pt.Mesh(pp=2, dp=1), options=options, **kwargs)
+    what = f"{__file__}:peak_of_step", MESH.size, (name, plan.to_dict())
+    measured = max(launch(*what, timeout_s=100.0))
+    assert plan.predicted.bytes == pytest.approx(measured, rel=0.015)
