@@ -69,8 +69,11 @@ def cast_inside(module: fx.GraphModule, precision: str) -> None:
 def as_before(device: str = "cpu") -> Generator[None]:
     """Leave autocast as it was, also where what autocasts inside fails halfway.
 
-    Torch 2.11 does not see to that itself.
+    Torch 2.11 does not see to that itself, and no torch to how deep it is nested: it
+    lets go of its copies of parameters at the outermost end alone.
     """
+    depth = torch.autocast_increment_nesting() - 1
+    torch.autocast_decrement_nesting()
     is_enabled = torch.is_autocast_enabled(device)
     dtype, is_cached = (
         torch.get_autocast_dtype(device),
@@ -82,6 +85,10 @@ def as_before(device: str = "cpu") -> Generator[None]:
         torch.set_autocast_enabled(device, is_enabled)
         torch.set_autocast_dtype(device, dtype)
         torch.set_autocast_cache_enabled(is_cached)
+        while torch.autocast_decrement_nesting() >= depth:
+            pass
+        if torch.autocast_increment_nesting() == 0:
+            torch.clear_autocast_cache()
 
 
 def _enter(precision: str) -> AbstractContextManager[Any]:

@@ -219,6 +219,8 @@ def test_autocast_is_as_before_when_a_forward_that_was_exported_fails() -> None:
         capture(TracedOnce(), (torch.ones(2),), {}, precision="float16", train=False)
     assert len(TRACED) == 2
     assert not torch.is_autocast_enabled("cpu")
+    assert torch.autocast_increment_nesting() == 1
+    assert torch.autocast_decrement_nesting() == 0
 
 
 def test_autocast_is_as_before_when_a_capture_is_over() -> None:
