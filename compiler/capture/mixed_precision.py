@@ -75,10 +75,8 @@ def as_before(device: str = "cpu") -> Generator[None]:
     depth = torch.autocast_increment_nesting() - 1
     torch.autocast_decrement_nesting()
     is_enabled = torch.is_autocast_enabled(device)
-    dtype, is_cached = (
-        torch.get_autocast_dtype(device),
-        torch.is_autocast_cache_enabled(),
-    )
+    dtype = torch.get_autocast_dtype(device)
+    is_cached = torch.is_autocast_cache_enabled()
     try:
         yield
     finally:
