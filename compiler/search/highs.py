@@ -11,6 +11,10 @@ import numpy as np
 
 from partita.compiler.search.model import Floats, Ints
 
+# highspy's types leave it out.
+IMPLIED = highspy.HighsVarType.__members__["kImplicitInteger"]
+"""The kind of a column that is a whole number once others are."""
+
 
 class Rows(NamedTuple):
     """Sums of columns, each ``least <= sum <= most``.
@@ -63,7 +67,11 @@ def make_highs(time_limit_s: float, threads: int, gap: float) -> highspy.Highs:
 
 
 def make_lp(
-    costs: Floats, above: Floats, integers: Sequence[int], rows: Rows
+    costs: Floats,
+    above: Floats,
+    integers: Sequence[int],
+    rows: Rows,
+    implied: Sequence[int] = (),
 ) -> highspy.HighsLp:
     """Return a program to minimize.
 
@@ -72,6 +80,8 @@ def make_lp(
         above: the most that each column may be; the least is 0.
         integers: the columns that are whole numbers.
         rows: what must hold.
+        implied: further columns that are whole numbers in some best solution, once
+            ``integers`` are. They need no branching; that they are whole gives cuts.
     """
     lp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = len(costs), len(rows.least)
@@ -85,6 +95,8 @@ def make_lp(
     kinds = [highspy.HighsVarType.kContinuous] * len(costs)
     for column in integers:
         kinds[column] = highspy.HighsVarType.kInteger
+    for column in implied:
+        kinds[column] = IMPLIED
     lp.integrality_ = kinds
     return lp
 

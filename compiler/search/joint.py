@@ -113,7 +113,7 @@ class JointSearch:
         for moment in sorted({*moments, *likely}):
             self._add(moment, there)
         while clock.left_s > 0:
-            solved = self._solve(best, clock)
+            solved = self._solve(best, bound, clock)
             bound = max(bound, solved.bound_s)
             if solved.found is None:
                 break
@@ -148,7 +148,11 @@ class JointSearch:
         held = self.rows.held_at(moment) * (1.0 / self.limit)
         self.program.require(held - self.over, most=1.0)
 
-    def _solve(self, known: Joint | None, clock: Clock) -> JointOutcome:
+    def _solve(self, known: Joint | None, bound_s: float, clock: Clock) -> JointOutcome:
+        """Search for the best that the rows so far allow.
+
+        None takes less than ``bound_s``: one that takes no more ends it.
+        """
         usual = known.seconds if known else sum(self.program.costs)
         scale = _OBJECTIVE / max(usual, 1e-30)
         highs = make_highs(clock.left_s, self.threads, _GAP)
@@ -156,6 +160,8 @@ class JointSearch:
         # To begin anew costs as much as it gains, or more, with so many columns that
         # are not integer.
         highs.setOptionValue("mip_allow_restart", False)
+        if bound_s > 0:
+            highs.setOptionValue("objective_target", bound_s * scale * (1 + _GAP))
         highs.passModel(self.program.to_highs(scale))
         if known is not None:
             self._start(highs, known)

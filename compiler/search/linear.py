@@ -1,9 +1,11 @@
 """Linear expressions of 0-1 variables, and integer programs written in them.
 
 An expression that stands for "yes" or "no" is 1 or 0 wherever the integer variables
-are integer. ``either`` and ``both`` make such expressions of others; what no program
-would rather have at 1 needs a floor alone, for the rest ``is_exact`` adds a ceiling.
-What is asked of the same expressions again is the same column.
+are integer, or may as well be. HiGHS is told so of its column: it need not branch on
+it, and can cut off more of what lies between. ``either`` and ``both`` make such
+expressions of others; what no program would rather have at 1 needs a floor alone, for
+the rest ``is_exact`` adds a ceiling. What is asked of the same expressions again is the
+same column.
 """
 
 from __future__ import annotations
@@ -78,6 +80,7 @@ class LinearProgram:
     def __init__(self) -> None:
         self.costs: list[float] = []
         self.integers: list[int] = []
+        self._implied: list[int] = []
         self._above: list[float] = []
         self._starts = [0]
         self._columns: list[int] = []
@@ -97,15 +100,20 @@ class LinearProgram:
         return Linear(0.0, {at: cost for at, cost in enumerate(self.costs) if cost})
 
     def column(self, cost: float = 0.0, above: float = 1.0) -> Linear:
-        """Add a column."""
-        self.costs.append(cost)
-        self._above.append(above)
-        return Linear(0.0, {len(self.costs) - 1: 1.0})
+        """Add a column; one of at most 1 is "yes" or "no", where choices are."""
+        if above == 1.0:
+            self._implied.append(len(self.costs))
+        return self._column(cost, above)
 
     def choice(self, cost: float = 0.0) -> Linear:
         """Add a column that is 0 or 1."""
         self.integers.append(len(self.costs))
-        return self.column(cost)
+        return self._column(cost, 1.0)
+
+    def _column(self, cost: float, above: float) -> Linear:
+        self.costs.append(cost)
+        self._above.append(above)
+        return Linear(0.0, {len(self.costs) - 1: 1.0})
 
     def charge(self, what: Linear, cost: float) -> None:
         """Let an expression cost something; its constant part is left out."""
@@ -121,7 +129,7 @@ class LinearProgram:
         self._most.append(most - what.constant)
 
     def named(self, what: Linear) -> Linear:
-        """Return a column that equals an expression of several."""
+        """Return a column that equals an expression of several: a "yes" or "no"."""
         if len(what.terms) <= 1:
             return what
         one = self.column()
@@ -178,7 +186,8 @@ class LinearProgram:
             np.array(self._most),
         )
         costs = np.array(self.costs) * scale
-        return make_lp(costs, np.array(self._above), self.integers, rows)
+        above = np.array(self._above)
+        return make_lp(costs, above, self.integers, rows, self._implied)
 
 
 def value_of(what: Linear, values: Sequence[float]) -> float:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import product
 
+import highspy
 import pytest
 
-from partita.compiler.search.highs import make_highs, run_highs
+from partita.compiler.search.highs import IMPLIED, make_highs, run_highs
 from partita.compiler.search.linear import (
     NO,
     YES,
@@ -96,11 +97,24 @@ def test_either_of_what_may_be_negative_is_not_negative() -> None:
 
 
 def test_a_name_equals_what_it_names() -> None:
-    for bits in BITS:
-        named = least_and_most(lambda p, parts: p.named(total(parts) * 0.5), bits)
-        assert named == pytest.approx((sum(bits) / 2, sum(bits) / 2))
+    for bits in ((0, 0), (0, 1), (1, 0)):
+        named = least_and_most(lambda p, parts: p.named(total(parts)), bits)
+        assert named == pytest.approx((sum(bits), sum(bits)))
     program = LinearProgram()
     assert program.named(one := program.choice()) == one
+
+
+def test_what_is_yes_or_no_is_known_to_be_whole() -> None:
+    program = LinearProgram()
+    parts = [program.choice(), program.choice()]
+    program.either(parts)
+    program.column(above=3.0)
+    assert [*program.to_highs(1.0).integrality_] == [
+        highspy.HighsVarType.kInteger,
+        highspy.HighsVarType.kInteger,
+        IMPLIED,
+        highspy.HighsVarType.kContinuous,
+    ]
 
 
 def test_sums_add_constants_and_factors() -> None:
