@@ -14,13 +14,19 @@ from partita.compiler.search.problem import made_placement, tied_placement
 
 
 def draw_choices(rng: random.Random, posed: Posed) -> list[int]:
-    """Return a choice per node, drawn at random; what is tied follows."""
+    """Return a choice per node, drawn at random; what is tied follows.
+
+    Where it cannot, that to which it is tied is drawn anew among what it can follow.
+    """
     nodes = posed.problem.nodes
     choices = [rng.randrange(len(node.choices)) for node in nodes]
     for tie in posed.problem.ties:
-        asked = tied_placement(nodes[tie.first].choices[choices[tie.first]])
+        asked = [tied_placement(choice) for choice in nodes[tie.first].choices]
         wants = [c.signature.operands[0] for c in nodes[tie.second].choices]
-        choices[tie.second] = wants.index(asked)
+        if asked[choices[tie.first]] not in wants:
+            legal = [at for at, placement in enumerate(asked) if placement in wants]
+            choices[tie.first] = rng.choice(legal)
+        choices[tie.second] = wants.index(asked[choices[tie.first]])
     return choices
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf, sqrt
 
 from partita.compiler.search.at_price import AtPrice
@@ -29,11 +29,12 @@ from partita.compiler.search.joint import Joint, JointSearch
 from partita.compiler.search.keeping import least_keeping
 from partita.compiler.search.memory_price import MemoryPrice
 from partita.compiler.search.met import Met
+from partita.compiler.search.mixtures import Mixtures
 from partita.compiler.search.model import Bools
 from partita.compiler.search.narrowed import Narrowed
 from partita.compiler.search.parts import THREADS, Clock
 from partita.compiler.search.pose import Posed
-from partita.compiler.search.problem import cost_of
+from partita.compiler.search.problem import SearchNode, cost_of
 from partita.compiler.search.solver import HIGHS, Solution
 from partita.compiler.search.state import States
 from partita.compiler.search.wanted import ANY, Wanted
@@ -66,6 +67,7 @@ _MOST_APART = 20_000  # of them where each block is by itself
 # Writing down a node by itself, at four moments, takes 0.3 to 0.8 ms (stacks of 24 to
 # 384 layers, 2-core AMD EPYC VM) and is ended by no clock: of more it takes too long.
 _MOST_NODES_APART = 10_000
+_MIXTURES_SHARE = 0.2  # of the time that is left
 _WINDOWS_SHARE = 0.5  # of the time that is left, for windows from one start
 _NEARLY = 1.25  # of the limit, what windows may begin with
 _LITTLE = 1.002  # times what is known: others, where the plan of that is too large
@@ -106,6 +108,10 @@ class LimitedSearch:
     def fold(self) -> Fold:
         """The problem's repeated blocks."""
         return self.posed.fold
+
+    @property
+    def _nodes(self) -> tuple[SearchNode, ...]:
+        return self.posed.problem.nodes
 
     @cached_property
     def _met(self) -> Met:
@@ -211,8 +217,12 @@ class LimitedSearch:
             is_hopeless = best.bound_s == inf or self._is_too_slow(best)
             if is_hopeless and not self.fold.has_classes:
                 return best  # nothing fits that is fast enough
-        if not best.is_optimal:
-            found = self._by_windows(limit, best)
+        mixed = self._by_mixtures(limit, best)
+        if mixed.seconds < best.seconds:
+            best = self._by_windows(limit, mixed, (mixed,))
+        elif not best.is_optimal:
+            free = self._keep(self.free.choices, limit, -inf)
+            found = self._by_windows(limit, best, (free, best))
             is_near = found.fits and found.bound_s >= _NEAR * found.seconds
             if found is not best or (is_near and not self._is_large):
                 best = self._jointly(limit, found, _LAST_SHARE)
@@ -305,7 +315,7 @@ class LimitedSearch:
         """Let equal blocks differ, in choices that were met before."""
         if not best.fits or (best.is_optimal and not self.fold.has_classes):
             return best
-        if len(self.posed.problem.nodes) > _MOST_NODES_APART:
+        if len(self._nodes) > _MOST_NODES_APART:
             return best
         apart = Fold.none(self.posed.problem)
         allowed = self._met.choices(apart, best.choices)
@@ -320,14 +330,31 @@ class LimitedSearch:
         bound = min(bound_s, found.seconds)
         return Limited(*found, True, bound, HIGHS, best.price)
 
-    def _by_windows(self, limit: int, best: Limited) -> Limited:
-        """Improve what is placed as without a limit, if that is near, or the best."""
-        if len(self.posed.problem.nodes) > _MOST_NODES:
+    def _by_mixtures(self, limit: int, best: Limited) -> Limited:
+        """Let a part of the model choose as something faster does that holds more."""
+        is_done = best.is_optimal and not self.fold.has_classes
+        if not best.fits or is_done or len(self._nodes) > _MOST_NODES_APART:
+            return best
+        clock = Clock.of(_MIXTURES_SHARE * self.clock.left_s)
+        counted = partial(self._keep, limit=limit, bound_s=-inf)
+        for fast in map(counted, self._met.leanest(limit)):
+            best = self._mixtures.best(fast, best, counted, clock)
+        return best
+
+    @cached_property
+    def _mixtures(self) -> Mixtures:
+        return Mixtures(self.posed)
+
+    def _by_windows(
+        self, limit: int, best: Limited, starts: Sequence[Limited]
+    ) -> Limited:
+        """Improve what fits, or nearly, window by window; the first gain is enough."""
+        if len(self._nodes) > _MOST_NODES:
             return best
         windows = WindowSearch(
             self.posed, self.optimizer, limit, tuple(self.moments), self.num_live
         )
-        for start in (self._keep(self.free.choices, limit, -inf), best):
+        for start in starts:
             if start.keeping.peak_bytes > _NEARLY * limit:
                 continue
             clock = Clock.of(_WINDOWS_SHARE * self.clock.left_s)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import islice
 
 import pytest
 from tests.models.dropout import with_dropout
@@ -75,8 +76,9 @@ def test_zero_with_uneven_pieces_and_on_two_axes(name: str) -> None:
 @pytest.mark.parametrize("name", all_slow_but(["gpt2"], BLOCKS))
 def test_random_plans_hold_and_make_again_at_random(name: str) -> None:
     planner = Planner(captured(name)[1], name, TWO, Options())
-    plans = [planner.random(seed) for seed in (3, 5)]
+    drawn = map(planner.random, range(3, 50))
+    plans = [*islice((plan for plan in drawn if plan.recompute), 2)]
+    assert len(plans) == 2
     for plan in plans:
         check(name, plan)
-    assert any(plan.recompute for plan in plans)
     assert any(boxing.enters for plan in plans for boxing in plan.boxings)

@@ -106,8 +106,8 @@ def test_more_plans_run_so_too(kind: str, tmp_path: Path) -> None:
     built = layers() if kind == "drawn" else ZOO["gpt2"]()
     if kind == "drawn":
         options = Options(fuse=True, microbatches=2)
-        planner = Planner.of(*built, pt.Mesh(dp=2, tp=2), options)
-        plan = next(p for p in map(planner.random, range(20)) if p.fusion)
+        planner = Planner.of(*built, pt.Mesh(dp=4), options)
+        plan = next(p for p in map(planner.random, range(100)) if p.fusion)
     elif kind in ("zero3", "mixed"):
         pins = storage_pins(built, "zero3", 1)
         precision = "bfloat16" if kind == "mixed" else None
