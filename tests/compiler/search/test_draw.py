@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.compiler.search.hand_made import planner
 from tests.models import zoo
+from tests.models.more_models import MORE
 
 from partita.compiler.ir.mesh import Mesh
 
@@ -20,3 +21,9 @@ def test_random_plans_make_nodes_and_boxings_again() -> None:
     keys = {key for plan in plans for key in plan.recompute}
     assert {" -> " in key for key in keys} == {True, False}
     assert found.random(3) == plans[3]
+
+
+def test_gradients_follow_parameters_that_are_held_so_that_they_can() -> None:
+    model, args, kwargs = MORE["unet"]()
+    found = planner(model, *args, mesh=Mesh(dp=2, cp=2, tp=2), **kwargs)
+    found.random(0).validate()

@@ -1,0 +1,207 @@
+"""Placements within a memory limit, by prices of memory alone.
+
+For a few prices of memory, the cheapest placements are searched (memory_price.py) among
+choices that can belong to something faster than what is known (narrowed.py); for each
+of these, what to make again so that they keep to the limit (keeping.py). The price is
+raised until placements fit, then prices between the last that did not and the first
+that did are tried; where placements fit without a price, prices near that of the best
+bound. Each price gives a lower bound, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import inf, sqrt
+
+from partita.compiler.search.at_price import AtPrice
+from partita.compiler.search.build import build_model
+from partita.compiler.search.fold import Fold
+from partita.compiler.search.memory_price import MemoryPrice
+from partita.compiler.search.met import Met
+from partita.compiler.search.narrowed import Narrowed
+from partita.compiler.search.parts import Clock
+from partita.compiler.search.pose import Posed
+from partita.compiler.search.problem import SearchNode, cost_of
+from partita.compiler.search.solver import Solution
+from partita.compiler.search.state import States
+from partita.compiler.search.wanted import ANY, Wanted
+from partita.compiler.search.within_limit import STEP, Limited, nearer_the_top
+
+PRICES_IF_KEPT = (0.8, 6.4, 51.2, 409.6)
+"""Of memory, as if nothing could be made again: where all others hold too much."""
+
+_FIRST = 0.1  # of the seconds and bytes that the plan without a limit takes
+_MOST_RAISES = 5
+_MOST_NARROWING = 1.0  # at higher prices hardly a choice is left out
+_MOST_MIDDLES = 3  # prices between one that is too low and one that is not
+_MOST_TOPS = 4  # prices near that of the best bound, where none is needed to fit
+_SHARE = 0.5  # of the time that is left, for one search of placements
+_PRICES_SHARE = 0.5  # of the time that is left, for prices between two others
+_MUCH = 2.0  # times what is free; of bounds above it, it is asked whether all is less
+
+
+@dataclass
+class PriceSearch:
+    """The search of one problem under one limit after another.
+
+    What a price of memory led to is kept, so that a second limit takes little.
+
+    Attributes:
+        posed: the problem.
+        free: its fastest assignment without a limit.
+        optimizer: what holds moments of every parameter.
+        clock: when to end.
+        wanted: roughly, prices of memory are all that is tried.
+        num_live: microbatches of which a rank holds what the backward needs.
+        moments: at which memory has been short so far.
+    """
+
+    posed: Posed
+    free: Solution
+    optimizer: str
+    clock: Clock
+    wanted: Wanted = ANY
+    num_live: int = 1
+    moments: list[int] = field(default_factory=list[int])
+    _narrowed: Narrowed | None = None
+
+    @cached_property
+    def fold(self) -> Fold:
+        """The problem's repeated blocks."""
+        return self.posed.fold
+
+    @property
+    def _nodes(self) -> tuple[SearchNode, ...]:
+        return self.posed.problem.nodes
+
+    @cached_property
+    def _met(self) -> Met:
+        return Met(self.posed, self.optimizer, self.fold.class_of, self.num_live)
+
+    @cached_property
+    def state_bytes(self) -> int:
+        """The least that what stays and what is fed takes of a rank: a bound."""
+        states, nodes = States(self.posed, self.optimizer), self._nodes
+        return sum(
+            min(states.of(i, choice).num_bytes for choice in nodes[i].choices)
+            for i in states.entering | states.fed
+        )
+
+    def _is_too_slow(self, best: Limited) -> bool:
+        """Whether nothing that fits takes less than is wanted, or nothing fits."""
+        least_s = best.bound_s
+        is_dear = least_s > self.free.seconds * _MUCH and least_s > self._most_s
+        return is_dear or least_s >= self.wanted.below_s
+
+    @cached_property
+    def _most_s(self) -> float:
+        """No assignment takes more, with all of it made again."""
+        return 2 * build_model(self.fold).most_cost()
+
+    def _by_prices(self, limit: int, best: Limited) -> Limited:
+        """Return the best that prices of memory lead to."""
+        if self._keep(self.free.choices, limit, -inf).fits:
+            return self._near_the_top(limit, best)
+        low, high, price = 0.0, 0.0, _FIRST
+        for _ in range(_MOST_RAISES):
+            count = len(self.moments)
+            found = self._at(price, limit, best, self.clock)
+            best = best.better(found)
+            if found.fits:
+                high = price
+                break
+            if len(self.moments) == count:  # else once more, with the moment priced
+                low, price = price, price * STEP
+            if self.clock.left_s <= 0 or self._is_too_slow(best):
+                break
+        if self._is_too_slow(best):
+            return best
+        for price_if_kept in () if high else PRICES_IF_KEPT:
+            found = self._at_if_kept(price_if_kept, limit, best)
+            best = best.better(found)
+            if best.fits or self.clock.left_s <= 0:
+                break
+        clock = Clock.of(_PRICES_SHARE * self.clock.left_s)
+        for _ in range(_MOST_MIDDLES if high else 0):
+            if clock.left_s <= 0 or best.is_optimal:
+                break
+            price = sqrt(max(low, high / STEP**2) * high)
+            found = self._at(price, limit, best, clock)
+            best = best.better(found)
+            low, high = (low, price) if found.fits else (price, high)
+        return best
+
+    def _near_the_top(self, limit: int, best: Limited) -> Limited:
+        """Return the best that prices near that of the best bound lead to.
+
+        What is placed as without a limit fits, with enough made again: no price is
+        needed for that.
+        """
+        bounds, price = {0.0: self.free.bound_s}, _FIRST
+        clock = Clock.of(_PRICES_SHARE * self.clock.left_s)
+        for _ in range(_MOST_TOPS // 2 if self.wanted.is_rough else _MOST_TOPS):
+            found = self._at(price, limit, best, self.clock)
+            bounds[price] = found.bound_s
+            best = best.better(found)
+            if clock.left_s <= 0 or best.is_optimal or self._is_too_slow(best):
+                break
+            price = nearer_the_top(bounds)
+        return best
+
+    @cached_property
+    def _unit(self) -> float:
+        """Seconds per byte, if bytes cost as much as all time."""
+        return self.free.seconds / max(self._met.held_by(self.free.choices).most, 1)
+
+    def _left(self, best: Limited, price: float) -> Narrowed:
+        """Return the problem without what takes longer than what is known.
+
+        At a price nothing is cheapest that takes more than the free assignment does
+        with the price of all that it holds.
+        """
+        known_s = self.free.seconds * (1 + price) if price < _MOST_NARROWING else inf
+        known_s = min(known_s, self.wanted.below_s, best.seconds if best.fits else inf)
+        if known_s == inf:
+            return self._whole
+        if self._narrowed is None or not self._narrowed.serves(known_s):
+            known = self.free.choices, *([best.choices] if best.fits else [])
+            narrowed = Narrowed.of(self.posed, self.fold, known_s, known, self.clock)
+            self._narrowed = narrowed
+        return self._narrowed
+
+    @cached_property
+    def _whole(self) -> Narrowed:
+        return Narrowed.whole(self.posed, self.fold)
+
+    @cached_property
+    def _at_price(self) -> AtPrice:
+        return AtPrice(self.fold.class_of, self.optimizer, self.moments)
+
+    def _at(self, price: float, limit: int, best: Limited, clock: Clock) -> Limited:
+        """Search with memory at a price, relative to the free assignment's time."""
+        among, seconds_per_byte = self._left(best, price), price * self._unit
+        time_s = _SHARE * max(clock.left_s, 1.0)
+        solved = self._at_price.solved(among.posed, seconds_per_byte, time_s)
+        bound = min(solved.bound_s - seconds_per_byte * limit, among.known_s)
+        choices = among.widened(solved.choices)
+        found = self._keep(choices, limit, bound, seconds_per_byte)
+        if not found.fits and found.keeping.moment not in self.moments:
+            self.moments.append(found.keeping.moment)
+        return found
+
+    def _at_if_kept(self, price: float, limit: int, best: Limited) -> Limited:
+        """Search with memory at a price as if nothing could be made again."""
+        among, time_s = self._left(best, price), _SHARE * max(self.clock.left_s, 1.0)
+        kept = MemoryPrice.kept_problem
+        solved = self._at_price.solved(among.posed, price * self._unit, time_s, kept)
+        return self._keep(among.widened(solved.choices), limit, -inf)
+
+    def _keep(
+        self, choices: tuple[int, ...], limit: int, bound_s: float, price: float = 0.0
+    ) -> Limited:
+        """Choose what to make again of an assignment."""
+        keeping = self._met.keeping(choices, limit, self.clock)
+        seconds = cost_of(self.posed.problem, choices) + keeping.seconds
+        fits = keeping.peak_bytes <= limit
+        return Limited(choices, keeping, seconds, fits, bound_s, price=price)
