@@ -9,7 +9,7 @@ import torch
 
 from partita.compiler.rules import index_shapes
 from partita.compiler.rules.rule import Call, Text
-from partita.compiler.rules.shapes import arrow, dim_names, ints
+from partita.compiler.rules.shapes import arrow, dim_names, ints, whole
 
 # Matrices
 
@@ -123,6 +123,19 @@ def index_put(call: Call) -> str:
         stated = rest[len(rest) - values.ndim :]
     masked, text = " ".join(names[: mask.ndim]), " ".join(names)
     return arrow([text, masked, " ".join(stated) or "?"], [text])
+
+
+def masked_scatter(call: Call) -> str:
+    """Return all dims where the mask is one place, which says: all of them, or none.
+
+    Else which element a place gets depends on how many places are before it. Of its
+    backward, the gradient is in the place of what is written to.
+    """
+    x, mask, *rest = call.operands
+    tensors = (*rest, *call.results)
+    if mask.numel != 1 or any(t is None or t.shape != x.shape for t in tensors):
+        return whole(call)
+    return arrow(["*", "?", *["*"] * len(rest)], ["*"])
 
 
 def scatter_reduce(call: Call) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from partita.compiler.rules.rule import Call
+from partita.compiler.rules.shapes import arrow
 
 
 def decomposed(call: Call) -> str:
@@ -38,6 +39,10 @@ def _columns(call: Call) -> str:
 
 
 def sorted_in(call: Call) -> str:
-    """Return numbers that are looked up in one row, or each stack in its own."""
-    rows = call.operands[0]
-    return "?, * -> *" if rows.ndim == 1 else "* ?, * k -> * k"
+    """Return numbers that are looked up in one row, or each stack in its own.
+
+    What sorts the rows, where they are not sorted themselves, is as they are.
+    """
+    rows, _, *sorters = call.operands
+    row, found = ("?", "*") if rows.ndim == 1 else ("* ?", "* k")
+    return arrow([row, found, *[row] * len(sorters)], [found])

@@ -342,14 +342,14 @@ ROWS = (
     Rule("aten.masked_fill.Tensor", "*, *, * -> *", linear="0+2"),
     Rule(
         "aten.masked_scatter.default",
-        "?, ?, ? -> ?",
+        la.masked_scatter,
         linear="0+2",
         pieces=ps.masked_rows,
         part="partita.masked_scatter_part.default",
     ),
     Rule(
         "aten.masked_scatter_backward.default",
-        "?, ? -> ?",
+        la.masked_scatter,
         linear="0",
         localize="shape@2",
         pieces=ps.masked_rows_backward,

@@ -81,8 +81,11 @@ def solvers() -> Iterator[Sample]:
     yield call("linalg_solve_triangular", lower, columns, upper=False)
     yield call("linalg_solve_triangular", lower, columns.mT, upper=False, left=False)
     edges = torch.tensor([-1.0, 0.0, 2.0]).double()
-    yield call("searchsorted.Tensor", edges, x(4, 6))
-    yield call("searchsorted.Tensor", edges.expand(4, 3).contiguous(), x(4, 6))
+    for rows in (edges, edges.expand(4, 3).contiguous()):
+        order = torch.tensor([2, 0, 1]).expand(rows.shape).contiguous()
+        shuffled = torch.empty_like(rows).scatter_(-1, order, rows)
+        yield call("searchsorted.Tensor", rows, x(4, 6))
+        yield call("searchsorted.Tensor", shuffled, x(4, 6), sorter=order)
 
 
 def rarer_along_a_dim() -> Iterator[Sample]:
@@ -102,6 +105,9 @@ def rarer_indices() -> Iterator[Sample]:
     yield call("index_add", mask(4, 6), 1, ints(0, 6, 8), mask(4, 8))
     yield call("masked_scatter", x(4, 6), mask(4, 6), x(24))
     yield call("masked_scatter_backward", x(4, 6), mask(4, 6), [4, 6])
+    for place in (torch.tensor(True), torch.tensor([[False]])):
+        yield call("masked_scatter", x(4, 6), place, x(4, 6))
+        yield call("masked_scatter_backward", x(4, 6), place, [4, 6])
     for how, keep in (("sum", True), ("sum", False), ("amax", True), ("mean", True)):
         at = ints(0, 6, 4, 6)
         args = (x(4, 6), 1, at, x(4, 6), how)

@@ -8,6 +8,7 @@ from partita.compiler.rules.table import default_rules
 from partita.testing.prover import Sample, call_of
 
 POINTS = ints(0, 4, 3)
+PLACE = torch.tensor(True)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +38,12 @@ POINTS = ints(0, 4, 3)
             "? d1, ?, ? d1 -> ? d1",
         ),
         (call("index_put", x(4, 6), [None, mask(6)], x(1, 1)), "?, ?, ? -> ?"),
+        (call("masked_scatter", x(4, 6), PLACE, x(4, 6)), "*, ?, * -> *"),
+        (call("masked_scatter", x(4, 6), PLACE, x(24)), "?, ?, ? -> ?"),
+        (call("masked_scatter", x(6), PLACE.view(1, 1), x(6)), "?, ?, ? -> ?"),
+        (call("masked_scatter", x(4, 6), mask(4, 6), x(4, 6)), "?, ?, ? -> ?"),
+        (call("masked_scatter_backward", x(4, 6), PLACE, [4, 6]), "*, ? -> *"),
+        (call("masked_scatter_backward", x(4, 6), PLACE, [8, 6]), "?, ? -> ?"),
         (
             call("col2im", x(2, 16, 9), [4, 4], [2, 2], [1, 1], [0, 0], [1, 1]),
             "b (c k^:4) ? -> b c ? ?",

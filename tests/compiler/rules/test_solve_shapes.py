@@ -10,6 +10,7 @@ from partita.compiler.rules.table import default_rules
 from partita.testing.prover import Sample, call_of
 
 STACK = x(4, 3, 3) + 20 * torch.eye(3)
+ORDER = torch.tensor([2, 0, 1])
 COLUMNS = "* ? ?, * ? k -> * ? k"
 
 
@@ -28,6 +29,11 @@ COLUMNS = "* ? ?, * ? k -> * ? k"
         (call("_linalg_svd", STACK, compute_uv=False), "* ? ? -> ?, * ?, ?"),
         (call("searchsorted.Tensor", x(3), x(4, 6)), "?, * -> *"),
         (call("searchsorted.Tensor", x(4, 3), x(4, 6)), "* ?, * k -> * k"),
+        (call("searchsorted.Tensor", x(3), x(4, 6), sorter=ORDER), "?, *, ? -> *"),
+        (
+            call("searchsorted.Tensor", x(4, 3), x(4, 6), sorter=ORDER.repeat(4, 1)),
+            "* ?, * k, * ? -> * k",
+        ),
     ],
 )
 def test_matrices_are_whole_and_stacks_split(sample: Sample, text: str) -> None:
@@ -57,6 +63,34 @@ def test_each_microbatch_solves_for_its_own_samples() -> None:
     model, samples = Gaussian(), torch.randn(8, 6)
     options = pt.Options(microbatches=4, schedule="1f1b")
     plan = pt.plan(model, samples, mesh="pp=2", options=options)
+    assert not plan.reported
+    report = pt.verify(model, samples, plan=plan)
+    assert report.ok, report
+
+
+class Bins(nn.Module):
+    """An embedding of the bin that each number is in, of edges in any order."""
+
+    edges: Tensor
+    order: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.embedding = nn.Linear(6, 6), nn.Embedding(4, 6)
+        self.register_buffer("edges", torch.tensor([1.0, -1.0, 0.0]))
+        self.register_buffer("order", torch.tensor([1, 2, 0]))
+
+    def forward(self, samples: Tensor) -> Tensor:
+        """Return the mean over ``samples`` ``[batch, 6]``."""
+        found = self.layer(samples)
+        bins = torch.searchsorted(self.edges, found, sorter=self.order)
+        return (self.embedding(bins) * found[..., None]).mean()
+
+
+def test_edges_that_are_sorted_as_they_are_read_plan() -> None:
+    model, samples = Bins(), torch.randn(8, 6)
+    plan = pt.plan(model, samples, mesh="dp=2")
     assert not plan.reported
     report = pt.verify(model, samples, plan=plan)
     assert report.ok, report
