@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.compiler.search.hand_made import planner
 from tests.models import zoo
 from tests.models.more_models import MORE
@@ -23,6 +24,7 @@ def test_random_plans_make_nodes_and_boxings_again() -> None:
     assert found.random(3) == plans[3]
 
 
+@pytest.mark.slow
 def test_gradients_follow_parameters_that_are_held_so_that_they_can() -> None:
     model, args, kwargs = MORE["unet"]()
     found = planner(model, *args, mesh=Mesh(dp=2, cp=2, tp=2), **kwargs)

@@ -15,7 +15,6 @@ from partita.compiler.search.parts import Clock
 from partita.compiler.search.solver import solve
 from partita.compiler.search.within_limit import Limited
 
-
 _NO_LIMIT = 1 << 40
 
 
