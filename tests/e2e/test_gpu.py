@@ -154,6 +154,16 @@ def test_what_a_graph_made_is_the_users() -> None:
         torch.testing.assert_close(parameter.grad, gradient)
 
 
+def test_a_batch_in_main_memory_comes_without_a_wait() -> None:
+    model, args, kwargs = ZOO["gpt2"]()
+    program = pt.compile(model, planned("gpt2"), device="cuda", compilation="eager")
+    _, there_args, there_kwargs = built_on("gpt2", "cuda")
+    wanted = program.step(*there_args, **there_kwargs)  # also starts kernels up
+    with refusing_to_wait("cuda"):
+        found = program.step(*args, **kwargs)
+    torch.testing.assert_close(found, wanted)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_two_ranks_verify_on_the_gpu(name: str) -> None:
     model, args, kwargs = built_on(name, "cuda")
