@@ -47,7 +47,7 @@ _MOST_APART = 20_000  # of them where each block is by itself
 # Writing down a node by itself, at four moments, takes 0.3 to 0.8 ms (stacks of 24 to
 # 384 layers, 2-core AMD EPYC VM) and is ended by no clock: of more it takes too long.
 _MOST_NODES_APART = 10_000
-_MIXTURES_SHARE = 0.2  # of the time that is left
+_MIXTURES_SHARE = 0.4  # of the time that is left
 _WINDOWS_SHARE = 0.5  # of the time that is left, for windows from one start
 _NEARLY = 1.25  # of the limit, what windows may begin with
 _LITTLE = 1.002  # times what is known: others, where the plan of that is too large
