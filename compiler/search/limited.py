@@ -190,9 +190,7 @@ class LimitedSearch(PriceSearch):
 
     def _apart(self, limit: int, best: Limited, bound_s: float) -> Limited:
         """Let equal blocks differ, in choices that were met before."""
-        if not best.fits or (best.is_optimal and not self.fold.has_classes):
-            return best
-        if len(self._nodes) > _MOST_NODES_APART:
+        if not self._may_differ(best):
             return best
         apart = Fold.none(self.posed.problem)
         allowed = self._met.choices(apart, best.choices)
@@ -209,14 +207,18 @@ class LimitedSearch(PriceSearch):
 
     def _by_mixtures(self, limit: int, best: Limited) -> Limited:
         """Let a part of the model choose as something faster does that holds more."""
-        is_done = best.is_optimal and not self.fold.has_classes
-        if not best.fits or is_done or len(self._nodes) > _MOST_NODES_APART:
+        if not self._may_differ(best):
             return best
         clock = Clock.of(_MIXTURES_SHARE * self.clock.left_s)
         counted = partial(self._keep, limit=limit, bound_s=-inf)
         for fast in map(counted, self._met.leanest(limit)):
             best = self._mixtures.best(fast, best, counted, clock)
         return best
+
+    def _may_differ(self, best: Limited) -> bool:
+        """Whether what fits may become faster where equal blocks choose otherwise."""
+        is_done = best.is_optimal and not self.fold.has_classes
+        return best.fits and not is_done and len(self._nodes) <= _MOST_NODES_APART
 
     @cached_property
     def _mixtures(self) -> Mixtures:
