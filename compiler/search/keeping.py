@@ -44,7 +44,7 @@ from partita.compiler.search.parts import Clock
 _GAP = 1e-4
 _GAP_TOGETHER = 1e-3  # of makers that are counted together, five times as fast
 _MOST_ROUNDS = 60
-_MOST_REFUSED = 10  # choices ruled out one by one; then a row is corrected
+_MOST_REFUSED = 3  # choices ruled out one by one; then a row is corrected
 _MOST_HALVINGS = 6
 _CLOSE = 0.98  # of what is known to be reached, what else is not tried for
 _NOTHING = (0.0, 0.0)

@@ -47,7 +47,7 @@ _MOST_APART = 20_000  # of them where each block is by itself
 # Writing down a node by itself, at four moments, takes 0.3 to 0.8 ms (stacks of 24 to
 # 384 layers, 2-core AMD EPYC VM) and is ended by no clock: of more it takes too long.
 _MOST_NODES_APART = 10_000
-_MIXTURES_SHARE = 0.2  # of the time that is left
+_MIXTURES_SHARE = 0.4  # of the time that is left
 _WINDOWS_SHARE = 0.5  # of the time that is left, for windows from one start
 _NEARLY = 1.25  # of the limit, what windows may begin with
 _LITTLE = 1.002  # times what is known: others, where the plan of that is too large
@@ -190,9 +190,7 @@ class LimitedSearch(PriceSearch):
 
     def _apart(self, limit: int, best: Limited, bound_s: float) -> Limited:
         """Let equal blocks differ, in choices that were met before."""
-        if not best.fits or (best.is_optimal and not self.fold.has_classes):
-            return best
-        if len(self._nodes) > _MOST_NODES_APART:
+        if not self._may_differ(best):
             return best
         apart = Fold.none(self.posed.problem)
         allowed = self._met.choices(apart, best.choices)
@@ -209,14 +207,18 @@ class LimitedSearch(PriceSearch):
 
     def _by_mixtures(self, limit: int, best: Limited) -> Limited:
         """Let a part of the model choose as something faster does that holds more."""
-        is_done = best.is_optimal and not self.fold.has_classes
-        if not best.fits or is_done or len(self._nodes) > _MOST_NODES_APART:
+        if not self._may_differ(best):
             return best
         clock = Clock.of(_MIXTURES_SHARE * self.clock.left_s)
         counted = partial(self._keep, limit=limit, bound_s=-inf)
         for fast in map(counted, self._met.leanest(limit)):
             best = self._mixtures.best(fast, best, counted, clock)
         return best
+
+    def _may_differ(self, best: Limited) -> bool:
+        """Whether what fits may become faster where equal blocks choose otherwise."""
+        is_done = best.is_optimal and not self.fold.has_classes
+        return best.fits and not is_done and len(self._nodes) <= _MOST_NODES_APART
 
     @cached_property
     def _mixtures(self) -> Mixtures:

@@ -1,14 +1,14 @@
-"""Assignments that are one in the front of a model and another one behind it.
+"""Assignments that are one in a stretch of a model and another one outside of it.
 
 Where a fast assignment holds too much and a lean one is slow, the fastest that fits is
 often the fast one for some of a model's equal blocks and the lean one for the others.
-Where two meet something is boxed, so they meet once: anywhere along the forward's
-calls, with whose choices those of their backward go.
+Where two meet something may be boxed, so they meet twice at the most: anywhere along
+the forward's calls, with whose choices those of their backward go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,9 +21,29 @@ from partita.compiler.search.problem import cost_of
 from partita.compiler.search.within_limit import Limited
 
 _NEAR = 12  # places on each side of where as much of the faster fits as can
+_SHARE = 0.5  # of the time, for the leaner within the faster
 
 Counted = Callable[[tuple[int, ...]], Limited]
 """Counts what an assignment takes and holds under the limit."""
+
+
+@dataclass
+class _Tries:
+    """Counts mixtures as long as there is time, and knows the best so far."""
+
+    counted: Counted
+    clock: Clock
+    best: Limited
+
+    @property
+    def is_over(self) -> bool:
+        return self.clock.left_s <= 0
+
+    def take(self, choices: tuple[int, ...]) -> Limited:
+        """Count one, and return it."""
+        found = self.counted(choices)
+        self.best = self.best.better(found)
+        return found
 
 
 @dataclass(frozen=True)
@@ -43,49 +63,65 @@ class Mixtures:
         best, gained = lean, True
         while gained and not fast.fits and fast.seconds < best.seconds:
             last = best
-            for ends in ((fast, last), (last, fast)):
-                best = best.better(self._meeting(*ends, best, counted, clock))
+            half = Clock.of(_SHARE * clock.left_s)
+            best = self._within(fast, last, _Tries(counted, half, best))
+            best = self._within(last, fast, _Tries(counted, clock, best))
             gained = best.seconds < last.seconds
         return best
 
-    def _meeting(
+    def _within(self, outside: Limited, inside: Limited, tries: _Tries) -> Limited:
+        """Return the best of all stretches that are tried of one within the other."""
+        unlike = self._unlike(outside.choices, inside.choices)
+        for start in self._starts(unlike):
+            if tries.is_over:
+                break
+            ends = [start - 1, *sorted(end for end in unlike if end >= start)]
+            self._try_ends(start, ends, outside, inside, tries)
+        return tries.best
+
+    def _try_ends(
         self,
-        front: Limited,
-        back: Limited,
-        best: Limited,
-        counted: Counted,
-        clock: Clock,
-    ) -> Limited:
-        """Return the best of all that is tried of one as front of the other.
+        start: int,
+        ends: Sequence[int],
+        outside: Limited,
+        inside: Limited,
+        tries: _Tries,
+    ) -> None:
+        """Try stretches from a start.
 
         About as much of the faster as fits is found by halving, then the cheapest
-        places to meet near there.
+        places to end near there.
         """
-        mixed = self._mixed(front.choices, back.choices)
-        low, high = 0, len(mixed) - 1
-        while high - low > 1 and clock.left_s > 0:
+
+        def mixed(end: int) -> tuple[int, ...]:
+            whole = zip(self._places, outside.choices, inside.choices, strict=True)
+            return tuple(b if start <= place <= end else a for place, a, b in whole)
+
+        low, high = 0, len(ends) - 1
+        while high - low > 1 and not tries.is_over:
             middle = (low + high) // 2
-            found = counted(mixed[middle])
-            best = best.better(found)
-            low, high = (middle, high) if found.fits == back.fits else (low, middle)
-        near = mixed[max(low - _NEAR, 0) : high + _NEAR]
+            fits = tries.take(mixed(ends[middle])).fits
+            low, high = (middle, high) if fits == outside.fits else (low, middle)
+        near = [mixed(end) for end in ends[max(low - _NEAR, 0) : high + _NEAR]]
         seconds = {one: cost_of(self.posed.problem, one) for one in near}
         for one in sorted(near, key=seconds.__getitem__):
-            if clock.left_s <= 0 or seconds[one] >= best.seconds:
+            if tries.is_over or seconds[one] >= tries.best.seconds:
                 break
-            best = best.better(counted(one))
-        return best
+            tries.take(one)
 
-    def _mixed(
-        self, front: Sequence[int], back: Sequence[int]
-    ) -> list[tuple[int, ...]]:
-        """Return all mixtures, each with more of the front, from none to all."""
-        whole = [*zip(self._places, front, back, strict=True)]
-        ends = sorted({place for place, one, other in whole if one != other})
+    def _starts(self, unlike: Set[int]) -> list[int]:
+        """Return where what is chosen otherwise begins behind what is not."""
+        places = sorted(set(self._places))
         return [
-            tuple(one if place <= end else other for place, one, other in whole)
-            for end in (-1, *ends)
+            place
+            for last, place in zip((None, *places), places, strict=False)
+            if place in unlike and last not in unlike
         ]
+
+    def _unlike(self, first: Sequence[int], second: Sequence[int]) -> set[int]:
+        """Return the places where two assignments choose otherwise."""
+        whole = zip(self._places, first, second, strict=True)
+        return {place for place, one, other in whole if one != other}
 
     @cached_property
     def _places(self) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Assignments that are one in the front of a model and another one behind it."""
+"""Assignments that are one in a stretch of a model and another one outside of it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.search.by_prices import PRICES_IF_KEPT, PriceSearch
 from partita.compiler.search.mixtures import Mixtures
 from partita.compiler.search.parts import Clock
+from partita.compiler.search.problem import cost_of
 from partita.compiler.search.solver import solve
 from partita.compiler.search.within_limit import Limited
 
@@ -59,6 +60,27 @@ def test_what_is_between_fits_and_is_faster() -> None:
     taken = zip(found.choices, fast.choices, lean.choices, strict=True)
     assert all(own in pair for own, *pair in taken)
     assert found.choices not in (fast.choices, lean.choices)
+
+
+@pytest.mark.parametrize("is_few", [True, False])
+def test_a_stretch_in_the_middle_is_found(is_few: bool) -> None:
+    search, _, fast, lean = ends()
+    problem = search.posed.problem
+    unlike = [at for at, own in enumerate(fast.choices) if own != lean.choices[at]]
+    third = {at for at in unlike if "layers.2." in problem.nodes[at].key}
+    needed = [at for at in unlike if (at in third) == is_few]
+
+    def counted(choices: tuple[int, ...]) -> Limited:
+        """Say that what is lean where it must be fits."""
+        fits = all(choices[at] == lean.choices[at] for at in needed)
+        return Limited(choices, lean.keeping, cost_of(problem, choices), fits, 0.0)
+
+    found = Mixtures(search.posed).best(fast, lean, counted, Clock.of(60))
+    assert found.fits
+    wanted = [*fast.choices]
+    for at in needed:
+        wanted[at] = lean.choices[at]
+    assert found.seconds == pytest.approx(cost_of(problem, wanted), rel=1e-12)
 
 
 @pytest.mark.parametrize("has_time", [False, True])
