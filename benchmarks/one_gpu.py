@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -35,11 +36,12 @@ _BASE = "compiled"
 _GRAPHS = "reduce-overhead"
 
 
-def _gpt2_medium() -> nn.Module:
+def _gpt2(layers: int, width: int, heads: int, words: int) -> nn.Module:
     config = transformers.GPT2Config(
-        n_layer=24,
-        n_embd=1024,
-        n_head=16,
+        n_layer=layers,
+        n_embd=width,
+        n_head=heads,
+        vocab_size=words,
         resid_pdrop=0.0,
         embd_pdrop=0.0,
         attn_pdrop=0.0,
@@ -58,19 +60,6 @@ def _llama_1b() -> nn.Module:
         tie_word_embeddings=True,
     )
     return transformers.LlamaForCausalLM(config)
-
-
-def _tiny() -> nn.Module:
-    config = transformers.GPT2Config(
-        n_layer=4,
-        n_embd=128,
-        n_head=4,
-        vocab_size=1024,
-        resid_pdrop=0.0,
-        embd_pdrop=0.0,
-        attn_pdrop=0.0,
-    )
-    return transformers.GPT2LMHeadModel(config)
 
 
 @dataclass(frozen=True)
@@ -92,9 +81,9 @@ class Sized:
 
 
 MODELS = {
-    "gpt2-medium": Sized(_gpt2_medium, 8, 1024, 50257),
+    "gpt2-medium": Sized(partial(_gpt2, 24, 1024, 16, 50257), 8, 1024, 50257),
     "llama-1b": Sized(_llama_1b, 4, 2048, 128256),
-    "gpt2-tiny": Sized(_tiny, 8, 128, 1024),
+    "gpt2-tiny": Sized(partial(_gpt2, 4, 128, 4, 1024), 8, 128, 1024),
 }
 
 
