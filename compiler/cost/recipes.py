@@ -16,9 +16,10 @@ from partita.compiler.cost.rank import Rank, Shard
 from partita.compiler.cost.storage import Tensor
 from partita.compiler.ir.program import Phase
 from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.document import Boxing, Document, Ref
 from partita.compiler.plan.emitted import inside_groups
-from partita.compiler.plan.uses import boxings_by_use
+from partita.compiler.plan.uses import boxings_by_use, produced, type_of
 
 Tensors = Mapping[int, Tensor]
 """Those that there are, by slot."""
@@ -69,6 +70,7 @@ class Recipes:
         self._boxings = boxings_by_use(document)
         self._boxed = {consumer for consumer, _, _ in self._boxings}
         self._inside = inside_groups(document)
+        self._joined = {key: keys for keys in document.joined for key in keys}
         self._ways = Ways(document, self.rank)
         self._slots: dict[Ref | str, int] = {}
         self._calls: dict[str, CallRecipe] = {}
@@ -99,6 +101,8 @@ class Recipes:
 
     def _call(self, key: str, is_fused: bool, tensors: Tensors) -> CallRecipe:
         node = self.document.nodes[key]
+        if key in self._joined:
+            return self._part_of_product(key, self._joined[key])
         if key in self._boxed:
             wanted = zip(node.operands, node.signature.operands, strict=True)
             operands = [self.seen(key, ref, placement) for ref, placement in wanted]
@@ -113,6 +117,33 @@ class Recipes:
             results.append(NewTensor(self.slot(ref), str(ref), shard, own, operand))
         waits = is_fused or not is_view
         return CallRecipe(tuple(operands), waits, tuple(results), made.workspace_bytes)
+
+    def _part_of_product(self, key: str, keys: Sequence[str]) -> CallRecipe:
+        """Return the recipe of a product among those that are one.
+
+        The first makes all of it, of which the others are views.
+        """
+        types = {each: self._made(each) for each in keys}
+        columns = sum(type_.shape[1] for type_ in types.values())
+        shard = self.rank.shard(types[key], (columns, 1))
+        made, name = self.slot(Ref(key)), str(Ref(key))
+        if key != keys[0]:
+            seen = self.slot(Ref(keys[0]))
+            result = NewTensor(made, name, shard, 0, 0)
+            return CallRecipe(
+                (seen,), waits=False, results=(result,), workspace_bytes=0
+            )
+        node = self.document.nodes[key]
+        wanted = zip(node.operands, node.signature.operands, strict=True)
+        operands = tuple(self.seen(key, ref, placement) for ref, placement in wanted)
+        num_bytes = self.rank.rounded(sum(type_.num_bytes for type_ in types.values()))
+        result = NewTensor(made, name, shard, num_bytes, None)
+        return CallRecipe(operands, waits=True, results=(result,), workspace_bytes=0)
+
+    def _made(self, key: str) -> TensorType:
+        """Return the rank's part of the first result of a call."""
+        ref = Ref(key)
+        return self.rank.type(type_of(self.document, ref), produced(self.document, ref))
 
     def boxings(self, boxings: Sequence[Boxing], tensors: Tensors) -> BoxingRecipe:
         """Return the recipe of a boxing, or of those of a bucket together."""

@@ -161,6 +161,8 @@ class Strategy:
             yield f"{len(document.recompute)} calls and boxings are made again, by name"
         if document.fusion:
             yield f"{len(document.fusion)} groups of calls are one kernel each"
+        if document.joined:
+            yield f"{len(document.joined)} groups of products are one product each"
         if len(document.stages) > 1:
             for number, stage in enumerate(document.stages):
                 yield f"stage {number} has {len(stage.nodes)} nodes, cut by their keys"

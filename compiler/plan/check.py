@@ -26,6 +26,7 @@ from partita.compiler.plan.check_ends import (
     check_outputs,
     check_values,
 )
+from partita.compiler.plan.check_joined import check_joined
 from partita.compiler.plan.check_stages import check_stages
 from partita.compiler.plan.check_storage import check_storage
 from partita.compiler.plan.check_turns import check_turn_keys, check_turns
@@ -46,6 +47,7 @@ def check(document: Document, where: str) -> None:
         check_turn_keys(document)
         for part in stage_documents(document):
             _check_boxings(part)
+            check_joined(part)
         check_stages(document)
 
 
@@ -275,6 +277,7 @@ def _check_arrivals(document: Document) -> None:
 def _check_groups(document: Document) -> None:
     lists = {
         **{f"fusion[{i}]": group for i, group in enumerate(document.fusion)},
+        **{f"joined[{i}]": group for i, group in enumerate(document.joined)},
         **{f"reported[{i}]": item.nodes for i, item in enumerate(document.reported)},
         **{
             f"derived_rules[{i}]": item.nodes

@@ -34,6 +34,7 @@ def digests(document: Document) -> dict[str, str]:
         "outputs": document.outputs,
         "recompute": document.recompute,
         "fusion": document.fusion,
+        "joined": document.joined,
         "buckets": document.buckets,
         "ahead": document.ahead.items(),
         "late": document.late.items(),

@@ -336,6 +336,7 @@ class Document:
         recompute: calls of the forward and boxings that are made again for backward,
             by key; ``nodes`` and ``boxings`` hold both, the second as ``again_key``.
         fusion: groups of node keys that become one kernel.
+        joined: groups of products of one tensor that become one product.
         buckets: groups of boxings, by key, that send what they send in one buffer.
         ahead: boxings whose message starts before they are needed, of a bucket its
             first, and the call or boxing right before which it does.
@@ -362,6 +363,7 @@ class Document:
     transfers: tuple[Transfer, ...] = ()
     recompute: tuple[str, ...] = ()
     fusion: tuple[tuple[str, ...], ...] = ()
+    joined: tuple[tuple[str, ...], ...] = ()
     buckets: tuple[tuple[str, ...], ...] = ()
     ahead: Mapping[str, str] = field(default_factory=dict[str, str])
     late: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -392,9 +394,6 @@ class Document:
         """The part of the compute time of ops that some axis of the mesh repeats."""
         calls = [node for node in self.nodes.values() if node.role is None]
         total = sum(node.seconds for node in calls)
-        repeated = sum(
-            node.seconds
-            for node in calls
-            if node.ways < self.stages[node.stage].mesh.size
-        )
+        sizes = [stage.mesh.size for stage in self.stages]
+        repeated = sum(n.seconds for n in calls if n.ways < sizes[n.stage])
         return repeated / total if total else 0.0

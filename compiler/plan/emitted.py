@@ -4,7 +4,8 @@ Calls come in the order of the plan. A boxing stands before the first call that 
 it, one that only leaves the program right behind the call that makes its tensor, as
 passes/insert_collectives.py puts them. A fused group is one unit, which stands where
 its last call stood; what needs it moves behind it (passes/fuse_small_ops.py). So is a
-bucket, where its last boxing stood (passes/send_together.py).
+bucket, where its last boxing stood (passes/send_together.py). Products that are one
+stand where the first of them stood: all that they need is there (join_products.py).
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ def emitted_units(document: Document) -> list[Unit]:
 def units_alone(document: Document) -> list[Unit]:
     """Return the calls and boxings of ``document`` as they run without its buckets."""
     units: list[Unit] = [(item,) for item in _items(document)]
+    if document.joined:
+        units = list(_with_joined(units, document.joined))
     if document.fusion:
         units = _with_groups(document, units, document.fusion)
     return units
@@ -124,6 +127,19 @@ def _items(document: Document) -> Iterator[Item]:
             yield from sorted(behind[key], key=lambda boxing: boxing.index)
 
 
+def _with_joined(
+    units: Sequence[Unit], groups: Sequence[tuple[str, ...]]
+) -> Iterator[Unit]:
+    """Yield the units; products that are one where the first of them stood."""
+    group_of = {key: keys for keys in groups for key in keys}
+    for unit in units:
+        keys = group_of.get(key_of(unit[0]), ())
+        if not keys:
+            yield unit
+        elif unit[0] == keys[0]:
+            yield keys
+
+
 def _with_groups(
     document: Document, apart: Sequence[Unit], groups: Sequence[Sequence[str]]
 ) -> list[Unit]:
@@ -131,8 +147,15 @@ def _with_groups(
     units = list(together(apart, groups))
     at = places(units)
     boxings = boxings_by_use(document)
+    alike = {key for keys in document.joined for key in keys[1:]}  # need what the first
     needs = [
-        {at[key] for item in unit for key in _needed(document, boxings, item, at)} - {i}
+        {
+            at[key]
+            for item in unit
+            if key_of(item) not in alike
+            for key in _needed(document, boxings, item, at)
+        }
+        - {i}
         for i, unit in enumerate(units)
     ]
     if all(max(needed, default=-1) < i for i, needed in enumerate(needs)):

@@ -111,6 +111,8 @@ def _held(document: Document, names: set[str]) -> Iterator[tuple[str, Held]]:
             yield f"{key} made again", ()
     for group in document.fusion:
         yield f"{group[0]} fused", group
+    for group in document.joined:
+        yield f"{group[0]} joined", group
 
 
 def _axes(document: Document) -> set[tuple[str, ...]]:

@@ -86,6 +86,7 @@ class Renaming:
             boxings=tuple(map(self._boxing, document.boxings)),
             recompute=self._all(document.recompute),
             fusion=tuple(map(self._all, document.fusion)),
+            joined=tuple(map(self._all, document.joined)),
             buckets=tuple(map(self._all, document.buckets)),
             ahead=self._pairs(document.ahead),
             late=self._pairs(document.late),

@@ -65,7 +65,10 @@ def stage_documents(document: D) -> tuple[D, ...]:
     expanded = split(document.expanded.items(), lambda item: item[1].nodes[0])
     boxings = split(document.boxings, lambda boxing: boxing.producer)
     recompute = split(document.recompute, made)
-    fusion = split(document.fusion, lambda group: group[0])
+    fusion, joined = (
+        split(groups, lambda group: group[0])
+        for groups in (document.fusion, document.joined)
+    )
     producer = {boxing.key: boxing.producer for boxing in document.boxings}
     buckets = split(document.buckets, lambda keys: producer.get(keys[0], ""))
     ahead, late = (
@@ -95,6 +98,7 @@ def stage_documents(document: D) -> tuple[D, ...]:
             boxings=tuple(boxings[stage]),
             recompute=tuple(recompute[stage]),
             fusion=tuple(fusion[stage]),
+            joined=tuple(joined[stage]),
             buckets=tuple(buckets[stage]),
             ahead=dict(ahead[stage]),
             late=dict(late[stage]),
@@ -141,6 +145,7 @@ def join_stages(parts: Sequence[D], stages: Sequence[Stage]) -> D:
         boxings=tuple(b for part in parts for b in part.boxings),
         recompute=tuple(key for part in parts for key in part.recompute),
         fusion=tuple(group for part in parts for group in part.fusion),
+        joined=tuple(group for part in parts for group in part.joined),
         buckets=tuple(keys for part in parts for keys in part.buckets),
         ahead={key: at for part in parts for key, at in part.ahead.items()},
         late={key: at for part in parts for key, at in part.late.items()},

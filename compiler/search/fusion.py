@@ -23,6 +23,7 @@ from partita.compiler.plan.uses import Use, produced
 from partita.compiler.rules.calls import call_of, rule_and_factors
 from partita.compiler.rules.rule import Call, Rule, RuleSet
 from partita.compiler.search.group_seconds import GroupSeconds
+from partita.compiler.search.joining import Joined, choose_joined
 from partita.compiler.simulate.hidden import one_by_one, with_hidden
 
 
@@ -50,13 +51,31 @@ def is_elementwise(rule: Rule, call: Call) -> bool:
 
 def add_fusion(plan: Plan, program: Program, rules: RuleSet) -> Plan:
     """Return ``plan`` with the groups that pay, the time and memory they save."""
-    return with_groups(plan, choose_groups(plan, program, rules))
+    return with_groups(plan, choose_groups(plan, program, rules), choose_joined(plan))
 
 
-def with_groups(plan: Plan, groups: Sequence[Group]) -> Plan:
-    """Return ``plan`` with these groups, the time and memory they save."""
-    fused = replace(plan, fusion=tuple(group.keys for group in groups))
-    saved_s = sum(group.saved_s for group in groups)
+def with_groups(
+    plan: Plan, groups: Sequence[Group], joined: Sequence[Joined] = ()
+) -> Plan:
+    """Return ``plan`` with these groups, the time and memory they save.
+
+    A product that is one holds all of it as long as any part is used. Where that is
+    more than the plan may hold, and would fit without, none is one.
+    """
+    found, limit = _with_groups(plan, groups, joined), plan.options.memory_bytes
+    if joined and limit is not None and found.predicted.bytes > limit:
+        apart = _with_groups(plan, groups, ())
+        return apart if apart.predicted.bytes < found.predicted.bytes else found
+    return found
+
+
+def _with_groups(plan: Plan, groups: Sequence[Group], joined: Sequence[Joined]) -> Plan:
+    fused = replace(
+        plan,
+        fusion=tuple(group.keys for group in groups),
+        joined=tuple(group.keys for group in joined),
+    )
+    saved_s = sum(group.saved_s for group in (*groups, *joined))
     apart = one_by_one(plan.predicted)
     seconds = dict(apart.seconds_by_part)
     seconds["compute"] -= saved_s

@@ -27,6 +27,7 @@ from partita.compiler.plan.emitted import (
 )
 from partita.compiler.plan.turns import Half, Turn, turns_of
 from partita.compiler.search.group_seconds import GroupSeconds
+from partita.compiler.search.joined_seconds import JoinedSeconds
 from partita.compiler.simulate.boxing_items import boxing_items, halves_of
 from partita.compiler.simulate.item import Item
 from partita.compiler.simulate.runs import Runs
@@ -38,7 +39,8 @@ class TurnItems:
     def __init__(self, document: Document) -> None:
         self.document = document
         self.hardware = load_hardware(document.hardware)
-        self._group = GroupSeconds(document)
+        self._group, self._product = GroupSeconds(document), JoinedSeconds(document)
+        self._is_joined = {key for keys in document.joined for key in keys}
         self._known: dict[str | tuple[Half, tuple[str, ...]], tuple[Item, ...]] = {}
         self._whole: dict[tuple[str, ...], list[Item]] = {}
 
@@ -98,12 +100,14 @@ class TurnItems:
         return Item(first, name, phase, self.seconds(unit))
 
     def seconds(self, unit: Unit) -> float:
-        """Return what a call or a fused group takes, each time."""
-        first = unit[0]
+        """Return what a call takes each time, or calls that are one."""
+        first, keys = unit[0], [item for item in unit if isinstance(item, str)]
         if len(unit) == 1 and isinstance(first, str):
             whole_s = self.document.nodes[first].seconds
+        elif first in self._is_joined:
+            whole_s = self._product(keys)
         else:
-            whole_s = self._group([item for item in unit if isinstance(item, str)])
+            whole_s = self._group(keys)
         return whole_s / self.document.microbatches
 
     def _boxed(self, unit: Unit, half: Half) -> tuple[Item, ...]:

@@ -59,8 +59,8 @@ class Options:
             names of modules (``"transformer.h.*"``: activation checkpoints), of nodes
             (``"*.mlp.act/*"``), of parameters whose gather is to be repeated
             (``"parameter:*"``); see ``compiler/search/again.py``.
-        fuse: let small ops become one kernel where that is predicted to pay; the
-            first step then compiles them.
+        fuse: let small ops become one kernel, and products of one tensor one product,
+            where that is predicted to pay; the first step then compiles the kernels.
         bucket: how many bytes of gradients one collective carries, or of gathered
             parameters, ``"25MiB"`` unless said; a last tensor may come on top. With 0
             each is sent by itself.

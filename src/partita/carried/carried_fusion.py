@@ -7,6 +7,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from partita.compiler.ir.program import Phase, Program, info
 from partita.compiler.plan.document import Document
+from partita.compiler.plan.joined import Rows
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.uses import Use, find_uses, produced
 from partita.compiler.rules.calls import call_of, rule_and_factors
@@ -18,6 +19,8 @@ from partita.compiler.search.fusion import (
     is_elementwise,
     with_groups,
 )
+from partita.compiler.search.joined_seconds import JoinedSeconds
+from partita.compiler.search.joining import Joined, choose_joined, priced
 
 
 def with_fusion_like(
@@ -45,7 +48,24 @@ def with_fusion_like(
     for keys in kept.groups:
         apart_s = sum(plan.nodes[key].seconds for key in keys)
         groups.append(Group(keys, apart_s - seconds(keys)))
-    return with_groups(plan, groups)
+    return with_groups(plan, groups, _joined_like(plan, old, more=more))
+
+
+def _joined_like(plan: Plan, old: Document, *, more: bool) -> list[Joined]:
+    """Return the products of ``old`` that still can be one, and others that pay."""
+    seconds, rows = JoinedSeconds(plan), Rows()
+    taken: set[str] = set()
+    found: list[Joined] = []
+    others = [group.keys for group in choose_joined(plan)] if more else []
+    for offered in (*old.joined, *others):
+        keys = tuple(key for key in plan.order if key in offered)
+        members = [seconds.joinables.of(key) for key in keys]
+        known = [member for member in members if member is not None]
+        is_one = len(known) == len(offered) and len({m.alike for m in known}) == 1
+        if is_one and taken.isdisjoint(keys) and rows.lay(known) is None:
+            taken.update(keys)
+            found.append(priced(plan, keys, seconds))
+    return found
 
 
 class _Kept:

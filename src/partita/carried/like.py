@@ -83,7 +83,7 @@ def plan_like(
     like, renamed = called_as(like, program)
     carried = carried_pins(like, program, own, options.pins)
     in_stages = PIPELINE in mesh.names
-    fuse = options.fuse or bool(like.fusion)
+    fuse = options.fuse or bool(like.fusion or like.joined)
     asked = replace(options, pins=carried.pins, fuse=fuse and in_stages, bucket=0)
     found = plan(model, *args, mesh=mesh, options=asked, **kwargs)
     again = tuple(_made_again(like, found))
@@ -151,5 +151,5 @@ def options_of(like: Plan, mesh: Mesh) -> Options:
         microbatches=like.microbatches,
         schedule=like.schedule.name if has_stages else "auto",
         stages_per_rank=len(like.stages) // rows if has_stages else 1,
-        fuse=bool(like.fusion),
+        fuse=bool(like.fusion or like.joined),
     )

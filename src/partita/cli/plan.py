@@ -82,7 +82,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         'inside, "transformer.h.*", or, with a slash, ops, "*.mlp.act/*"; repeat',
     )
     parser.add_argument(
-        "--fuse", action="store_true", help="make one kernel of small ops where it pays"
+        "--fuse",
+        action="store_true",
+        help="make one kernel of small ops, one product of several, where it pays",
     )
     add_loss(parser)
     add_rules(parser)

@@ -22,6 +22,7 @@ from partita.compiler.rules.rule import RuleSet
 from partita.compiler.rules.table import default_rules
 from partita.compiler.search.group_seconds import GroupSeconds
 from partita.compiler.search.held import Held
+from partita.compiler.search.joined_seconds import JoinedSeconds
 from partita.compiler.search.stage_cost import StageHeld
 from partita.compiler.simulate.hidden import with_hidden
 from partita.compiler.simulate.plan import simulate_step
@@ -157,10 +158,11 @@ def apart_by_part(plan: Plan) -> dict[str, float]:
     seconds = {"compute": 0.0, "update": 0.0}
     for node in plan.nodes.values():
         seconds["update" if node.role else "compute"] += node.seconds
-    fused = GroupSeconds(plan)
-    for keys in plan.fusion:
+    fused, joined = GroupSeconds(plan), JoinedSeconds(plan)
+    groups = [(fused, keys) for keys in plan.fusion]
+    for at_once, keys in (*groups, *((joined, keys) for keys in plan.joined)):
         alone_s = sum(plan.nodes[key].seconds for key in keys)
-        seconds["compute"] -= alone_s - fused(keys)
+        seconds["compute"] -= alone_s - at_once(keys)
     for _, step in steps_alone(plan):
         part = f"communication {step.axis}" if step.bytes else "local copies"
         seconds[part] = seconds.get(part, 0.0) + step.seconds

@@ -39,6 +39,7 @@ def test_plans_that_were_found_otherwise_are_told_apart() -> None:
         ("outputs", {"outputs": ()}),
         ("recompute", {"recompute": ("one",)}),
         ("fusion", {"fusion": (("one", "two"),)}),
+        ("joined", {"joined": (("one", "two"),)}),
         ("buckets", {"buckets": (("one", "two"),)}),
         ("late", {"late": {"one": "two"}}),
         ("order", {"order": ()}),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tests.compiler.search.hand_made import machine
-from tests.models import zoo
+from tests.models import projected, zoo
 
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import has_info, info
@@ -86,3 +86,16 @@ def test_what_only_a_group_uses_is_inside_of_it() -> None:
     assert ref in inside_groups(grouped)
     assert Ref(user) not in inside_groups(grouped)
     assert inside_groups(plan) == frozenset()
+
+
+def test_products_that_are_one_stand_where_the_first_stood() -> None:
+    plan = projected.planned("tp=2")
+    local = Lowered.of(capture_for(projected.built()[0], plan), plan, default_rules)
+    nodes = local.at((0,)).graph_module.graph.nodes
+    keys = [info(node).key for node in nodes if has_info(node)]
+    units = emitted_units(plan)
+    calls = [tuple(map(str, u)) for u in units if isinstance(u[0], str)]
+    assert set(plan.joined) <= set(calls)
+    fused = {keys: f"fusion[{i}]" for i, keys in enumerate(plan.fusion)}
+    ran = [fused.get(unit, unit[0]) for unit in calls]
+    assert [key for key in ran if key in keys] == [key for key in keys if key in ran]

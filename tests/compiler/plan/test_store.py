@@ -59,8 +59,8 @@ def test_document_has_the_promised_keys(plan: Plan) -> None:
         "microbatches recompute fusion order outputs collectives predicted search"
     ).split()
     added = (
-        "ahead buckets buffers derived_rules expanded inputs late options reported "
-        "transfers"
+        "ahead buckets buffers derived_rules expanded inputs joined late options "
+        "reported transfers"
     ).split()
     assert sorted(plan.to_dict()) == sorted([*promised, *added])
 

@@ -7,6 +7,7 @@ from functools import cache
 
 import pytest
 import torch
+from tests.models import projected
 from tests.models.pipelines import PIPELINES
 from torch import nn
 
@@ -151,3 +152,16 @@ def test_pipelines_make_again_and_fuse_the_same() -> None:
     new, kept = plan_like(model, *args, like=old, **kwargs)
     assert (new.fusion, new.recompute) == (old.fusion, old.recompute)
     assert kept.moved == kept.new == kept.gone == ()
+
+
+def test_products_stay_one_as_they_were_and_others_that_pay_become_one() -> None:
+    model, x = projected.built()
+    searched = projected.planned()
+    old = replace(searched, joined=searched.joined[:1])
+    plain = pt.Options(hardware="h100-dgx")
+    kept, compared = plan_like(model, x, like=old, options=plain)
+    assert kept.joined == old.joined
+    assert f"{old.joined[0][0]} joined" in compared.matched
+    assert plan_like(model, x, like=old)[0].joined == searched.joined
+    apart = replace(old, joined=(), fusion=())
+    assert plan_like(model, x, like=apart)[0].joined == ()

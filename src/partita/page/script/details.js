@@ -67,6 +67,7 @@ class Details {
       ["search", `${search.solver}: ${search.status}, ${gap}, ${seconds(search.seconds)}`],
       ["made again", plan.recompute.length ? `${plural(plan.recompute.length, "call")} in the backward` : ""],
       ["fused", plan.fusion.length ? plural(plan.fusion.length, "group") : ""],
+      ["joined", plan.joined.length ? plural(plan.joined.length, "group") + " of products" : ""],
     ]),
     plan.stages.length > 1 ? this.section("Stages",
       table(["stage", "ranks", "mesh", "nodes"], plan.stages.map((stage, i) => [String(i),
@@ -84,7 +85,8 @@ class Details {
     const ranks = model.plan.stages[node.stage].ranks;
     const again = model.plan.recompute.includes(key) ? "once more for the backward" : "";
     const whole = model.wholeOf.get(key);
-    const group = model.plan.fusion.find((keys) => keys.includes(key));
+    const groupIn = (groups) => groups.find((keys) => keys.includes(key));
+    const [group, joined] = [model.plan.fusion, model.plan.joined].map(groupIn);
     this.show(el("h2", { className: "code" }, node.role ? `${node.role.kind} ${node.role.name}` : model.name(key)),
       el("p", { className: "code quiet small" }, key),
       this.signature(node.signature, key),
@@ -102,6 +104,7 @@ class Details {
         ["flops", node.flops ? node.flops.toExponential(2) : ""],
         ["made", again],
         ["fused", group ? `with ${group.length - 1} more` : ""],
+        ["joined", joined ? `with ${joined.length - 1} more, one product` : ""],
         ["why", this.reason(key, node)],
         ["formula", this.formula(model.formulaOf(key))],
       ]),
