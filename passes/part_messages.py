@@ -24,6 +24,7 @@ import torch
 from torch import fx
 
 from partita.compiler.errors import BadPlan
+from partita.compiler.ir.joined import joined_key
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.program import has_info, info
 from partita.compiler.plan.document import Document
@@ -51,7 +52,7 @@ class _Parting:
         self.boxings = {boxing.key for boxing in plan.boxings}
         self.regions = {
             key: f"fusion[{i}]" for i, keys in enumerate(plan.fusion) for key in keys
-        }
+        } | {key: joined_key(i) for i, keys in enumerate(plan.joined) for key in keys}
         self.at = {node: i for i, node in enumerate(self.nodes)}
         self.calls: dict[str, fx.Node] = {}
         self.rows: dict[str, list[fx.Node]] = {}  # of boxings, those of a bucket in one

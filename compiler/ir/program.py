@@ -57,6 +57,7 @@ class InputKind(StrEnum):
     RECEIVED_BACKWARD = "received-backward"
     SHARED = "shared"
     SAVED = "saved"
+    JOINED = "joined"
 
     @property
     def is_state(self) -> bool:
@@ -116,7 +117,8 @@ class InputRole:
     for a coordinate, which is an int; the time axis for the number of a microbatch,
     which is a tensor; the printed output that accumulated values are of; the printed
     tensor that another stage sends or the forward saves; the parameter or buffer that
-    is shared by a stage that has it. ``aliases`` are the other names of a tied
+    is shared by a stage that has it; the names of parameters that lie side by side,
+    with `` + `` between them. ``aliases`` are the other names of a tied
     parameter.
     """
 

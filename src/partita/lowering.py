@@ -47,6 +47,7 @@ from partita.passes.cut_stages import Cutting, cut_stages
 from partita.passes.exchange_instead import exchange_instead
 from partita.passes.exchange_pairs import exchange_pairs
 from partita.passes.fuse_small_ops import fuse_small_ops
+from partita.passes.join_products import join_products
 from partita.passes.localize import localize
 from partita.passes.lower_boxings import lowering_key
 from partita.passes.part_messages import part_messages
@@ -287,7 +288,8 @@ class Lowered:
     def at(self, coordinates: tuple[int, ...]) -> LocalProgram:
         """Return what the rank at ``coordinates`` runs."""
         local = localize(self.program, coordinates, self.rules, self.steps)
-        fused = fuse_small_ops(local, self.plan.fusion)
+        joined = join_products(local, self.plan.joined)
+        fused = fuse_small_ops(joined, self.plan.fusion)
         together = send_together(fused, self.plan.buckets)
         sunk = sink_waits(part_messages(together, self.plan))
         exchanged = exchange_instead(begin_sums(sunk), self.hardware)
