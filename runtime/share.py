@@ -6,7 +6,7 @@ Where there is no pipeline there is one stage, of which every rank has a share.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
@@ -27,6 +27,12 @@ from partita.runtime.inventory import Kept
 from partita.runtime.leaving import WholeOutputs, leaving
 from partita.runtime.materialize import Init, materialize
 from partita.runtime.shards import take_shard
+from partita.runtime.side_by_side import (
+    lay_side_by_side,
+    read_as_one,
+    role_of,
+    rows_of,
+)
 from partita.runtime.state import Held
 
 
@@ -52,6 +58,21 @@ class StagePrograms:
     parts: Sequence[LocalProgram] = ()
     closing: Closing | None = None
     compilation: Compilation = Compilation.REGIONS
+
+    def all(self) -> tuple[LocalProgram, ...]:
+        """Return all that is run of every microbatch."""
+        closing = () if self.closing is None else self.closing.phases
+        return (self.local, *self.parts, *closing)
+
+    def read_as_one(self) -> StagePrograms:
+        """Return the programs as they read parameters that lie side by side."""
+        closing = self.closing
+        if closing is not None:
+            phases = tuple(map(read_as_one, closing.phases))
+            closing = replace(closing, phases=phases)
+        parts = tuple(map(read_as_one, self.parts))
+        local = read_as_one(self.local)
+        return replace(self, local=local, parts=parts, closing=closing)
 
 
 @dataclass(frozen=True)
@@ -82,7 +103,8 @@ class Share:
         home: Collection[str],
         init: Init = None,
     ) -> None:
-        self.programs = programs
+        rows = tuple(dict.fromkeys(r for p in programs.all() for r in rows_of(p)))
+        self.programs = programs = programs.read_as_one() if rows else programs
         self.local = programs.local
         self.groups = programs.groups
         inputs = zip(self.local.inputs, self.local.input_placements, strict=True)
@@ -92,6 +114,11 @@ class Share:
         own = [entry for entry in kept if entry.name in home]
         placements = _placements(self.local, programs.bringing, own)
         shards = materialize(model, kept, placements, self.groups, init)
+        first_of = {name: entry.name for entry in own for name in entry.names}
+        self.joined: dict[FeedKey, torch.Tensor] = {
+            (InputKind.JOINED, role_of(row).name): whole
+            for row, whole in lay_side_by_side(shards, rows, first_of).items()
+        }
         self.held = tuple(
             Held.of(entry, placements[entry.name], shards[entry.name], self.groups)
             for entry in own
@@ -130,11 +157,12 @@ class Share:
             for key, value in self.own.items()
             if key[0] is InputKind.CONSTANT and isinstance(value, torch.Tensor)
         }
-        return Chain(programs, {**constants, **state}, self.groups.device)
+        held = {**constants, **state, **self.joined}
+        return Chain(programs, held, self.groups.device)
 
     def entering(self) -> Feeds:
         """Return the parameters and buffers as a step receives them."""
-        return {**self.state, **self.brought.feeds(self.state)}
+        return {**self.state, **self.joined, **self.brought.feeds(self.state)}
 
     def feeds(
         self,
