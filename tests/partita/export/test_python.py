@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,20 @@ def test_more_plans_run_so_too(kind: str, tmp_path: Path) -> None:
         plan = Planner.of(*built, pt.Mesh(dp=3), options).random(3)
     source = write_python(built[0], plan)
     theirs = exported_step(source, built, plan.mesh.size, tmp_path / "run")
+    assert worst_difference(own_step(built, plan), theirs) <= 1e-6
+
+
+@pytest.mark.dist
+def test_products_that_are_one_are_so_there(tmp_path: Path) -> None:
+    from tests.models import projected
+
+    plan, (model, x) = projected.planned("tp=2"), projected.built()
+    built: Built = model, (x,), {}
+    source, apart = (
+        write_python(model, each) for each in (plan, replace(plan, joined=()))
+    )
+    assert source.count(b"mm.default(") == apart.count(b"mm.default(") - 2
+    theirs = exported_step(source, built, 2, tmp_path / "run")
     assert worst_difference(own_step(built, plan), theirs) <= 1e-6
 
 
