@@ -5,8 +5,9 @@ one bucket are ready at about one time, until it holds enough bytes; the next go
 another. What is that large by itself stays alone. So there are at most as many
 collectives of one way as it has times as many bytes, and one.
 
-A tensor goes into a bucket if two of it together take less than two alone: a message
-less has to pay for the copies into the buffer and out of it.
+A tensor goes into a bucket if that takes less by one more of it than by itself: a
+message less has to pay for the copies into the buffer and out of it. What is saved so
+has to be more than the one message that all have together.
 
 Source: S. Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel
 Training", VLDB 2020, section 3.2.3: buckets in the order of the backward, of 25 MB.
@@ -33,10 +34,10 @@ class Packing:
     """What of a plan of one stage goes into buckets, of whatever size.
 
     ``ways`` are the boxings that pay and can be in one bucket, in the order in which
-    they are made, and the bytes of each: what a rank puts in, or gets.
+    they are made.
     """
 
-    ways: tuple[tuple[tuple[Boxing, int], ...], ...]
+    ways: tuple[tuple[Packed, ...], ...]
 
     @classmethod
     def of(cls, document: Document, units: Sequence[Unit] | None = None) -> Packing:
@@ -46,22 +47,38 @@ class Packing:
         """
         document = replace(document, buckets=())
         units = units_alone(document) if units is None else units
-        pays = _Pays(document)
-        return cls(
-            tuple(
-                tuple((one, _held(document, one)) for one in boxings if pays(one))
-                for boxings in _alike(document, units)
-            )
-        )
+        savings = _Savings(document)
+        ways: list[tuple[Packed, ...]] = []
+        for boxings in _alike(document, units):
+            able = [Packed(b, _held(document, b), *savings(b)) for b in boxings]
+            ways.append(tuple(one for one in able if one.saved_s > 0))
+        return cls(tuple(ways))
 
     def into(self, most_bytes: int) -> tuple[tuple[str, ...], ...]:
         """Return the buckets, as keys of boxings; so many bytes close one."""
         return tuple(
-            tuple(boxing.key for boxing in members)
+            tuple(one.boxing.key for one in members)
             for way in self.ways
             for members in _filled(way, most_bytes)
-            if len(members) > 1
+            if len(members) > 1 and _pays(members)
         )
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A boxing that can be in a bucket.
+
+    Attributes:
+        boxing: of a tensor.
+        held_bytes: what it adds to the buffer: what a rank puts in, or gets.
+        saved_s: what it takes by itself, less what it adds to a bucket.
+        shared_s: what a bucket takes but for what its boxings add.
+    """
+
+    boxing: Boxing
+    held_bytes: int
+    saved_s: float
+    shared_s: float
 
 
 def _alike(document: Document, units: Sequence[Unit]) -> Iterator[list[Boxing]]:
@@ -133,38 +150,44 @@ def _held(document: Document, boxing: Boxing) -> int:
     return max(sent.buffer_bytes for sent in bucket_sent(document, [boxing]))
 
 
-def _filled(
-    boxings: Iterable[tuple[Boxing, int]], most_bytes: int
-) -> Iterator[list[Boxing]]:
+def _filled(way: Iterable[Packed], most_bytes: int) -> Iterator[list[Packed]]:
     """Yield the boxings by buckets, each closed once it holds so many bytes."""
-    members: list[Boxing] = []
+    members: list[Packed] = []
     held = 0
-    for boxing, own in boxings:
-        if own >= most_bytes:
+    for one in way:
+        if one.held_bytes >= most_bytes:
             continue
-        members.append(boxing)
-        held += own
+        members.append(one)
+        held += one.held_bytes
         if held >= most_bytes:
             yield members
             members, held = [], 0
     yield members
 
 
-class _Pays:
-    """Whether two of a boxing take less together than each by itself."""
+def _pays(members: Sequence[Packed]) -> bool:
+    """Return whether a bucket takes less than what is in it does one by one."""
+    return sum(one.saved_s for one in members) > max(one.shared_s for one in members)
+
+
+class _Savings:
+    """What boxings save in a bucket, and what that takes but for what they add."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
         self.hardware: Hardware = load_hardware(document.hardware)
-        self.known: dict[object, bool] = {}
+        self.known: dict[object, tuple[float, float]] = {}
 
-    def __call__(self, boxing: Boxing) -> bool:
+    def __call__(self, boxing: Boxing) -> tuple[float, float]:
         type_ = type_of(self.document, boxing.ref)
         alike = type_, boxing.source, boxing.lowering
         if alike not in self.known:
-            together = bucket_sent(self.document, [boxing, boxing])
-            together_s = sum(sent.seconds(self.hardware) for sent in together)
-            shared = filter(is_shared, boxing.lowering)
-            alone_s = sum(step.seconds for step in shared)
-            self.known[alike] = together_s < 2 * alone_s
+            two_s = self._seconds([boxing] * 2)
+            added_s = self._seconds([boxing] * 3) - two_s
+            alone_s = sum(s.seconds for s in boxing.lowering if is_shared(s))
+            self.known[alike] = alone_s - added_s, two_s - 2 * added_s
         return self.known[alike]
+
+    def _seconds(self, boxings: Sequence[Boxing]) -> float:
+        sent = bucket_sent(self.document, boxings)
+        return sum(one.seconds(self.hardware) for one in sent)

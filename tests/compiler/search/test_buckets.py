@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from math import ceil
 
 import pytest
+from tests.compiler.search.hand_made import machine
 from tests.models import zoo
 from tests.models.storage_pins import storage_pins
 
 from partita.compiler.ir.mesh import Mesh
-from partita.compiler.plan.buckets import bucket_sent, collective_totals, way_of
+from partita.compiler.plan.buckets import (
+    bucket_seconds,
+    bucket_sent,
+    collective_totals,
+    way_of,
+)
 from partita.compiler.plan.emitted import completing, emitted_units
 from partita.compiler.plan.plan import Plan
 from partita.compiler.search.buckets import Packing
@@ -88,6 +95,27 @@ def test_collectives_are_at_most_one_more_than_the_bytes_ask_for(
 
 def test_a_message_less_has_to_pay_for_the_copies() -> None:
     assert Packing.of(planned("zero3", hardware="cpu-gloo-free")).into(MB) == ()
+
+
+def test_what_is_saved_in_a_bucket_is_more_than_its_message_takes() -> None:
+    built = zoo.mlp()
+    model, args, kwargs = built
+    options = Options(
+        pins=storage_pins(built, "zero3", 1), bucket=0, hardware=machine(alpha_s=2e-6)
+    )
+    plan = make_plan(model, *args, mesh=Mesh(dp=2), options=options, **kwargs)
+    packing = Packing.of(plan)
+    gathered, scattered = sorted(packing.ways, key=lambda way: way[0].saved_s)
+    # Each saves something, but two biases' gathers less than the one that they share.
+    assert 0 < sum(one.saved_s for one in gathered) < gathered[0].shared_s
+    # Two of the larger gradient would not pay; with the smaller one it does.
+    assert min(2 * one.saved_s - one.shared_s for one in scattered) < 0
+    (keys,) = packing.into(MB)
+    assert keys == tuple(one.boxing.key for one in scattered)
+    together = replace(plan, buckets=(keys,))
+    ((together_s, alone_s),) = bucket_seconds(together).values()
+    saved_s = sum(one.saved_s for one in scattered) - scattered[0].shared_s
+    assert 0 < saved_s == pytest.approx(alone_s - together_s)
 
 
 def test_what_an_op_of_the_model_waits_for_is_not_held_back() -> None:
