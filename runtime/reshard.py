@@ -1,4 +1,4 @@
-"""Give a tensor another placement, on real ranks, by one all-to-all.
+"""Give a tensor another placement, on the real ranks of a mesh, all to all.
 
 For what happens between steps: checkpoints and outputs. Any splits and copies turn
 into any others, segmented ones too, and no rank holds more than its old shard, its
@@ -7,6 +7,8 @@ axis that holds copies, from the copy at the receiver's own coordinate.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
@@ -57,14 +59,30 @@ def reshard(
     sent_sizes = [sum(shard[region].numel() for region in part) for part in outgoing]
     sent = pack(shard, [region for part in outgoing for region in part])
     received = shard.new_empty(sum(sizes))
-    dist.all_to_all_single(
-        as_bytes(received),
-        as_bytes(sent),
-        [size * shard.element_size() for size in sizes],
-        [size * shard.element_size() for size in sent_sizes],
-    )
+    _exchange(sent.split(sent_sizes), received.split(sizes), groups)
     unpack(received, [region for part in incoming for region in part], result)
     return result
+
+
+def _exchange(
+    sent: Sequence[torch.Tensor], received: Sequence[torch.Tensor], groups: Groups
+) -> None:
+    """Send to each rank of the mesh, and receive from each, what is theirs.
+
+    One by one, since the ranks of a stage have no group of their own.
+    """
+    messages: list[dist.P2POp] = []
+    ranks: list[int] = groups.device_mesh.mesh.flatten().tolist()
+    for rank, out, into in zip(ranks, sent, received, strict=True):
+        if rank == dist.get_rank():
+            into.copy_(out)
+            continue
+        if out.numel():
+            messages.append(dist.P2POp(dist.isend, as_bytes(out), rank))
+        if into.numel():
+            messages.append(dist.P2POp(dist.irecv, as_bytes(into), rank))
+    for work in dist.batch_isend_irecv(messages) if messages else ():
+        work.wait()
 
 
 def _reduce_partial(

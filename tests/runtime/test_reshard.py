@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from partita.compiler.ir.layout import shard_shape
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Broadcast, Placement, Sharding, Split
-from partita.runtime.groups import bind
+from partita.runtime.groups import bind, bind_stages
 from partita.runtime.launch import launch
 from partita.runtime.reshard import plain, regions, reshard
 from partita.runtime.shards import assemble, take_shard
@@ -78,3 +78,21 @@ def reshard_all() -> int:
 @pytest.mark.dist
 def test_placements_change_on_real_ranks() -> None:
     assert launch(f"{__file__}:reshard_all", 2) == [95, 95]
+
+
+def reshard_in_stages() -> bool:
+    """Change placements on the ranks of one stage, beside those of another."""
+    stages = (Mesh(tp=1), (0,)), (Mesh(tp=2), (1, 2))
+    groups = next(iter(bind_stages(Mesh(ranks=3), stages, "cpu").values()))
+    whole = torch.arange(42.0).reshape(SHAPE)
+    source, target = Placement.parse("(S(0; 3|4))"), Placement.parse("(S(0))")
+    shard = take_shard(whole, source, groups.mesh, groups.coordinates)
+    found = reshard(shard, SHAPE, source, target, groups)
+    return torch.equal(
+        found, take_shard(whole, target, groups.mesh, groups.coordinates)
+    )
+
+
+@pytest.mark.dist
+def test_placements_change_within_a_stage() -> None:
+    assert launch(f"{__file__}:reshard_in_stages", 3) == [True] * 3
