@@ -9,8 +9,8 @@ The product stands where the first of its parts stood. What the plan calls a par
 view of it. The runtime lets the parameters lie side by side, and then ``cat`` is no op
 (runtime/side_by_side.py); elsewhere it is what it says.
 
-Requires  a LocalProgram
-Ensures   a LocalProgram of the same inputs, outputs and collectives
+Requires  groups of products of one tensor and inputs, transposed
+Ensures   one product a group; the same inputs, outputs and collectives
 Keeps     semantics but for the order in which a kernel adds up, keys
 Not here  choosing what is joined (the plan did), gradients of these products
 """

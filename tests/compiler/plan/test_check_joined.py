@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 from tests.models.projected import JOINED, planned
 
+import partita as pt
 from partita.compiler.errors import BadPlan
 
 QK, GATE_UP = JOINED
@@ -48,3 +50,35 @@ def test_one_that_is_fused_is_refused() -> None:
     plan = replace(planned(), fusion=(("q/addmm/0", "tanh/0"),))
     with pytest.raises(BadPlan, match=r"'q/addmm/0' is in fusion\[0\] already"):
         plan.validate()
+
+
+class UsedTwice(torch.nn.Module):
+    """A parameter that is multiplied with beside two others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = (torch.nn.Linear(32, 32, bias=False) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return a loss."""
+        x = torch.tanh(self.a(x)) * self.b(x)
+        return (torch.tanh(self.a(x)) * self.c(x)).square().mean()
+
+
+def test_a_parameter_beside_others_in_two_places_is_refused() -> None:
+    options = pt.Options(hardware="h100-dgx", fuse=True)
+    plan = pt.plan(
+        UsedTwice(), torch.randn(16, 32), mesh=pt.Mesh(dp=1), options=options
+    )
+    products = [
+        key
+        for key in plan.order
+        if plan.nodes[key].op == "aten.mm.default"
+        and plan.nodes[key].phase == "forward"
+    ]
+    first, second = tuple(products[:2]), tuple(products[2:])
+    for one in (first, second):
+        replace(plan, joined=(one,)).validate()
+    with pytest.raises(BadPlan) as caught:
+        replace(plan, joined=(first, second)).validate()
+    assert "joined[1]: parameter 'a.weight' lies beside others" in str(caught.value)
