@@ -154,6 +154,7 @@ def test_what_a_graph_made_is_the_users() -> None:
         torch.testing.assert_close(parameter.grad, gradient)
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode:UserWarning")
 def test_a_batch_in_main_memory_comes_without_a_wait() -> None:
     model, args, kwargs = ZOO["gpt2"]()
     program = pt.compile(model, planned("gpt2"), device="cuda", compilation="eager")
