@@ -34,10 +34,15 @@ from partita.pipelines.staged import arranged
 ALL = "optimal, of stages planned by themselves"
 """Says in a plan that all cuts, meshes of stages and schedules were compared."""
 
+NOT_ALL = "not compared with all"
+"""Says that they were not."""
+
 _LOOKING = 0.8
 """Of the time limit; the stages of the best arrangement are put together at last."""
 _MOST_CUTS = 1e12
 """Of a form with more cuts and meshes of stages not all are looked at."""
+_FEW_CUTS = 1e5
+"""Where all forms together have no more, looking at all has the time that is left."""
 _MOST_IMPROVED = 8
 _MOVING = 0.75
 """Of the time left under a memory limit, for boundaries that fit and better ones."""
@@ -103,7 +108,7 @@ class PipelineSearch:
         (cutter,) = (c for c in cutters if c.count == count)
         cutter.plans.clock = self.clock
         plan = arranged(cutter.plans, self.best.arrangement)
-        status = ALL if is_all else "not compared with all"
+        status = ALL if is_all else NOT_ALL
         solver = f"{len(plan.stages)} stages: {plan.search.solver}"
         spent = time.perf_counter() - started
         return replace(
@@ -115,7 +120,8 @@ class PipelineSearch:
     ) -> bool:
         """Improve what was found and look at the rest; whether there was time for all.
 
-        So many seconds are for that, if there are as many left.
+        So many seconds are for that, if there are as many left; all that are, where
+        there is little to look at.
         """
         share = min(clock.left_s, wanted_s)
         is_tight = cutters[0].planner.limit is not None
@@ -124,7 +130,8 @@ class PipelineSearch:
             _improve(cutters, self.best, Clock.of(_ROUGHLY * moving_s), ROUGH)
         _improve(cutters, self.best, Clock.of(moving_s))
         share = min(clock.left_s, share)
-        if self.best.arrangement is None and self.best.seconds == inf:
+        is_found = self.best.arrangement is not None or self.best.seconds < inf
+        if not is_found or _num_cuts(cutters, self.best, clock) <= _FEW_CUTS:
             share = clock.left_s
         return _try_all(cutters, self.best, Clock.of(share))
 
@@ -221,6 +228,11 @@ def _fit(cutters: Sequence[Cutter], best: Best, clock: Clock, wanted: Wanted) ->
                 near = fitting(arranger, place)
                 if near is not None:
                     arranger.offer(arranger.trained(near[0]), near[1])
+
+
+def _num_cuts(cutters: Sequence[Cutter], best: Best, clock: Clock) -> float:
+    arrangers = [cutter.arrangers(best, clock) for cutter in cutters]
+    return sum(arranger.num_cuts for own in arrangers for arranger in own)
 
 
 def _try_all(cutters: Sequence[Cutter], best: Best, clock: Clock) -> bool:

@@ -254,8 +254,10 @@ class StagePlans:
             try:
                 found = search_stage(planner, stage.program, room, self.clock, less)
             except NoSolution as refusal:
-                self.refusals.append(refusal)
-                known = Unknown()
+                # Without time for more, what was found roughly is what there is.
+                known = self._known.get((key, True), Unknown())
+                if isinstance(known, Unknown):
+                    self.refusals.append(refusal)
             except NotFaster:
                 known = Unknown(wanted.below_s)
             else:

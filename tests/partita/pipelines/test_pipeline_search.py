@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from functools import lru_cache
+from types import SimpleNamespace
 
 import pytest
 from tests.models.pipelines import FEW_CALLS, PIPELINES, conv_stem
@@ -24,7 +25,7 @@ from partita.lowering import in_microbatches
 from partita.one_mesh.planner import Planner
 from partita.pipelines import pipeline_search
 from partita.pipelines.cutter import Cutter
-from partita.pipelines.pipeline_search import ALL, PipelineSearch
+from partita.pipelines.pipeline_search import ALL, NOT_ALL, PipelineSearch
 from partita.pipelines.pipeline_space import PipelineSpace
 from partita.pipelines.stage_plans import StagePlans
 from partita.pipelines.staged import arranged
@@ -95,6 +96,21 @@ def test_devices_find_the_fastest_of_one_stage_and_several(hardware: str) -> Non
     assert pt.verify(model, *args, plan=found, **kwargs).ok
 
 
+@pytest.mark.parametrize(("most", "status"), [(1e5, ALL), (1.0, NOT_ALL)])
+def test_a_few_cuts_are_all_looked_at_while_there_is_time(
+    monkeypatch: pytest.MonkeyPatch, most: float, status: str
+) -> None:
+    """What was tried before took no time by this clock, and that has no more."""
+    standing = SimpleNamespace(perf_counter=lambda: 0.0)
+    monkeypatch.setattr(pipeline_search, "time", standing)
+    monkeypatch.setattr(pipeline_search, "_PART", 0.0)
+    monkeypatch.setattr(pipeline_search, "_FEW_CUTS", most)
+    options = pt.Options(stages_per_rank=1, schedule="1f1b")
+    space = PipelineSpace.of_devices(2, options)
+    plan = PipelineSearch(planners("chain", (2,), options), space, CLOCK).run()
+    assert plan.search.status == status
+
+
 def test_forms_with_too_many_cuts_are_not_claimed_to_be_compared(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -102,7 +118,7 @@ def test_forms_with_too_many_cuts_are_not_claimed_to_be_compared(
     space = PipelineSpace.of_devices(2, options)
     monkeypatch.setattr(pipeline_search, "_MOST_CUTS", 1.0)
     plan = PipelineSearch(planners("chain", (2,), options), space, CLOCK).run()
-    assert plan.search.status == "not compared with all"
+    assert plan.search.status == NOT_ALL
     assert plan.search.gap is None
 
 

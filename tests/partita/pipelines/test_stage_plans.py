@@ -17,9 +17,10 @@ from partita.compiler.plan.units import format_bytes
 from partita.compiler.search.arrangement import SINGLE
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.stage_cost import StageCost, peak_bytes
-from partita.compiler.search.wanted import Wanted
+from partita.compiler.search.wanted import ROUGH, Wanted
 from partita.lowering import in_microbatches
 from partita.one_mesh.planner import Planner
+from partita.pipelines import stage_plans
 from partita.pipelines.stage_plans import Room, StagePlans, search_stage
 
 PAIR = Mesh(dp=2)
@@ -159,3 +160,25 @@ def test_a_stage_that_is_too_slow_is_not_searched_within_a_limit() -> None:
         assert found.busy_s(2) >= free_s
     else:
         assert plans.refusals
+
+
+def test_what_was_found_roughly_stays_where_no_more_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A search without time for more finds nothing that fits."""
+    plans = plans_of("diamond")
+    place, last = (0, len(plans.line.forward)), len(plans.line.forward)
+    free = plans.cost(*place, PAIR, None)
+    assert free is not None
+    room = Room(free.bytes(1) - 1, 1)
+    rough = plans.cost(*place, PAIR, room, ROUGH)
+    assert rough is not None
+
+    def refuse(*_: object) -> None:
+        raise NoSolution("no time for more")
+
+    monkeypatch.setattr(stage_plans, "search_stage", refuse)
+    assert plans.cost(*place, PAIR, room) is rough
+    (planned,) = plans.plan((last,), (PAIR,), (room,))
+    assert planned.cost is rough
+    assert not plans.refusals
