@@ -17,7 +17,7 @@ Not here  choosing what is joined (the plan did), gradients of these products
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -26,11 +26,12 @@ from torch import fx
 
 from partita.compiler.capture.torch_private import uncompiled
 from partita.compiler.errors import BadPlan
-from partita.compiler.ir.joined import beside_key, joined_key
+from partita.compiler.ir.joined import LEFT, beside_key, joined_key
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.program import (
     has_info,
     info,
+    op_name,
     set_info,
     type_of,
     value_of,
@@ -39,10 +40,6 @@ from partita.compiler.ir.tensor_type import TensorType
 
 Groups = Sequence[tuple[str, ...]]
 
-_LEFT: Mapping[object, int] = {
-    torch.ops.aten.mm.default: 0,
-    torch.ops.aten.addmm.default: 1,
-}
 _TRANSPOSED = torch.ops.aten.permute.default
 
 
@@ -103,7 +100,7 @@ class _Joiner:
         """Write a group's product and its parts."""
         members = self.members[group]
         first = members[0]
-        left = _LEFT[first.target]
+        left = LEFT[op_name(first)]
         weights = [cast(fx.Node, _operand(node, left + 1).args[0]) for node in members]
         beside = self._side_by_side(group, left + 1, weights)
         types = [type_of(value_of(node)) for node in members]
@@ -148,7 +145,7 @@ class _Joiner:
 
 def _is_product(node: fx.Node) -> bool:
     """Whether a call is a product of something and a transposed input, biases too."""
-    left = _LEFT.get(node.target)
+    left = LEFT.get(op_name(node))
     if left is None or node.kwargs or len(node.args) != left + 2:
         return False
     weight = _operand(node, left + 1)
@@ -166,7 +163,7 @@ def _are_alike(one: fx.Node, two: fx.Node) -> bool:
     """Whether two products are by one op of one left operand."""
     if one.target is not two.target:
         return False
-    left = _LEFT[one.target]
+    left = LEFT[op_name(one)]
     return _are_same(_operand(one, left), _operand(two, left))
 
 

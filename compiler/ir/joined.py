@@ -1,6 +1,17 @@
-"""Keys of what stands for products that are one; see passes/join_products.py."""
+"""Which ops may be one product, and keys of what stands for such products.
+
+See plan/joined.py and passes/join_products.py.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+
+LEFT: Mapping[str, int] = {"aten.mm.default": 0, "aten.addmm.default": 1}
+"""Ops that are joined, and which operand they share.
+
+The next is a parameter, transposed; what stands before is one as it is held.
+"""
 
 
 def joined_key(group: int) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from partita.compiler.errors import BadPlan
+from partita.compiler.ir.joined import LEFT
 from partita.compiler.plan.document import Document
-from partita.compiler.plan.joined import WEIGHTS, Joinable, Joinables, Rows
+from partita.compiler.plan.joined import Joinable, Joinables, Rows
 
 
 def check_joined(document: Document) -> None:
@@ -57,7 +58,7 @@ def _joinable(
     if found is None:
         raise BadPlan(
             f"{path}: {key!r} cannot be part of one product; want one of "
-            f"{', '.join(WEIGHTS)} with a parameter, transposed, in the placement in "
+            f"{', '.join(LEFT)} with a parameter, transposed, in the placement in "
             "which it is held and updated, whose result no other rank is sent"
         )
     return found

@@ -15,14 +15,12 @@ from functools import cached_property
 import torch
 
 from partita.compiler.cost.compute import Product
+from partita.compiler.ir.joined import LEFT
 from partita.compiler.ir.layout import largest_shard_shape
 from partita.compiler.ir.program import InputKind
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.document import Document, Node, Ref
 from partita.compiler.plan.uses import find_uses, mesh_of, produced, type_of
-
-WEIGHTS = {"aten.mm.default": 1, "aten.addmm.default": 2}
-"""The ops that are joined, and which of their operands is a parameter, transposed."""
 
 _ALIGNED_BYTES = 16  # what a kernel reads at once has to begin at a multiple of them
 
@@ -76,13 +74,13 @@ class Joinables:
     def of(self, key: str) -> Joinable | None:
         """Return what a call is of that may be joined; ``None`` where it may not."""
         node = self.document.nodes[key]
-        if node.op not in WEIGHTS or node.constants or key in self._leaving:
+        if node.op not in LEFT or node.constants or key in self._leaving:
             return None
-        at = WEIGHTS[node.op]
-        held = [self._transposed(node, at)]
-        held += [self._held(node, position) for position in range(at - 1)]
+        at = LEFT[node.op]
+        held = [self._transposed(node, at + 1)]
+        held += [self._held(node, position) for position in range(at)]
         names = tuple(name for name in held if name is not None)
-        (m, k), (_, n) = self._shape(node, at - 1), self._shape(node, at)
+        (m, k), (_, n) = self._shape(node, at), self._shape(node, at + 1)
         dtypes = {
             type_of(self.document, ref).dtype for ref in (*node.operands, Ref(key))
         }
@@ -91,7 +89,7 @@ class Joinables:
         (dtype,) = dtypes
         if k * dtype.itemsize % _ALIGNED_BYTES or n * dtype.itemsize % _ALIGNED_BYTES:
             return None
-        left = self._origin(node.operands[at - 1], node.signature.operands[at - 1])
+        left = self._origin(node.operands[at], node.signature.operands[at])
         alike = node.op, node.stage, node.phase, left, dtype, m, k
         return Joinable(alike, names, dtype, Product(m, n, k))
 

@@ -60,12 +60,14 @@ def with_groups(
     """Return ``plan`` with these groups, the time and memory they save.
 
     A product that is one holds all of it as long as any part is used. Where that is
-    more than the plan may hold, and would fit without, none is one.
+    more than the plan may hold, fewer are, those that save most, by halves.
     """
     found, limit = _with_groups(plan, groups, joined), plan.options.memory_bytes
-    if joined and limit is not None and found.predicted.bytes > limit:
-        apart = _with_groups(plan, groups, ())
-        return apart if apart.predicted.bytes < found.predicted.bytes else found
+    while joined and limit is not None and found.predicted.bytes > limit:
+        by_saving = sorted(joined, key=lambda group: -group.saved_s)
+        most = by_saving[: len(joined) // 2]
+        joined = [group for group in joined if group in most]
+        found = _with_groups(plan, groups, joined)
     return found
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
+from partita.compiler.ir.joined import LEFT
 from partita.compiler.plan.document import Document
-from partita.compiler.plan.joined import WEIGHTS, Joinable, Rows
+from partita.compiler.plan.joined import Joinable, Rows
 from partita.compiler.search.joined_seconds import JoinedSeconds
 
 
@@ -27,7 +28,7 @@ def choose_joined(plan: Document) -> tuple[Joined, ...]:
     seconds, rows = JoinedSeconds(plan), Rows()
     alike: dict[Hashable, dict[str, Joinable]] = {}
     for key in plan.order:
-        if plan.nodes[key].op in WEIGHTS:
+        if plan.nodes[key].op in LEFT:
             found = seconds.joinables.of(key)
             if found is not None:
                 alike.setdefault(found.alike, {})[key] = found

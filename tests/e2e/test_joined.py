@@ -13,8 +13,8 @@ from tests.slow import slow
 from torch.distributed.tensor import DTensor
 
 import partita as pt
+from partita.compiler.ir.joined import LEFT
 from partita.compiler.ir.program import Phase, op_name
-from partita.compiler.plan.joined import WEIGHTS
 from partita.lowering import Lowered
 from partita.one_mesh.planner import Planner
 from partita.runtime.launch import launch
@@ -40,7 +40,7 @@ def num_products(plan: pt.Plan, name: str) -> int:
     local = Lowered.of(found, plan, pt.default_rules).at((0,))
     nodes = local.graph_module.graph.nodes
     calls = (node for node in nodes if node.op == "call_function")
-    return sum(op_name(node) in WEIGHTS for node in calls)
+    return sum(op_name(node) in LEFT for node in calls)
 
 
 CASES = [("llama", "tp=2"), ("bert", "dp=2"), slow("opt", "dp=1"), slow("vit", "dp=2")]

@@ -7,8 +7,9 @@ from dataclasses import replace
 from tests.models.projected import HIDDEN, JOINED, WIDTH, planned
 
 from partita.compiler.cost.compute import Product
+from partita.compiler.ir.joined import LEFT
 from partita.compiler.ir.sbp import Placement
-from partita.compiler.plan.joined import WEIGHTS, Joinable, Joinables, Rows
+from partita.compiler.plan.joined import Joinable, Joinables, Rows
 from partita.compiler.plan.plan import Plan
 
 
@@ -36,7 +37,7 @@ def test_each_tells_its_parameters_and_what_the_largest_rank_computes() -> None:
 
 def test_nothing_of_the_backward_may() -> None:
     plan = planned()
-    products = {key for key, node in plan.nodes.items() if node.op in WEIGHTS}
+    products = {key for key, node in plan.nodes.items() if node.op in LEFT}
     found = {key for key in products if Joinables(plan).of(key) is not None}
     assert found < products
     assert found == {key for key in products if plan.nodes[key].phase == "forward"}
