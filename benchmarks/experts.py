@@ -30,7 +30,8 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.units import format_bytes, parse_bytes
 from partita.compiler.search.parts import Clock
-from partita.one_mesh.planner import Planner, Search
+from partita.one_mesh.planner import Planner
+from partita.one_mesh.search import Search
 from partita.options import Options
 from partita.whole_plans.beside_search import BesideSearch
 from partita.whole_plans.light_messages import fastest_together

@@ -37,7 +37,8 @@ from partita.compiler.search.stage_of import stage_of
 from partita.compiler.simulate.plan import step_of
 from partita.compiler.simulate.stage_items import StageItems
 from partita.lowering import in_stages
-from partita.one_mesh.planner import Planner, Search
+from partita.one_mesh.planner import Planner
+from partita.one_mesh.search import Search
 from partita.pipelines.staged import with_priced_transfers
 
 _LIMIT_S = 60.0

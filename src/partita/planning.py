@@ -30,7 +30,8 @@ from partita.compiler.search.parts import Clock
 from partita.compiler.search.wanted import Wanted
 from partita.one_mesh.batch import Batch
 from partita.one_mesh.not_faster import NotFaster
-from partita.one_mesh.planner import Planner, Search
+from partita.one_mesh.planner import Planner
+from partita.one_mesh.search import Search
 from partita.one_mesh.ways_out import Refused
 from partita.options import Options
 from partita.pipelines.outlines import are_too_many, counts_in_order

@@ -13,6 +13,7 @@ from benchmarks.fidelity.layout import Layout
 from benchmarks.fidelity.models import Shape, build
 from benchmarks.fidelity.predict import Prediction, options_of, predict
 from benchmarks.fidelity.system import System
+from tests.models.searched import searched
 
 import partita as pt
 from partita.compiler.ir.program import Phase, info
@@ -64,7 +65,7 @@ def whole(layout: Layout) -> pt.Plan:
             recompute=patterns_of(stage, options.recompute),
         )
         captured = replace(planner.captured, program=stage)
-        plans.append(replace(planner, captured=captured, options=own).search())
+        plans.append(searched(replace(planner, captured=captured, options=own)))
     size = layout.mesh.size
     ranks = [tuple(range(n * size, (n + 1) * size)) for n in range(layout.pp)]
     joined = join_stages(plans, [Stage(layout.mesh, own, ()) for own in ranks])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 from tests.e2e.verified import MESHES, assert_verified, captured
 from tests.models.more_models import MORE
+from tests.models.searched import searched
 
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.reported import ReportKind
@@ -27,7 +28,7 @@ def _check(name: str, mesh: Mesh) -> None:
     found, _ = captured(name)
     assert bool(found.program.draws) == (name not in WITHOUT_DRAWS)
     planner = Planner(found, name, mesh, options)
-    plan = planner.search()
+    plan = searched(planner)
     unknown = [r.op for r in plan.reported if r.kind is not ReportKind.WHOLE]
     assert unknown == [], "every op has a row"
     compute_s = sum(node.seconds for node in plan.nodes.values() if node.role is None)

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 import torch.distributed as dist
+from tests.models.searched import searched
 from tests.models.zoo import ZOO, tensor_parallel_pins
 from tests.slow import slow
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -165,7 +166,7 @@ def tensor_parallel_plan(name: str, mesh: str) -> Plan:
     model, _, _ = ZOO[name]()
     pins = tensor_parallel_pins(model, Mesh.parse(mesh).ndim)
     options = Options(hardware="cpu-gloo-free", pins=pins, fuse=False)
-    return Planner(captured(name), name, Mesh.parse(mesh), options).search()
+    return searched(Planner(captured(name), name, Mesh.parse(mesh), options))
 
 
 def run_step(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from tests.models.captured import captured
+from tests.models.searched import searched
 from tests.models.zoo import ZOO
 from tests.slow import slow
 from torch import fx
@@ -33,7 +34,7 @@ def slow_memory() -> pt.Hardware:
 def planned(name: str, mesh: str) -> tuple[Captured, pt.Plan]:
     _, found = captured(name)
     options = pt.Options(hardware=slow_memory(), fuse=True, time_limit=20.0)
-    return found, Planner(found, name, pt.Mesh.parse(mesh), options).search()
+    return found, searched(Planner(found, name, pt.Mesh.parse(mesh), options))
 
 
 def num_ops(local: LocalProgram) -> int:

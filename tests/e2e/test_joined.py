@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from tests.models.captured import captured
+from tests.models.searched import searched
 from tests.models.zoo import ZOO, tensor_parallel_pins
 from tests.slow import slow
 from torch.distributed.tensor import DTensor
@@ -61,7 +62,7 @@ def test_joined_products_compute_what_the_model_computes(name: str, mesh: str) -
 def test_those_made_again_are_joined_too() -> None:
     options = pt.Options(hardware=GPU, fuse=True, recompute=("model.layers.*",))
     _, found = captured("llama")
-    plan = Planner(found, "llama", pt.Mesh(dp=1), options).search()
+    plan = searched(Planner(found, "llama", pt.Mesh(dp=1), options))
     phases = [plan.nodes[keys[0]].phase for keys in plan.joined]
     assert phases.count(Phase.FORWARD) < len(phases)
     report = Verifier.of(*ZOO["llama"]()).verify_captured(found, plan)

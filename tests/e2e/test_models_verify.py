@@ -10,6 +10,7 @@ from functools import lru_cache
 
 import pytest
 from tests.models.captured import captured
+from tests.models.searched import searched
 from tests.models.zoo import (
     ZOO,
     data_parallel_pins,
@@ -55,13 +56,13 @@ def _pins(name: str, kind: str, mesh: Mesh) -> dict[str, str]:
 
 
 def _check_searched(name: str, mesh: Mesh) -> None:
-    _assert_verified(name, _planner(name, mesh, Options(time_limit=LIMIT_S)).search())
+    _assert_verified(name, searched(_planner(name, mesh, Options(time_limit=LIMIT_S))))
 
 
 def _check_free_links(name: str, mesh: Mesh, num_random: int) -> None:
     options = Options(hardware="cpu-gloo-free", time_limit=LIMIT_S)
     planner = _planner(name, mesh, options)
-    plan = planner.search()
+    plan = searched(planner)
     print(f"{name} on {mesh}: {plan.split_fraction:.1%} of the flops are split")
     assert plan.split_fraction >= 0.95
     _assert_verified(name, plan)
@@ -71,7 +72,7 @@ def _check_free_links(name: str, mesh: Mesh, num_random: int) -> None:
 
 def _check_pinned(name: str, mesh: Mesh, kind: str) -> None:
     pins = _pins(name, kind, mesh)
-    plan = _planner(name, mesh, Options(pins=pins, time_limit=LIMIT_S)).search()
+    plan = searched(_planner(name, mesh, Options(pins=pins, time_limit=LIMIT_S)))
     for pin, text in pins.items():
         if pin in plan.parameters:
             wanted = Placement.parse(text.partition("use=")[0])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from tests.models.normed import Normed
+from tests.models.searched import searched
 from torch import nn
 
 import partita as pt
@@ -112,7 +113,7 @@ def images() -> tuple[Captured, Verifier]:
 def planned_images(mesh: str, pin: str) -> pt.Plan:
     captured, _ = images()
     options = pt.Options(pins={"x": pin})
-    return Planner(captured, "Images", pt.Mesh.parse(mesh), options).search()
+    return searched(Planner(captured, "Images", pt.Mesh.parse(mesh), options))
 
 
 @pytest.mark.parametrize(

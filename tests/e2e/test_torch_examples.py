@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 import torch
 from tests.e2e.verified import MESHES
+from tests.models.searched import searched
 from tests.models.torch_examples import EXAMPLES
 from tests.slow import all_slow_but
 
@@ -27,7 +28,7 @@ def check(name: str, mesh: pt.Mesh, seeds: range) -> None:
     captured = capture(model, args, kwargs)
     verifier = Verifier.of(model, args, kwargs, draws=captured.program.draws)
     planner = Planner(captured, name, mesh, OPTIONS)
-    for plan in (planner.search(), *map(planner.random, seeds)):
+    for plan in (searched(planner), *map(planner.random, seeds)):
         report = verifier.verify_captured(captured, plan)
         assert report.ok, report
         assert report.max_error <= DOUBLE_TOLERANCE, report

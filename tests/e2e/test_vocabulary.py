@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from tests.models.searched import searched
 from tests.slow import slow
 
 import partita as pt
@@ -43,7 +44,7 @@ def test_logits_and_table_stay_split_from_end_to_end(mesh: pt.Mesh) -> None:
     split = f"({', '.join(['B'] * (mesh.ndim - 1) + ['S(0)'])},)"
     options = pt.Options(pins={TABLE: f"{split} use={split}"}, time_limit=30)
     captured = capture(model, (), batch)
-    plan = Planner(captured, "GPT2", mesh, options).search()
+    plan = searched(Planner(captured, "GPT2", mesh, options))
 
     assert {"_log_softmax/0", "gather/0", "transformer.wte/embedding/0"} <= set(
         plan.expanded

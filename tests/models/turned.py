@@ -6,6 +6,7 @@ from functools import cache, partial
 
 from tests.compiler.search.hand_made import machine
 from tests.models.captured import captured
+from tests.models.searched import searched
 from tests.models.storage_pins import storage_pins
 
 import partita as pt
@@ -31,7 +32,7 @@ def planner(kind: str, overlap: float = 0.9, again: bool = False) -> Planner:
 @cache
 def plain(kind: str, overlap: float = 0.9, again: bool = False) -> pt.Plan:
     """Return the plan whose messages are waited for at once."""
-    return planner(kind, overlap, again).search()
+    return searched(planner(kind, overlap, again))
 
 
 @cache

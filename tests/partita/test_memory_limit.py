@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from tests.models.captured import captured
+from tests.models.searched import searched
 from tests.models.zoo import ZOO
 from tests.slow import slow
 from torch import nn
@@ -42,11 +43,11 @@ def check_status(plan: Plan, free: Plan) -> None:
 def _check(name: str, mesh: Mesh, parts: tuple[float, ...]) -> None:
     (model, args, kwargs), known = captured(name)
     verifier = Verifier.of(model, args, kwargs, draws=known.program.draws)
-    free = Planner(known, name, mesh, Options()).search()
+    free = searched(Planner(known, name, mesh, Options()))
     for part in parts:
         limit = int(part * free.predicted.bytes)
         options = Options(memory=limit, time_limit=15)
-        plan = Planner(known, name, mesh, options).search()
+        plan = searched(Planner(known, name, mesh, options))
         assert plan.predicted.bytes <= limit
         assert plan.options.memory_bytes == limit
         check_status(plan, free)
@@ -68,9 +69,9 @@ def test_plans_fit_on_more_ranks(name: str, mesh: Mesh) -> None:
 
 def test_room_for_all_changes_nothing() -> None:
     _, known = captured("mlp")
-    free = Planner(known, "mlp", Mesh(tp=2), Options()).search()
+    free = searched(Planner(known, "mlp", Mesh(tp=2), Options()))
     limit = free.predicted.bytes
-    plan = Planner(known, "mlp", Mesh(tp=2), Options(memory=limit)).search()
+    plan = searched(Planner(known, "mlp", Mesh(tp=2), Options(memory=limit)))
     assert plan.nodes == free.nodes
     assert plan.search.status == "optimal"
 
@@ -80,7 +81,7 @@ def test_a_limit_below_all_plans_says_the_least_that_was_found() -> None:
     options = Options(memory=1000, time_limit=2)
     told = r"limit is 1000 B .* less than \d.*; parameters, .* take \d.* at the least"
     with pytest.raises(NoSolution, match=told):
-        Planner(known, "mlp", Mesh(tp=2), options).search()
+        searched(Planner(known, "mlp", Mesh(tp=2), options))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def test_the_search_counts_state_as_the_plan_does(pin: str, count: int) -> None:
     planner = Planner.of(model, args, kwargs, Mesh(dp=2), options)
     free = solve(planner.posed.problem, 60)
     held = find_holdings(planner.posed, free.choices, "adamw")
-    at_start = planner.search().memory().by_category(0)
+    at_start = searched(planner).memory().by_category(0)
     fed = sum(one.num_bytes for one in held.holdings if one.first < 0)
     assert fed == at_start[Category.INPUTS]
     assert held.state_bytes + fed == sum(at_start.values())
@@ -147,7 +148,7 @@ def test_a_mesh_that_holds_too_much_leaves_the_others() -> None:
 def test_what_is_asked_to_be_made_again_is_compared_with_nothing() -> None:
     _, known = captured("mlp")
     options = Options(recompute=("gelu/*",))
-    plan = Planner(known, "mlp", Mesh(tp=2), options).search()
+    plan = searched(Planner(known, "mlp", Mesh(tp=2), options))
     assert plan.recompute
     assert plan.search.status == "not compared with all"
     assert plan.search.gap is None
@@ -157,10 +158,10 @@ def test_three_axes_keep_to_a_limit() -> None:
     (model, _, _), known = captured("mlp")
     cube = Mesh(dp=2, cp=2, tp=2)
     pins = {name: "(B, B, B)" for name, p in model.named_parameters() if p.ndim == 1}
-    free = Planner(known, "mlp", cube, Options(pins=pins)).search()
+    free = searched(Planner(known, "mlp", cube, Options(pins=pins)))
     limit = int(0.9 * free.predicted.bytes)
     options = Options(pins=pins, memory=limit, time_limit=3)
-    plan = Planner(known, "mlp", cube, options).search()
+    plan = searched(Planner(known, "mlp", cube, options))
     assert plan.predicted.bytes <= limit
     assert plan.search.status == "not compared with all"
 
@@ -178,7 +179,7 @@ def test_a_refusal_names_no_more_than_what_pins_can_do_with(name: str) -> None:
     def least(pins: dict[str, str]) -> int:
         options = Options(memory=1000, time_limit=60, pins=pins)
         with pytest.raises(NoSolution) as refusal:
-            Planner(known, name, Mesh(dp=2, tp=2), options).search()
+            searched(Planner(known, name, Mesh(dp=2, tp=2), options))
         assert refusal.value.least_bytes is not None
         return refusal.value.least_bytes
 
@@ -186,5 +187,5 @@ def test_a_refusal_names_no_more_than_what_pins_can_do_with(name: str) -> None:
     assert least({}) <= pinned
     for more in (1.02, 1.1):
         options = Options(memory=int(more * pinned), time_limit=60)
-        plan = Planner(known, name, Mesh(dp=2, tp=2), options).search()
+        plan = searched(Planner(known, name, Mesh(dp=2, tp=2), options))
         assert plan.predicted.bytes <= more * pinned

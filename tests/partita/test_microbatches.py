@@ -12,7 +12,7 @@ from torch import nn
 import partita as pt
 from partita.compiler.search.wanted import ANY
 from partita.one_mesh.not_faster import NotFaster
-from partita.one_mesh.planner import Search
+from partita.one_mesh.search import Search
 from partita.whole_plans.beside_search import BesideSearch, First
 
 WIDTH, BATCH = 32, 512

@@ -8,6 +8,7 @@ from math import prod
 
 import pytest
 from tests.compiler.search.hand_made import machine
+from tests.models.searched import searched
 from tests.models.storage_pins import storage_pins
 from tests.models.zoo import ZOO
 
@@ -101,12 +102,12 @@ def check(name: str, plan: Plan) -> None:
 )
 def test_under_a_limit_pieces_are_faster_than_all_else(name: str, ranks: int) -> None:
     """What is stored in pieces is gathered in each microbatch, the update's once."""
-    whole = planner(name, ranks, DATA | {"parameter:*": "B"}).search()
+    whole = searched(planner(name, ranks, DATA | {"parameter:*": "B"}))
     built = ZOO[name]()
-    pieces = planner(name, ranks, storage_pins(built, "zero3", 1)).search()
+    pieces = searched(planner(name, ranks, storage_pins(built, "zero3", 1)))
     limit = (whole.predicted.bytes + 3 * pieces.predicted.bytes) // 4
     made = planner(name, ranks, DATA | {"parameter:*": "use=B"}, limit)
-    plan, before = made.search(), as_stored(made).search()
+    plan, before = searched(made), searched(as_stored(made))
     assert part_apart(before) == 0.0
     assert part_apart(plan) > 0.5
     assert plan.predicted.bytes <= limit < whole.predicted.bytes
@@ -118,9 +119,9 @@ def test_under_a_limit_pieces_are_faster_than_all_else(name: str, ranks: int) ->
 
 
 def test_without_a_limit_pieces_are_taken_where_the_update_is_worth_more() -> None:
-    whole = planner("gpt2", 2, DATA | {"parameter:*": "B"}).search()
+    whole = searched(planner("gpt2", 2, DATA | {"parameter:*": "B"}))
     made = planner("gpt2", 2, DATA | {"parameter:*": "use=B"})
-    plan, before = made.search(), as_stored(made).search()
+    plan, before = searched(made), searched(as_stored(made))
     assert plan.search.status.startswith("optimal")
     assert part_apart(plan) > 0.5
     assert plan.predicted.seconds < 0.99 * whole.predicted.seconds
@@ -131,4 +132,4 @@ def test_without_a_limit_pieces_are_taken_where_the_update_is_worth_more() -> No
 def test_of_equal_ways_the_one_that_holds_less_is_taken() -> None:
     """One microbatch gathers once, whether it stores or only updates in pieces."""
     made = planner("gpt2", 2, DATA | {"parameter:*": "use=B"}, count=1)
-    assert part_apart(made.search()) == 0.0
+    assert part_apart(searched(made)) == 0.0

@@ -10,6 +10,7 @@ from itertools import islice
 
 import pytest
 from tests.models.dropout import with_dropout
+from tests.models.searched import searched
 from tests.models.storage_pins import storage_pins
 from tests.models.zoo import Built
 from tests.slow import all_slow_but
@@ -42,7 +43,7 @@ def planned(name: str, way: str, mesh: Mesh, *again: str) -> Plan:
         recompute=again,
         time_limit=20,
     )
-    return Planner(found, name, mesh, options).search()
+    return searched(Planner(found, name, mesh, options))
 
 
 def check(name: str, plan: Plan) -> None:

@@ -7,6 +7,7 @@ from functools import cache
 import torch
 from tests.models import zoo
 from tests.models.captured import captured
+from tests.models.searched import searched
 from tests.passes.test_sink_waits import names, positions
 from torch import fx
 
@@ -29,7 +30,7 @@ def before() -> LocalProgram:
     stored = zoo.tensor_parallel_pins(built[0], 1)
     pins = {n: f"{p} use={p}" if "S" in p else p for n, p in stored.items()}
     options = pt.Options(pins=pins)
-    plan = Planner(known, "gpt2", pt.Mesh(dp=2), options).search()
+    plan = searched(Planner(known, "gpt2", pt.Mesh(dp=2), options))
     lowered = Lowered.of(known, plan, pt.default_rules)
     local = localize(lowered.program, (0,), lowered.rules, lowered.steps)
     return sink_waits(local)

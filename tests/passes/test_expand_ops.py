@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from tests.compiler.search.hand_made import planner
+from tests.models.searched import searched
 from torch import nn
 
 from partita.compiler.errors import BadPlan
@@ -39,7 +40,7 @@ def planned(mesh: Mesh) -> tuple[Plan, Verifier, Lowered]:
     model, ids = Vocabulary(), torch.arange(6) % 7
     pins = {**PINS, "_log_softmax/0": "S(1)"}
     found = planner(model, ids, mesh=mesh, pins=pins)
-    plan = found.search()
+    plan = searched(found)
     verifier = Verifier.of(model, (ids,), {})
     return plan, verifier, Lowered.of(found.captured, plan, default_rules)
 
@@ -93,7 +94,7 @@ class Filtered(nn.Module):
 def test_chunks_that_cannot_lend_their_rows_are_refused() -> None:
     pins = {"x": "S(2)", "conv/convolution/0": "S(2)"}
     found = planner(Filtered(), torch.ones(1, 1, 16), mesh=Mesh(tp=2), pins=pins)
-    plan = found.search()
+    plan = searched(found)
     key = "conv/convolution/0"
     assert plan.expanded[key].op == "aten.convolution.default"
     smaller = replace(plan, mesh=Mesh(tp=8))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from tests.models.dropout import with_dropout
+from tests.models.searched import searched
 from tests.models.zoo import Built, sharded_pins
 from tests.slow import all_slow_but
 from torch import fx
@@ -44,7 +45,7 @@ def zero3_plan(name: str, *patterns: str) -> Plan:
     pins = {n: f"{pin} use=(B,)" for n, pin in sharded_pins(model, 1).items()}
     pins |= dict.fromkeys(kwargs, "S(0)")
     options = Options(pins=pins, recompute=patterns)
-    return Planner(captured, name, Mesh(dp=2), options).search()
+    return searched(Planner(captured, name, Mesh(dp=2), options))
 
 
 def lowered(name: str, plan: Plan) -> Lowered:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.compiler.search.hand_made import planner
 from tests.models import zoo
+from tests.models.searched import searched
 
 from partita.compiler.invariants import matched, placed, settled, well_formed
 from partita.compiler.ir.again import again_key
@@ -17,7 +18,7 @@ from partita.passes.sequence import sequence
 
 def test_order() -> None:
     model, args, _ = zoo.mlp()
-    plan = planner(model, *args, mesh=Mesh(tp=2)).search()
+    plan = searched(planner(model, *args, mesh=Mesh(tp=2)))
     names = [step.name for step in sequence(plan, default_rules)]
     assert names == [
         "expand-ops",

@@ -9,6 +9,7 @@ import pytest
 import torch
 from tests.models import zoo
 from tests.models.captured import captured
+from tests.models.searched import searched
 from torch import fx
 
 import partita as pt
@@ -36,7 +37,7 @@ def lowered(name: str, kind: str) -> Lowered:
         "tp": lambda: zoo.tensor_parallel_pins(built[0], 1),
     }[kind]()
     planner = Planner(known, name, pt.Mesh(dp=2), pt.Options(pins=pins))
-    return Lowered.of(known, planner.search(), pt.default_rules)
+    return Lowered.of(known, searched(planner), pt.default_rules)
 
 
 def before(program: Lowered) -> LocalProgram:

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 import torch
 from tests.models.dropout import with_dropout
+from tests.models.searched import searched
 
 import partita as pt
 from partita.compiler.capture.capture import capture
@@ -23,7 +24,7 @@ def local_of(name: str, mesh: str = "tp=2") -> LocalProgram:
     model, args, kwargs = with_dropout(name)
     captured = capture(model, args, kwargs)
     planner = Planner(captured, name, pt.Mesh.parse(mesh), pt.Options())
-    return Lowered.of(captured, planner.search(), pt.default_rules).at((0,))
+    return Lowered.of(captured, searched(planner), pt.default_rules).at((0,))
 
 
 def calls(program: LocalProgram) -> Counter[str]:
@@ -62,7 +63,7 @@ def test_the_parts_compute_what_the_whole_does() -> None:
     model, args, kwargs = with_dropout("mlp")
     captured = capture(model, args, kwargs)
     planner = Planner(captured, "mlp", pt.Mesh(dp=1), pt.Options())
-    local = Lowered.of(captured, planner.search(), pt.default_rules).at((0,))
+    local = Lowered.of(captured, searched(planner), pt.default_rules).at((0,))
     values = {
         (InputKind.PARAMETER, name): p.detach() for name, p in model.named_parameters()
     }

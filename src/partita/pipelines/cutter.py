@@ -19,7 +19,8 @@ from partita.compiler.search.parts import Clock
 from partita.compiler.search.rearrange import Place
 from partita.compiler.search.stage_cost import StageCost
 from partita.compiler.search.wanted import ANY, ROUGH, Wanted
-from partita.one_mesh.planner import Planner, Search
+from partita.one_mesh.planner import Planner
+from partita.one_mesh.search import Search
 from partita.one_mesh.ways_out import batch_of
 from partita.pipelines.outlines import Outlines
 from partita.pipelines.pipeline_space import PipelineSpace

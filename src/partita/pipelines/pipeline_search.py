@@ -34,6 +34,9 @@ from partita.pipelines.staged import arranged
 ALL = "optimal, of stages planned by themselves"
 """Says in a plan that all cuts, meshes of stages and schedules were compared."""
 
+NOT_SHOWN = "all compared, stages as they were found in the time there was"
+"""Says that they were, with stages that may be faster, or fit after all."""
+
 NOT_ALL = "not compared with all"
 """Says that they were not."""
 
@@ -108,7 +111,8 @@ class PipelineSearch:
         (cutter,) = (c for c in cutters if c.count == count)
         cutter.plans.clock = self.clock
         plan = arranged(cutter.plans, self.best.arrangement)
-        status = ALL if is_all else NOT_ALL
+        status = ALL if all(c.plans.is_shown for c in cutters) else NOT_SHOWN
+        status = status if is_all else NOT_ALL
         solver = f"{len(plan.stages)} stages: {plan.search.solver}"
         spent = time.perf_counter() - started
         return replace(

@@ -13,7 +13,6 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import Program
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.rename import renamed
-from partita.compiler.plan.units import format_bytes
 from partita.compiler.search.again import patterns_of
 from partita.compiler.search.cut_line import Line
 from partita.compiler.search.parts import Clock
@@ -26,74 +25,10 @@ from partita.compiler.search.stage_of import stage_of
 from partita.compiler.search.stretches import Stretches
 from partita.compiler.search.wanted import ANY, ROUGH, Wanted
 from partita.lowering import in_stages, stage_alone
-from partita.one_mesh.decided import Decided
 from partita.one_mesh.not_faster import NotFaster
-from partita.one_mesh.planner import Planner, Search
+from partita.one_mesh.planner import Planner
 from partita.pipelines.stage_known import Known, Unknown, answers
-
-_LEAST_S = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """What a stage has: bytes on a rank, for so many microbatches at once."""
-
-    limit_bytes: int
-    live: int
-
-
-def search_stage(
-    planner: Planner,
-    program: Program,
-    room: Room | None,
-    clock: Clock,
-    wanted: Wanted = ANY,
-) -> tuple[Plan, Decided]:
-    """Return the fastest plan found of a stage's program, and what it decides.
-
-    It tells no alternatives.
-
-    Args:
-        planner: what plans it, on the stage's mesh.
-        program: of the stage.
-        room: what it must fit; anything does unless said.
-        clock: half of the time left is for it.
-        wanted: in less than which seconds, one thing after another.
-
-    Raises:
-        NoSolution: when no plan was found that fits.
-        NotFaster: when none was found that takes less than is wanted.
-    """
-    share = Clock.of(max(clock.left_s, _LEAST_S) / 2)
-    planner = _of_stage(planner, program)
-    if room is None:
-        search = Search(planner, share, wanted, most_alternatives=0)
-        return search.run(), search.decided
-    options = replace(planner.options, memory=room.limit_bytes)
-    search = Search(replace(planner, options=options), share, wanted, 0, room.live)
-    try:
-        return search.run(), search.decided
-    except NoSolution as refusal:
-        if room.live == 1:
-            raise
-        least = refusal.least_bytes or 0
-        raise NoSolution(
-            f"memory: the limit is {format_bytes(room.limit_bytes)} on a rank; a stage "
-            f"that holds {room.live} microbatches at once needs {format_bytes(least)}",
-            least,
-        ) from refusal
-
-
-def _of_stage(planner: Planner, program: Program) -> Planner:
-    """Return what plans a stage's program, with what of the options is about it."""
-    options = replace(
-        planner.options,
-        memory=None,
-        pins=pins_of(program, planner.options.pins),
-        recompute=patterns_of(program, planner.options.recompute),
-    )
-    captured = replace(planner.captured, program=program)
-    return replace(planner, captured=captured, options=options)
+from partita.pipelines.stage_search import Room, StageSearch, of_stage
 
 
 @dataclass(frozen=True)
@@ -118,12 +53,15 @@ class StagePlans:
         line: along which the program is cut.
         clock: when to come to an end.
         refusals: of stages that do not fit.
+        is_shown: whether nothing better is there than all that was found of stages,
+            but for what was searched roughly.
     """
 
     planner: Planner
     line: Line
     clock: Clock
     refusals: list[NoSolution] = field(default_factory=list[NoSolution])
+    is_shown: bool = True
     _programs: dict[tuple[int, int], StageProgram] = field(
         default_factory=dict[tuple[int, int], StageProgram]
     )
@@ -251,8 +189,9 @@ class StagePlans:
             planner = replace(self.planner, mesh=mesh)
             # messages may pass while a rank computes
             less = wanted.less_than(wanted.below_s + hidden_s)
+            searched = StageSearch.of(planner, stage.program, room, self.clock, less)
             try:
-                found = search_stage(planner, stage.program, room, self.clock, less)
+                plan = searched.run()
             except NoSolution as refusal:
                 # Without time for more, what was found roughly is what there is.
                 known = self._known.get((key, True), Unknown())
@@ -261,8 +200,9 @@ class StagePlans:
             except NotFaster:
                 known = Unknown(wanted.below_s)
             else:
-                plan, decided = found
-                known = Known.of(plan, StageCost.of(plan, stage.program), decided)
+                cost = StageCost.of(plan, stage.program)
+                known = Known.of(plan, cost, searched.search.decided)
+            self.is_shown &= wanted.is_rough or searched.search.is_shown
             self._known[key, wanted.is_rough] = known
         return known
 
@@ -295,7 +235,7 @@ class StagePlans:
             # with more or less room what is decided for it is often the same
             key = self._key(stage, mesh, None), id(known)
             if key not in first:
-                planner = _of_stage(replace(self.planner, mesh=mesh), program)
+                planner = of_stage(replace(self.planner, mesh=mesh), program)
                 first[key] = program, planner.decided(known.decided)
             own, plan = first[key]
             found.append(Planned(renamed(plan, own, program), known.cost))

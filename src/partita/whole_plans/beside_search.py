@@ -33,7 +33,8 @@ from partita.compiler.search.wanted import ANY, Wanted
 from partita.compiler.search.within_limit import Limited, lowered
 from partita.compiler.simulate.turn_items import TurnItems
 from partita.one_mesh.not_faster import NotFaster
-from partita.one_mesh.planner import ALIKE, MOST_FITTINGS, WITHIN, Planner, Search
+from partita.one_mesh.planner import Planner
+from partita.one_mesh.search import ALIKE, MOST_FITTINGS, WITHIN, Search
 from partita.whole_plans.recount import with_memory
 
 ONE_BY_ONE = "messages one by one"

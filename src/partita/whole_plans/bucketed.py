@@ -8,7 +8,6 @@ from dataclasses import replace
 from partita.compiler.collection import collection_paused
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.plan.buckets import collective_totals
-from partita.compiler.plan.emitted import Unit
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.stages import stage_documents
 from partita.compiler.search.buckets import Packing
@@ -39,7 +38,8 @@ def with_buckets(plan: Plan, most_bytes: int) -> Plan:
         items = TurnItems(plan)
         found = turned_with_buckets(with_turns(plan, items), most_bytes, items)
         return _counted(found, items)
-    plans: Iterable[Plan] = map(with_figures, _in_sizes(plan, most_bytes))
+    packings = [Packing.of(part) for part in stage_documents(plan)]
+    plans: Iterable[Plan] = map(with_figures, _in_sizes(plan, most_bytes, packings))
     if load_hardware(plan.hardware).overlap:
         plans = _fastest_first(plan, plans)
     limit = plan.options.memory_bytes
@@ -47,18 +47,15 @@ def with_buckets(plan: Plan, most_bytes: int) -> Plan:
     return next(fitting, plan)
 
 
-def turned_with_buckets(
-    alone: Plan, most_bytes: int, items: TurnItems | None = None
-) -> Plan:
+def turned_with_buckets(alone: Plan, most_bytes: int, items: TurnItems) -> Plan:
     """Return ``with_buckets`` of one stage that has the turns of ``with_turns``.
 
     Without a memory limit it may not state what it holds, which takes a while to count.
     ``items`` are those of a plan that differs in its turns alone.
     """
-    items = items or TurnItems(alone)
-    limit = alone.options.memory_bytes
+    limit, packing = alone.options.memory_bytes, Packing.of(alone, items.alone)
     drafts: Iterable[Plan] = (
-        _draft(one, items) for one in _in_sizes(alone, most_bytes, items.alone)
+        _draft(one, items) for one in _in_sizes(alone, most_bytes, [packing])
     )
     if items.hardware.overlap:
         drafts = _fastest_first(alone, drafts)
@@ -95,13 +92,12 @@ def _draft(plan: Plan, items: TurnItems) -> Plan:
 
 
 def _in_sizes(
-    plan: Plan, most_bytes: int, units: Sequence[Unit] | None = None
+    plan: Plan, most_bytes: int, packings: Sequence[Packing]
 ) -> Iterator[Plan]:
     """Yield the plan in buckets of each size that pay, the largest first.
 
-    ``units`` are those of a plan of one stage without buckets, where they are known.
+    ``packings`` are those of its stages.
     """
-    packings = [Packing.of(part, units) for part in stage_documents(plan)]
     known: set[tuple[tuple[str, ...], ...]] = set()
     for part in _PARTS:
         size = most_bytes // part

@@ -31,7 +31,8 @@ from partita.compiler.search.parts import OPTIMAL_GAP, ROUGH, Clock
 from partita.compiler.search.solver import Solution, solve
 from partita.compiler.search.turns import with_turns
 from partita.compiler.simulate.turn_items import TurnItems
-from partita.one_mesh.planner import ALIKE, Planner
+from partita.one_mesh.planner import Planner
+from partita.one_mesh.search import ALIKE
 from partita.whole_plans.beside_search import First
 from partita.whole_plans.bucketed import turned_with_buckets
 from partita.whole_plans.recount import with_memory
@@ -64,7 +65,7 @@ def fastest_together(
 def _fastest(planner: Planner, first: First, most_bytes: int, clock: Clock) -> First:
     """Return that plan; without a memory limit it may not state what it holds."""
     plan = first.plan
-    found = turned_with_buckets(plan, most_bytes, first.items)
+    found = turned_with_buckets(plan, most_bytes, first.items or TurnItems(plan))
     in_buckets = first._replace(plan=found)
     is_by_axes = len(steps_of(plan.mesh)) > 1
     if is_by_axes or plan.recompute:

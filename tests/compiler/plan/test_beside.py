@@ -6,6 +6,7 @@ import pytest
 import torch
 from tests.models import zoo
 from tests.models.captured import captured
+from tests.models.searched import searched
 from torch import fx
 
 import partita as pt
@@ -26,7 +27,7 @@ def planned(name: str, kind: str, seed: int | None = None) -> tuple[Plan, Lowere
         "drawn": dict[str, str],
     }[kind]()
     planner = Planner(known, name, pt.Mesh(dp=2), pt.Options(pins=pins))
-    plan = planner.search() if seed is None else planner.random(seed)
+    plan = searched(planner) if seed is None else planner.random(seed)
     return plan, Lowered.of(known, plan, pt.default_rules)
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tests.compiler.search.alike_stages import document, planner_of, stages
+from tests.models.searched import searched
 
 from partita.compiler.plan.rename import renamed
 from partita.compiler.plan.turns import END
@@ -14,17 +15,17 @@ from partita.compiler.plan.turns import END
 @pytest.mark.parametrize("recompute", [(), ("layers.*",)], ids=["kept", "made again"])
 def test_the_plan_is_that_of_the_stage_itself(recompute: tuple[str, ...]) -> None:
     _, one, other, _ = stages()
-    plan = planner_of(one, recompute).search()
+    plan = searched(planner_of(one, recompute))
     assert plan.expanded, "no op is taken apart"
     assert plan.boxings
     assert any(key.endswith("~again") for key in plan.nodes) == bool(recompute)
-    same = replace(planner_of(other, recompute).search(), options=plan.options)
+    same = replace(searched(planner_of(other, recompute)), options=plan.options)
     assert document(renamed(plan, one, other)) == document(same)
 
 
 def test_when_messages_pass_is_told_under_the_other_names() -> None:
     _, one, other, _ = stages()
-    plan = planner_of(one, ()).search()
+    plan = searched(planner_of(one, ()))
     first, last = plan.boxings[0], plan.boxings[-1]
     ahead, late = {first.key: plan.order[-1]}, {first.key: last.key, last.key: END}
     found = renamed(replace(plan, ahead=ahead, late=late), one, other)

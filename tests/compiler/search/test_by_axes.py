@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from tests.models import zoo
+from tests.models.searched import searched
 from torch import nn
 
 import partita as pt
@@ -36,11 +37,11 @@ def test_two_axes_are_searched_at_once() -> None:
     assert steps_of(Mesh(tp=4)) == [(0,)]
     assert steps_of(Mesh(a=1)) == [()]
     assert steps_of(Mesh(a=2, b=2, c=2, d=2)) == [(2, 3), (1,), (0,)]
-    assert planner(Mesh(dp=2, tp=2)).search().search.status == "optimal"
+    assert searched(planner(Mesh(dp=2, tp=2))).search.status == "optimal"
 
 
 def test_every_axis_of_three_is_used_and_the_plan_says_how_it_was_found() -> None:
-    plan = planner(CUBE).search()
+    plan = searched(planner(CUBE))
     assert plan.mesh == CUBE
     assert plan.split_fraction == 1.0
     assert plan.search.status == "not compared with all"
@@ -57,14 +58,14 @@ def test_random_plans_on_three_axes_are_legal_and_differ() -> None:
 
 def test_pins_hold_on_every_axis() -> None:
     pin = "(S(0), B, S(1))"
-    plan = planner(CUBE, {"up.weight": pin, "x": "(B, S(0), B)"}).search()
+    plan = searched(planner(CUBE, {"up.weight": pin, "x": "(B, S(0), B)"}))
     assert str(plan.parameters["up.weight"].placements.storage) == pin
     assert_equal(plan)
 
 
 def test_a_pin_of_another_mesh_is_refused() -> None:
     with pytest.raises(BadOptions, match=r"up\.weight"):
-        planner(CUBE, {"up.weight": "(S(0), B)"}).search()
+        searched(planner(CUBE, {"up.weight": "(S(0), B)"}))
 
 
 class Vocabulary(nn.Module):

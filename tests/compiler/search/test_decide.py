@@ -12,6 +12,7 @@ from tests.compiler.capture import small_models as small
 from tests.compiler.search.hand_made import machine, planner
 from tests.models import zoo
 from tests.models.captured import captured
+from tests.models.searched import searched
 from torch import nn
 
 from partita.compiler.capture.fingerprint import fingerprint
@@ -47,7 +48,7 @@ def mlp(mesh: Mesh = GRID, pins: dict[str, str] | None = None) -> Planner:
 def test_prediction_is_the_cost_of_the_choices() -> None:
     found = mlp()
     problem = found.posed.problem
-    plan = found.search()
+    plan = searched(found)
     seconds = cost_of(problem, solve(problem, 30.0).choices)
     assert plan.predicted.seconds == pytest.approx(seconds, rel=1e-12)
     parts = sum(plan.predicted.seconds_by_part.values())
@@ -100,7 +101,7 @@ def test_random_plans_hold_together(seed: int) -> None:
 
 def test_plan_names_its_model_and_machine() -> None:
     found = mlp()
-    plan = found.search()
+    plan = searched(found)
     assert plan.model.class_name == "Perceptron"
     assert plan.model.fingerprint == fingerprint(found.captured.program)
     assert plan.mesh == GRID
@@ -112,7 +113,7 @@ def test_plan_names_its_model_and_machine() -> None:
 
 def test_nodes_stand_as_in_the_program() -> None:
     found = mlp()
-    plan = found.search()
+    plan = searched(found)
     keys = [info(node).key for node in found.captured.program.nodes()]
     assert sorted(plan.nodes) == sorted(keys)
     gelu = plan.nodes["gelu/0"]
@@ -152,7 +153,7 @@ def test_a_shared_boxing_says_for_whom_it_is() -> None:
         "gelu/0": "S(0)",
         "gelu/0~grad/gelu_backward/0": "S(0)",
     }
-    plan = mlp(TP, pins).search()
+    plan = searched(mlp(TP, pins))
     (shared,) = [b for b in plan.boxings if b.producer == "up/addmm/0"]
     assert shared.consumers == ("gelu/0", "gelu/0~grad/gelu_backward/0")
     assert shared.why == "made as (S(1),), wanted as (S(0),) by gelu/0 and 1 more"
@@ -182,7 +183,7 @@ def test_collectives_are_counted() -> None:
 
 
 def test_parameters_have_their_placements() -> None:
-    plan = mlp(TP, {"up.weight": "S(0) use=B", "down.weight": "S(1)"}).search()
+    plan = searched(mlp(TP, {"up.weight": "S(0) use=B", "down.weight": "S(1)"}))
     up = plan.parameters["up.weight"]
     assert up.shape == (64, 32)
     assert up.placements.storage == at("S(0)")
@@ -209,15 +210,15 @@ def test_one_gradient_is_completed_in_one_way() -> None:
         "b": "storage=(B); gradient=(S(1)); optimizer=(B)",
     }
     with pytest.raises(BadOptions, match=r"'a' and 'b': they have one gradient"):
-        planner(Sum(), torch.randn(4, 4), mesh=TP, pins=pins).search()
+        searched(planner(Sum(), torch.randn(4, 4), mesh=TP, pins=pins))
     apart = {"a": "S(0)", "b": "S(1)"}
-    plan = planner(Sum(), torch.randn(4, 4), mesh=TP, pins=apart).search()
+    plan = searched(planner(Sum(), torch.randn(4, 4), mesh=TP, pins=apart))
     assert plan.parameters["a"].placements.gradient == at("S(0)")
     assert plan.parameters["b"].placements.gradient == at("S(1)")
 
 
 def test_what_is_not_trained_has_no_gradient() -> None:
-    plan = planner(small.Normed(), small.batch(), mesh=TP).search()
+    plan = searched(planner(small.Normed(), small.batch(), mesh=TP))
     frozen = plan.parameters["frozen"].placements
     assert (frozen.gradient, frozen.optimizer) == (None, None)
     assert plan.parameters["unused.weight"].placements.gradient is None
@@ -225,17 +226,17 @@ def test_what_is_not_trained_has_no_gradient() -> None:
 
 
 def test_buffers_and_aliases() -> None:
-    plan = planner(small.Normed(), small.batch(), mesh=TP).search()
+    plan = searched(planner(small.Normed(), small.batch(), mesh=TP))
     assert plan.buffers["bn.running_mean"].mutated
     assert not plan.buffers["shift"].mutated
     ids = torch.zeros(2, 3, dtype=torch.int64)
-    tied = planner(small.Tied(), ids, mesh=TP).search()
+    tied = searched(planner(small.Tied(), ids, mesh=TP))
     assert tied.parameters["table.weight"].aliases == ("head.weight",)
     assert tied.buffers["scale"].aliases == ("same_scale",)
 
 
 def test_alternatives_are_few_and_dearer_than_what_was_chosen() -> None:
-    plan = mlp(TP).search()
+    plan = searched(mlp(TP))
     for node in plan.nodes.values():
         seconds = [other.seconds for other in node.alternatives]
         assert seconds == sorted(seconds)
@@ -250,7 +251,7 @@ def test_unknown_op_is_reported() -> None:
     model, args, _ = zoo.mlp()
     few = RuleSet.of(tuple(r for r in default_rules.rows if "gelu" not in r.op))
     options = Options(rules=few, hardware=machine())
-    plan = Planner.of(model, args, {}, TP, options).search()
+    plan = searched(Planner.of(model, args, {}, TP, options))
     assert {(r.op, r.kind.value, r.nodes) for r in plan.reported} == {
         ("aten.gelu.default", "unknown", ("gelu/0",)),
         ("aten.gelu_backward.default", "unknown", ("gelu/0~grad/gelu_backward/0",)),
@@ -258,12 +259,12 @@ def test_unknown_op_is_reported() -> None:
     assert all(reported.seconds > 0 for reported in plan.reported)
     assert 0 < plan.replicated_fraction < 1
     assert plan.nodes["gelu/0"].signature.operands == (at("B"),)
-    assert mlp(TP).search().reported == ()
+    assert searched(mlp(TP)).reported == ()
 
 
 def test_memory_is_that_of_the_placements() -> None:
-    whole = mlp(TP, {n: "B use=B" for n in ("up.weight", "down.weight")}).search()
-    split = mlp(TP, {n: "S(0) use=B" for n in ("up.weight", "down.weight")}).search()
+    whole = searched(mlp(TP, {n: "B use=B" for n in ("up.weight", "down.weight")}))
+    split = searched(mlp(TP, {n: "S(0) use=B" for n in ("up.weight", "down.weight")}))
     steps = [plan.memory() for plan in (whole, split)]
     before, after = (step.by_category(len(step.moments) - 1) for step in steps)
     saved = 2 * 64 * 32 * 4 // 2

@@ -10,6 +10,7 @@ from functools import lru_cache
 import networkx as nx
 import pytest
 from tests.models.captured import captured
+from tests.models.searched import searched
 
 from partita.compiler.hardware.profile import Hardware, load_hardware
 from partita.compiler.ir.mesh import Mesh
@@ -74,7 +75,7 @@ def test_groups_are_disjoint_convex_and_hold_no_boxing(name: str, mesh: str) -> 
 
 
 def test_members_are_elementwise_and_views_stand_between_them() -> None:
-    plan = planner("gpt2", "tp=2").search()
+    plan = searched(planner("gpt2", "tp=2"))
     calls = {info(n).key: call_of(n) for n in captured("gpt2")[1].program.calls()}
     elementwise: set[str] = set()
     for key, call in calls.items():
@@ -102,7 +103,7 @@ def test_members_are_elementwise_and_views_stand_between_them() -> None:
 
 
 def test_gelu_of_gpt2_is_one_group_forward_and_one_backward() -> None:
-    plan = planner("gpt2", "tp=2").search()
+    plan = searched(planner("gpt2", "tp=2"))
     found = [g.keys for g in groups_of("gpt2", plan) if "h.0.mlp.act" in g.keys[0]]
     sizes = [len(keys) for keys in found]
     assert [n for n in sizes if n > 2] == [8, 11]
@@ -110,7 +111,7 @@ def test_gelu_of_gpt2_is_one_group_forward_and_one_backward() -> None:
 
 
 def test_a_group_must_pay_for_its_call() -> None:
-    plan = planner("mlp", "tp=2").search()
+    plan = searched(planner("mlp", "tp=2"))
     assert groups_of("mlp", plan)
     seconds = (plan.nodes[key].seconds for key in plan.order)
     dear = replace(plan, hardware=hardware(launch_s=sum(seconds)).to_dict())
@@ -118,7 +119,7 @@ def test_a_group_must_pay_for_its_call() -> None:
 
 
 def test_what_is_saved_is_predicted() -> None:
-    plan = planner("mlp", "tp=2").search()
+    plan = searched(planner("mlp", "tp=2"))
     fused = add_fusion(plan, captured("mlp")[1].program, default_rules)
     groups = groups_of("mlp", plan)
     assert fused.fusion == tuple(group.keys for group in groups)
@@ -133,14 +134,14 @@ def test_what_is_saved_is_predicted() -> None:
 def test_options_write_groups_only_when_asked() -> None:
     for fuse in (False, True):
         options = Options(hardware=hardware(), fuse=fuse)
-        plan = Planner(captured("mlp")[1], "mlp", Mesh(tp=2), options).search()
+        plan = searched(Planner(captured("mlp")[1], "mlp", Mesh(tp=2), options))
         assert bool(plan.fusion) is fuse
     assert Options().fuse is False
 
 
 def test_groups_that_pay_on_a_usual_machine_are_whole() -> None:
     options = Options(fuse=True)
-    found = Planner(captured("llama")[1], "llama", Mesh(tp=2), options).search()
+    found = searched(Planner(captured("llama")[1], "llama", Mesh(tp=2), options))
     groups = {key: i for i, group in enumerate(found.fusion) for key in group}
     assert groups
     assert nx.is_directed_acyclic_graph(contracted(found, groups))

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tests.compiler.search.test_candidates import GRID, MACHINE, product
+from tests.models.searched import searched
 from tests.models.zoo import ZOO
 
 import partita as pt
@@ -79,7 +80,7 @@ def test_prices_of_another_mesh_are_not_taken(mesh: Mesh) -> None:
 def test_planners_that_are_replaced_share_what_is_known() -> None:
     model, args, kwargs = ZOO["mlp"]()
     planner = Planner.of(model, args, kwargs, Mesh(tp=2), pt.Options())
-    plan = planner.search()
+    plan = searched(planner)
     other = replace(planner, options=replace(planner.options, memory="1GiB"))
     assert other.posed.candidates.known is planner.posed.candidates.known
-    assert other.search().nodes == plan.nodes
+    assert searched(other).nodes == plan.nodes

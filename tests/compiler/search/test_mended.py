@@ -9,6 +9,7 @@ import pytest
 import torch
 from tests.models.captured import captured
 from tests.models.pipelines import BATCH, WIDTH, Chain
+from tests.models.searched import searched
 from tests.models.turned import turned
 from tests.slow import slow
 
@@ -60,7 +61,7 @@ def test_random_plans_make_again_and_hold_parameters_otherwise() -> None:
 
 
 def test_a_plan_that_nobody_edited_stays() -> None:
-    plan = planner("gpt2").search()
+    plan = searched(planner("gpt2"))
     found, mended = with_wanted_boxings(plan)
     assert found == plan
     assert mended.added == mended.dropped == ()

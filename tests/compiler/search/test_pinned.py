@@ -6,6 +6,7 @@ import pytest
 import torch
 from tests.compiler.search.hand_made import planner
 from tests.models import zoo
+from tests.models.searched import searched
 from torch import nn
 
 import partita as pt
@@ -48,7 +49,7 @@ def storage(plan: pt.Plan) -> dict[str, str]:
 
 
 def test_patterns_fix_every_parameter_that_they_name() -> None:
-    plan = mlp({"*.weight": "S(0)", "up.weight": "B", "*.bias": "B"}).search()
+    plan = searched(mlp({"*.weight": "S(0)", "up.weight": "B", "*.bias": "B"}))
     assert storage(plan) == {
         "up.weight": "(B,)",
         "up.bias": "(B,)",
@@ -74,7 +75,7 @@ def test_scope_leaves_the_dim_to_the_search() -> None:
 
 
 def test_scope_holds_where_axes_are_searched_one_after_another() -> None:
-    plan = mlp({"*.weight": "on tp, pod"}, CUBE).search()
+    plan = searched(mlp({"*.weight": "on tp, pod"}, CUBE))
     for name in ("up.weight", "down.weight"):
         placement = plan.parameters[name].placements.storage
         assert str(placement.shardings[0]).startswith("S(")
@@ -115,7 +116,7 @@ def test_an_optimizer_may_be_asked_for_at_a_price() -> None:
     assert found.pop("(B,) by (S(1),)") == 0.0
     assert "(B,) by (B,)" in found
     assert set(found.values()) == {1e-3}
-    plan = mlp({"up.weight": f"{asked} ~ 1s"}).search()
+    plan = searched(mlp({"up.weight": f"{asked} ~ 1s"}))
     held = plan.parameters["up.weight"].placements
     assert str(held.storage) == "(B,)"
     assert str(held.gradient) == str(held.optimizer) == "(S(1),)"
@@ -147,12 +148,12 @@ def test_a_use_holds_through_views_as_they_make_it() -> None:
 
 
 def test_soft_pin_is_followed_where_its_price_exceeds_what_it_costs() -> None:
-    free = mlp({}).search()
+    free = searched(mlp({}))
     other = next(p for p in ("(S(0),)", "(S(1),)") if p != storage(free)["up.weight"])
-    cheap = mlp({"up.weight": f"{other} ~ 0.001us"}).search()
+    cheap = searched(mlp({"up.weight": f"{other} ~ 0.001us"}))
     assert storage(cheap) == storage(free)
-    dear = mlp({"up.weight": f"{other} ~ 1s"}).search()
-    hard = mlp({"up.weight": other}).search()
+    dear = searched(mlp({"up.weight": f"{other} ~ 1s"}))
+    hard = searched(mlp({"up.weight": other}))
     assert storage(dear)["up.weight"] == other
     assert dear.predicted.seconds == pytest.approx(hard.predicted.seconds)
 
@@ -160,7 +161,7 @@ def test_soft_pin_is_followed_where_its_price_exceeds_what_it_costs() -> None:
 def test_prices_are_no_part_of_what_is_predicted() -> None:
     planner = mlp({"up/addmm/0": "P(max) ~ 1s", "*.weight": "use=B ~ 1us"})
     solved = solve(planner.posed.problem, 10.0)
-    plan = planner.search()
+    plan = searched(planner)
     total = sum(node.seconds for node in plan.nodes.values())
     total += sum(boxing.seconds for boxing in plan.boxings)
     assert solved.seconds > 1.0
@@ -169,9 +170,9 @@ def test_prices_are_no_part_of_what_is_predicted() -> None:
 
 
 def test_alternatives_are_priced_by_time_alone() -> None:
-    free = mlp({}).search()
+    free = searched(mlp({}))
     kept = storage(free)["up.weight"]
-    soft = mlp({"up.weight": f"{kept} ~ 1s"}).search()
+    soft = searched(mlp({"up.weight": f"{kept} ~ 1s"}))
     key = "parameter:up.weight"
     others = [
         {str(other.signature): other.seconds for other in plan.nodes[key].alternatives}
@@ -224,5 +225,5 @@ def test_pin_that_cannot_hold_is_named(
     pins: dict[str, str], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error) as caught:
-        mlp(pins).search()
+        searched(mlp(pins))
     assert str(caught.value).startswith(message)

@@ -7,6 +7,7 @@ import torch
 from tests.compiler.capture import small_models as small
 from tests.compiler.search.hand_made import machine, planner
 from tests.models import zoo
+from tests.models.searched import searched
 from torch import nn
 
 from partita.compiler.errors import BadOptions, NoSolution
@@ -201,7 +202,7 @@ def test_use_that_no_rule_allows_is_named() -> None:
     norm = "blocks.a.0"
     pins = {f"{norm}.weight": "B use=P(sum)"}
     with pytest.raises(NoSolution) as caught:
-        planner(small.Chain("a"), small.batch(), mesh=TP, pins=pins).search()
+        searched(planner(small.Chain("a"), small.batch(), mesh=TP, pins=pins))
     message = f"pin '{norm}.weight': {norm}/native_layer_norm/0 (aten.native_layer_norm"
     assert str(caught.value).startswith(message)
     assert str(caught.value).endswith(") has no signature with that placement")

@@ -8,6 +8,7 @@ from math import ceil
 import pytest
 import torch
 from tests.compiler.search.hand_made import machine, planner
+from tests.models.searched import searched
 from torch import Tensor, nn
 
 from partita.compiler.ir.mesh import Mesh
@@ -92,7 +93,7 @@ def make(
         hardware=MACHINE,
         optimizer=optimizer,
     )
-    return found.search()
+    return searched(found)
 
 
 INFERENCE: dict[str, tuple[Callable[[], nn.Module], Mesh, dict[str, str], float]] = {
@@ -245,14 +246,16 @@ def test_training_costs_what_the_formula_says(name: str) -> None:
 
 @pytest.mark.parametrize("count", [2, 4])
 def test_microbatches_compute_often_and_reduce_once(count: int) -> None:
-    plan = planner(
-        Scored(),
-        torch.ones(M, K),
-        mesh=TP,
-        pins={"x": "S(0)", "w": "B use=B", "sum/0": "P"},
-        hardware=MACHINE,
-        microbatches=count,
-    ).search()
+    plan = searched(
+        planner(
+            Scored(),
+            torch.ones(M, K),
+            mesh=TP,
+            pins={"x": "S(0)", "w": "B use=B", "sum/0": "P"},
+            hardware=MACHINE,
+            microbatches=count,
+        )
+    )
     work = count * scored(M / count / 2, N)
     zeros = op(0, 1) + op(0, K * N)
     added = zeros + count * (op(0, 3) + op(0, 3 * K * N))
@@ -272,14 +275,16 @@ def test_microbatches_compute_often_and_reduce_once(count: int) -> None:
 
 @pytest.mark.parametrize("count", [2, 4])
 def test_microbatches_box_what_they_use_each(count: int) -> None:
-    plan = planner(
-        Scored(),
-        torch.ones(M, K),
-        mesh=TP,
-        pins={"x": "S(0)", "w": "S(0) use=B", "sum/0": "P"},
-        hardware=MACHINE,
-        microbatches=count,
-    ).search()
+    plan = searched(
+        planner(
+            Scored(),
+            torch.ones(M, K),
+            mesh=TP,
+            pins={"x": "S(0)", "w": "S(0) use=B", "sum/0": "P"},
+            hardware=MACHINE,
+            microbatches=count,
+        )
+    )
     parts = plan.predicted.seconds_by_part
     gathered = count * gather(4 * K * N / 2)
     completed = all_reduce(4) + scatter(4 * K * N)

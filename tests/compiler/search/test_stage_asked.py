@@ -12,6 +12,7 @@ from tests.compiler.search.alike_stages import (
     planner_of,
     stages,
 )
+from tests.models.searched import searched
 
 from partita.compiler.ir.program import Program
 from partita.compiler.search.again import patterns_of
@@ -19,7 +20,7 @@ from partita.compiler.search.parts import Clock
 from partita.compiler.search.pinned import pins_of
 from partita.compiler.search.stage_asked import asked_of
 from partita.compiler.search.stage_ends import StageProgram
-from partita.one_mesh.planner import Search
+from partita.one_mesh.search import Search
 
 
 @pytest.mark.parametrize("recompute", [(), ("layers.*",)], ids=["kept", "made again"])
@@ -33,7 +34,7 @@ def test_what_is_decided_for_one_is_the_plan_of_the_other(
     assert plan.boxings
     assert any(key.endswith("~again") for key in plan.nodes) == bool(recompute)
     carried = planner_of(other, recompute).decided(search.decided)
-    assert document(carried) == document(planner_of(other, recompute).search())
+    assert document(carried) == document(searched(planner_of(other, recompute)))
 
 
 def form(program: Program, pins: dict[str, str], again: Sequence[str] = ()) -> object:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from tests.models import zoo
+from tests.models.searched import searched
 from tests.slow import slow
 from torch import nn
 
@@ -143,7 +144,7 @@ def test_no_gradient_of_a_model_is_added_up_in_16_bits(name: str) -> None:
         if any(isinstance(type_, Narrow) for type_ in node.result_types)
     }
     assert marked
-    plan = planner.search()
+    plan = searched(planner)
     for boxing in plan.boxings:
         if boxing.source.has_partial and not boxing.target.has_partial:
             assert boxing.producer not in marked

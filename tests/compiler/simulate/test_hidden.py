@@ -10,6 +10,7 @@ import pytest
 from tests.compiler.search.hand_made import machine
 from tests.models import zoo
 from tests.models.captured import captured
+from tests.models.searched import searched
 
 import partita as pt
 from partita.compiler.plan.plan import Plan
@@ -38,7 +39,7 @@ def plan_on(overlap: float, microbatches: int = 1, bucket: str = "") -> Plan:
         fuse=True,
     )
     if microbatches == 1 and not bucket:
-        return Planner(known, "gpt2", pt.Mesh(dp=2), options).search()
+        return searched(Planner(known, "gpt2", pt.Mesh(dp=2), options))
     model, args, kwargs = built
     options = replace(options, bucket=bucket or "1KiB")
     return pt.plan(model, *args, mesh="dp=2", options=options, **kwargs)

@@ -20,12 +20,13 @@ from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.errors import NoSolution
 from partita.compiler.search.arrange import Arranger, Best
 from partita.compiler.search.arrangement import SINGLE
+from partita.compiler.search.joint import JointOutcome, JointSearch
 from partita.compiler.search.parts import Clock
 from partita.lowering import in_microbatches
 from partita.one_mesh.planner import Planner
 from partita.pipelines import pipeline_search
 from partita.pipelines.cutter import Cutter
-from partita.pipelines.pipeline_search import ALL, NOT_ALL, PipelineSearch
+from partita.pipelines.pipeline_search import ALL, NOT_ALL, NOT_SHOWN, PipelineSearch
 from partita.pipelines.pipeline_space import PipelineSpace
 from partita.pipelines.stage_plans import StagePlans
 from partita.pipelines.staged import arranged
@@ -109,6 +110,21 @@ def test_a_few_cuts_are_all_looked_at_while_there_is_time(
     space = PipelineSpace.of_devices(2, options)
     plan = PipelineSearch(planners("chain", (2,), options), space, CLOCK).run()
     assert plan.search.status == status
+
+
+def test_stages_that_may_be_faster_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage's search within a limit that ends early has shown nothing."""
+    options = pt.Options(stages_per_rank=1, schedule="1f1b")
+    space = PipelineSpace.of_devices(2, options)
+    free = PipelineSearch(planners("chain", (2,), options), space, CLOCK).run()
+    tight = replace(options, memory=free.predicted.bytes - 1)
+
+    def nothing(*_: object) -> JointOutcome:
+        return JointOutcome(None, 0.0)
+
+    monkeypatch.setattr(JointSearch, "run", nothing)
+    plan = PipelineSearch(planners("chain", (2,), tight), space, CLOCK).run()
+    assert plan.search.status == NOT_SHOWN
 
 
 def test_forms_with_too_many_cuts_are_not_claimed_to_be_compared(

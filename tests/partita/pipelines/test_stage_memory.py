@@ -31,7 +31,8 @@ from partita.compiler.search.solver import solve
 from partita.compiler.search.stage_cost import peak_bytes
 from partita.lowering import in_microbatches
 from partita.one_mesh.planner import Planner
-from partita.pipelines.stage_plans import Room, StagePlans, search_stage
+from partita.pipelines.stage_plans import StagePlans
+from partita.pipelines.stage_search import Room, StageSearch
 
 DRAWN = SearchResult("by hand", "drawn", None, 0.0)
 MOST_MAKERS = 8
@@ -128,11 +129,11 @@ def test_no_way_to_keep_a_stage_within_a_limit_is_faster(
     planner, program = of_stage(plans, *place)
     for limit in {limits[0], limits[len(limits) // 2], limits[-1]}:
         best = min(way.seconds for way in every if way.num_bytes <= limit)
-        plan, _ = search_stage(planner, program, Room(limit, live), CLOCK)
+        plan = StageSearch.of(planner, program, Room(limit, live), CLOCK).run()
         assert peak_bytes(plan, live) <= limit
         assert plan.predicted.seconds == pytest.approx(best, rel=1e-9)
     with pytest.raises(NoSolution, match=r"no plan was found|at once needs"):
-        search_stage(planner, program, Room(limits[0] - 1, live), CLOCK)
+        StageSearch.of(planner, program, Room(limits[0] - 1, live), CLOCK).run()
 
 
 def test_what_the_search_counts_less_of_is_left_out_and_not_met_again() -> None:
@@ -140,9 +141,9 @@ def test_what_the_search_counts_less_of_is_left_out_and_not_met_again() -> None:
     plans = stages("diamond", 1)
     planner, program = of_stage(plans, 4, 7)
     three = replace(planner, mesh=Mesh(dp=3))
-    free, _ = search_stage(three, program, None, CLOCK)
+    free = StageSearch.of(three, program, None, CLOCK).run()
     choices = solve(three.posed.problem, 60, three.posed.fold).choices
     limit = peak_bytes(free, 1) - 1
     assert keep(find_holdings(three.posed, choices, "adamw"), ()).peak_bytes <= limit
-    plan, _ = search_stage(three, program, Room(limit, 1), CLOCK)
+    plan = StageSearch.of(three, program, Room(limit, 1), CLOCK).run()
     assert peak_bytes(plan, 1) <= limit

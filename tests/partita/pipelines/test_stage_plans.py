@@ -20,8 +20,8 @@ from partita.compiler.search.stage_cost import StageCost, peak_bytes
 from partita.compiler.search.wanted import ROUGH, Wanted
 from partita.lowering import in_microbatches
 from partita.one_mesh.planner import Planner
-from partita.pipelines import stage_plans
-from partita.pipelines.stage_plans import Room, StagePlans, search_stage
+from partita.pipelines.stage_plans import StagePlans
+from partita.pipelines.stage_search import Room, StageSearch
 
 PAIR = Mesh(dp=2)
 
@@ -77,8 +77,10 @@ def test_what_was_decided_of_one_stage_holds_for_another() -> None:
     first, second, _ = layers(plans)
     one, other = (plans.program(*place).program for place in (first, second))
     planner = Planner(plans.captured, "Chain", PAIR, plans.planner.options)
-    _, decided = search_stage(planner, one, None, Clock.of(1000.0))
-    found, _ = search_stage(planner, other, None, Clock.of(1000.0))
+    of_one = StageSearch.of(planner, one, None, Clock.of(1000.0))
+    of_one.run()
+    decided = of_one.search.decided
+    found = StageSearch.of(planner, other, None, Clock.of(1000.0)).run()
     last = len(plans.line.forward)
     _, part, _ = plans.plan((*second, last), (PAIR,) * 3, (None,) * 3)
     plan = part.plan
@@ -140,7 +142,7 @@ def test_a_refusal_names_the_limit_that_was_asked_for() -> None:
     program = plans.program(*place).program
     room = Room(free.bytes(2) - 8, 2)
     with pytest.raises(NoSolution) as refusal:
-        search_stage(planner, program, room, Clock.of(1000.0))
+        StageSearch.of(planner, program, room, Clock.of(1000.0)).run()
     assert f"the limit is {format_bytes(room.limit_bytes)} " in str(refusal.value)
     assert "holds 2 microbatches at once" in str(refusal.value)
     assert refusal.value.least_bytes == free.bytes(2)
@@ -174,11 +176,13 @@ def test_what_was_found_roughly_stays_where_no_more_is_found(
     rough = plans.cost(*place, PAIR, room, ROUGH)
     assert rough is not None
 
-    def refuse(*_: object) -> None:
+    def refuse(_: object) -> None:
         raise NoSolution("no time for more")
 
-    monkeypatch.setattr(stage_plans, "search_stage", refuse)
+    monkeypatch.setattr(StageSearch, "run", refuse)
+    assert plans.is_shown
     assert plans.cost(*place, PAIR, room) is rough
     (planned,) = plans.plan((last,), (PAIR,), (room,))
     assert planned.cost is rough
     assert not plans.refusals
+    assert not plans.is_shown, "there may be something faster"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.models.searched import searched
 from torch import Tensor, nn
 
 import partita as pt
@@ -43,7 +44,7 @@ X = torch.randn(8, 4)
 def planned(rules: RuleSet = default_rules, **pins: str) -> Plan:
     named = {name.replace("__", "/"): text for name, text in pins.items()}
     options = pt.Options(rules=rules, pins=named)
-    return Planner.of(Rectified(), (X,), {}, TP, options).search()
+    return searched(Planner.of(Rectified(), (X,), {}, TP, options))
 
 
 def verified(plan: Plan, rules: RuleSet = default_rules) -> Report:
@@ -76,7 +77,7 @@ def test_an_op_of_the_backward_is_named() -> None:
         planned(rules)
     rules = default_rules.with_(Rule(op, "*, * -> *", linear="0+1"))
     options = pt.Options(rules=rules, pins={key: "P"})
-    plan = Planner.of(Rectified(), (X,), {}, TP, options).search()
+    plan = searched(Planner.of(Rectified(), (X,), {}, TP, options))
     report = verified(plan, rules)
     assert f"first departs at {key!r}" in report.divergence
     assert "backward" in report.divergence

@@ -11,6 +11,7 @@ import pytest
 import torch
 from tests.compiler.capture import small_models as small
 from tests.models import zoo
+from tests.models.searched import searched
 from torch import Tensor, fx, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -37,7 +38,7 @@ def mlp() -> tuple[Verifier, Planner]:
 
 def test_searched_plan_agrees() -> None:
     verifier, planner = mlp()
-    report = verifier.verify(planner.search())
+    report = verifier.verify(searched(planner))
     assert report.ok
     assert report.failure == ""
     assert report.max_error == max(report.errors.values()) <= 1e-9
@@ -148,7 +149,7 @@ def test_what_a_checkpoint_drops_is_dropped_alike(use_reentrant: bool) -> None:
 def test_plan_of_another_model_is_refused() -> None:
     _, planner = mlp()
     with pytest.raises(BadPlan, match="the plan was made for another model"):
-        verify(zoo.Perceptron(hidden=66), *zoo.mlp()[1], plan=planner.search())
+        verify(zoo.Perceptron(hidden=66), *zoo.mlp()[1], plan=searched(planner))
 
 
 # --- what is corrupt ----------------------------------------------------------
@@ -284,7 +285,7 @@ def test_wrong_rule_is_measured() -> None:
     options = pt.Options(rules=rules, pins=pins)
     with pytest.raises(BadRule, match=r"aten\.relu"):
         pt.plan(model, x, mesh=TP, options=options)  # it is proven when it is used
-    plan = Planner.of(model, (x,), {}, TP, options).search()
+    plan = searched(Planner.of(model, (x,), {}, TP, options))
     assert str(plan.nodes["relu/0"].signature) == "(P(sum),) -> (P(sum),)"
     report = Verifier.of(model, (x,), {}).verify(plan, rules)
     assert report.failure == ""
@@ -315,7 +316,7 @@ def test_buffer_that_keeps_its_value_is_compared_too() -> None:
     model = Resetting()
     planner = Planner.of(model, (small.batch(),), {}, TP, pt.Options())
     verifier = Verifier.of(model, (small.batch(),), {})
-    plan = planner.search()
+    plan = searched(planner)
     report = verifier.verify(plan)
     assert report.ok
     assert report.errors["buffer:count"] == 0.0

@@ -10,13 +10,15 @@ import pytest
 from tests.compiler.search.hand_made import machine
 from tests.models import zoo
 from tests.models.captured import captured
+from tests.models.searched import searched
 from tests.slow import slow
 
 import partita as pt
 from partita.compiler.errors import NoSolution
 from partita.compiler.search.parts import Clock
 from partita.one_mesh.not_faster import NotFaster
-from partita.one_mesh.planner import Planner, Search
+from partita.one_mesh.planner import Planner
+from partita.one_mesh.search import Search
 from partita.whole_plans.beside_search import BESIDE, BesideSearch
 from partita.whole_plans.light_messages import fastest_together
 
@@ -44,7 +46,7 @@ def fastest(beside: BesideSearch) -> pt.Plan:
 @pytest.mark.parametrize("name", ["mlp", "gpt2", slow("vit")])
 def test_it_is_no_slower_than_what_is_found_one_by_one(name: str) -> None:
     made = planner(name, 0.9)
-    assert found(made).predicted.seconds <= made.search().predicted.seconds
+    assert found(made).predicted.seconds <= searched(made).predicted.seconds
 
 
 def test_no_pins_of_experts_are_faster() -> None:
@@ -65,7 +67,7 @@ def test_what_it_finds_is_told_with_the_gap_to_its_bound() -> None:
     made = planner("vit", 0.9)
     beside = BesideSearch(made, Clock.of(60.0))
     search = Search(made, beside.clock)
-    alone, plan = made.search(), beside.first(search).plan
+    alone, plan = searched(made), beside.first(search).plan
     least_s = beside.least_s(search, plan.predicted.seconds)
     assert least_s <= plan.predicted.seconds < 0.98 * alone.predicted.seconds
     assert plan.predicted.hidden_by_part["communication dp"] > 0.0
@@ -81,7 +83,7 @@ def test_where_nothing_is_hidden_it_finds_what_is_found_one_by_one() -> None:
     made = planner("mlp", 0.01)
     plan = found(made)
     assert not plan.predicted.hidden_by_part
-    alone = made.search().predicted
+    alone = searched(made).predicted
     assert plan.predicted.seconds == pytest.approx(alone.seconds, rel=1e-9)
 
 
@@ -95,7 +97,7 @@ def within(part: float) -> Planner:
 
 def test_a_memory_limit_is_kept() -> None:
     made = within(0.95)
-    alone = made.search()
+    alone = searched(made)
     plan = fastest(BesideSearch(made, Clock.of(12.0)))
     assert plan.predicted.bytes <= (made.limit or 0)
     assert plan.predicted.seconds <= alone.predicted.seconds
@@ -134,7 +136,7 @@ def test_more_microbatches_may_save_where_the_limit_binds(
 def test_without_overlap_it_leaves_a_plan_alone() -> None:
     made = planner("mlp", 0.0)
     search = BesideSearch(made, Clock.of(60.0))
-    assert fastest(search).nodes == made.search().nodes
+    assert fastest(search).nodes == searched(made).nodes
     assert search.messages is None
     assert search.most_hidden_s == 0.0
 
