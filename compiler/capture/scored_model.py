@@ -18,7 +18,7 @@ from torch import Tensor
 
 from partita.compiler.capture.checkpoints import called_checkpoints
 from partita.compiler.capture.covariances import correlations, covariances
-from partita.compiler.capture.ctc import ctc_loss
+from partita.compiler.capture.ctc import ctc_loss, masked_select
 from partita.compiler.capture.data_writes import SET_DATA, write_data
 from partita.compiler.capture.in_place_of import InPlaceOf
 from partita.compiler.capture.inputs import InputSpec
@@ -45,6 +45,8 @@ _IN_PLACE: dict[Any, Callable[..., Any]] = {
     SET_DATA: write_data,
     SET_ITEM: set_item,
     **FINITE,
+    torch.masked_select: masked_select,
+    torch.Tensor.masked_select: masked_select,
     torch.ctc_loss: ctc_loss,
     torch.nn.functional.ctc_loss: ctc_loss,
     torch.nn.functional.multilabel_margin_loss: multilabel_margin_loss,
