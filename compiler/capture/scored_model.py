@@ -26,6 +26,7 @@ from partita.compiler.capture.kept_numbers import known_numbers
 from partita.compiler.capture.masked_rows import SET_ITEM, set_item
 from partita.compiler.capture.mixed_precision import autocasting
 from partita.compiler.capture.packed import refuse_packing
+from partita.compiler.capture.selected import GET_ITEM, Selected
 from partita.compiler.capture.several_labels import multilabel_margin_loss
 from partita.compiler.capture.torch_private import (
     PACK,
@@ -207,8 +208,12 @@ class ScoredModel(torch.nn.Module):
         )
         told = nullcontext() if self.seen_as_run else seen_as_export()
         casting = autocasting(self.precision)
-        with called_checkpoints(), casting, InPlaceOf(_IN_PLACE), told:
-            return self._scored(args, kwargs)
+        selected = Selected()
+        others = {**_IN_PLACE, GET_ITEM: selected.get_item}
+        with called_checkpoints(), casting, InPlaceOf(others), told:
+            scored = self._scored(args, kwargs)
+        selected.check_unwritten()
+        return scored
 
     def _scored(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
