@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from partita.compiler.capture.checkpoints import called_checkpoints
+from partita.compiler.capture.counts import COUNT, bincount
 from partita.compiler.capture.covariances import correlations, covariances
 from partita.compiler.capture.ctc import ctc_loss, masked_select
 from partita.compiler.capture.data_writes import SET_DATA, write_data
@@ -46,6 +47,8 @@ _IN_PLACE: dict[Any, Callable[..., Any]] = {
     SET_DATA: write_data,
     SET_ITEM: set_item,
     **FINITE,
+    COUNT: bincount,
+    torch.Tensor.bincount: bincount,
     torch.masked_select: masked_select,
     torch.Tensor.masked_select: masked_select,
     torch.ctc_loss: ctc_loss,
