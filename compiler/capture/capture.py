@@ -30,7 +30,7 @@ from partita.compiler.capture.canonicalize import (
 from partita.compiler.capture.direct import trace, try_trace
 from partita.compiler.capture.fake_copy import fake_copy
 from partita.compiler.capture.fingerprint import fingerprint
-from partita.compiler.capture.inputs import InputSpec, describe
+from partita.compiler.capture.inputs import InputSpec, check_dense, describe
 from partita.compiler.capture.joint import joint_of
 from partita.compiler.capture.kept_numbers import kept_numbers
 from partita.compiler.capture.keys import find_frames, user_frames
@@ -80,7 +80,10 @@ _SIZED = (
     "elements, as an expert that runs on all rows does, and multiply by the mask or "
     "take torch.where; in a loss, give what is left out its ignore_index as target"
 )
-
+_SPARSE = (
+    "a sparse tensor is used, of which placements have no parts; keep its indices and "
+    "values, for index_add of what x[indices] has, or its to_dense()"
+)
 
 _OF_PYTHON = (TypeError, AttributeError, LookupError)
 """What code raises that is handed nothing where it wants a tensor."""
@@ -208,6 +211,7 @@ def _check_plain(model: torch.nn.Module) -> None:
                 "tensors, as quantized ones and those of FSDP or tensor parallelism "
                 "are; want a model of plain tensors"
             )
+        check_dense(repr(name), tensor)
 
 
 def _exported_or_run(
@@ -325,6 +329,8 @@ def _explain(model: torch.nn.Module, error: BaseException) -> str:
         reason[0] = _BRANCHES
     elif type(error).__name__ == "DynamicOutputShapeException":
         reason[0] = f"{_SIZED} ({reason[0]})"
+    elif "DispatchKey.Sparse" in reason[0]:
+        reason[0] = _SPARSE
     found = user_frames(frames) or user_frames(find_frames(str(error)))
     home = getattr(sys.modules.get(type(model).__module__), "__file__", None) or ""
     own = [frame for frame in found if _is_beside(Path(frame[0]), Path(home).parent)]

@@ -103,17 +103,32 @@ def _key_text(entry: Any) -> str:
     return str(entry)
 
 
+def check_dense(what: str, tensor: torch.Tensor) -> None:
+    """Check that a tensor, called ``what``, has all of its elements.
+
+    Raises:
+        CaptureFailed: if it is sparse.
+    """
+    if tensor.layout is not torch.strided:
+        layout = str(tensor.layout).removeprefix("torch.")
+        raise CaptureFailed(
+            f"{what} is {layout}, of which placements have no parts; give its indices "
+            "and values, for index_add of what x[indices] has, or its to_dense()"
+        )
+
+
 def describe(
     model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> InputSpec:
     """Return the spec of a call.
 
     Raises:
-        CaptureFailed: naming an argument that is neither a tensor nor a constant.
+        CaptureFailed: naming an argument that is no dense tensor and no constant.
     """
     leaves: dict[str, TensorType | Constant] = {}
     for name, leaf in name_leaves(model, args, kwargs).items():
         if isinstance(leaf, torch.Tensor):
+            check_dense(f"input {name!r}", leaf)
             leaves[name] = TensorType(tuple(leaf.shape), leaf.dtype)
         elif leaf is None or isinstance(leaf, bool | int | float | str):
             leaves[name] = leaf

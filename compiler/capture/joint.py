@@ -35,7 +35,7 @@ def joint_of(
     Raises:
         Exception: any, where the module cannot be traced.
     """
-    with _tracing(train) as taken_apart:
+    with _tracing(train) as taken_apart, _put_back(module):
         return export_joint(module, tensors, taken_apart)
 
 
@@ -48,7 +48,7 @@ def joint_without_writes(
         WritesFound: where ``module`` writes to a tensor.
         Exception: any other, where the module cannot be traced.
     """
-    with _tracing(train) as taken_apart:
+    with _tracing(train) as taken_apart, _put_back(module):
         return trace_pure(module, tensors, taken_apart, train)
 
 
@@ -64,3 +64,24 @@ def _tracing(train: bool) -> Generator[dict[Any, Callable[..., Any]]]:
         without_code(),
     ):
         yield {**table, **OWN, **grouped_products()}
+
+
+@contextmanager
+def _put_back(module: torch.nn.Module) -> Generator[None]:
+    """After it the parts of ``module`` have the parameters and buffers of before.
+
+    torch puts others in their place for a trace. What stands in a part that has two
+    names it replaces twice, and puts back what it found the second time.
+    """
+    held = [
+        (part, name, tensor)
+        for part in module.modules()
+        for own in (part.named_parameters, part.named_buffers)
+        for name, tensor in own(recurse=False, remove_duplicate=False)
+    ]
+    try:
+        yield
+    finally:
+        for part, name, tensor in held:
+            if getattr(part, name) is not tensor:
+                setattr(part, name, tensor)

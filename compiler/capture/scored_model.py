@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from partita.compiler.capture.checkpoints import called_checkpoints
+from partita.compiler.capture.counts import COUNT, bincount
 from partita.compiler.capture.covariances import correlations, covariances
-from partita.compiler.capture.ctc import ctc_loss
+from partita.compiler.capture.ctc import ctc_loss, masked_select
 from partita.compiler.capture.data_writes import SET_DATA, write_data
 from partita.compiler.capture.in_place_of import InPlaceOf
 from partita.compiler.capture.inputs import InputSpec
@@ -26,6 +27,7 @@ from partita.compiler.capture.kept_numbers import known_numbers
 from partita.compiler.capture.masked_rows import SET_ITEM, set_item
 from partita.compiler.capture.mixed_precision import autocasting
 from partita.compiler.capture.packed import refuse_packing
+from partita.compiler.capture.selected import GET_ITEM, Selected
 from partita.compiler.capture.several_labels import multilabel_margin_loss
 from partita.compiler.capture.torch_private import (
     PACK,
@@ -45,6 +47,10 @@ _IN_PLACE: dict[Any, Callable[..., Any]] = {
     SET_DATA: write_data,
     SET_ITEM: set_item,
     **FINITE,
+    COUNT: bincount,
+    torch.Tensor.bincount: bincount,
+    torch.masked_select: masked_select,
+    torch.Tensor.masked_select: masked_select,
     torch.ctc_loss: ctc_loss,
     torch.nn.functional.ctc_loss: ctc_loss,
     torch.nn.functional.multilabel_margin_loss: multilabel_margin_loss,
@@ -205,8 +211,12 @@ class ScoredModel(torch.nn.Module):
         )
         told = nullcontext() if self.seen_as_run else seen_as_export()
         casting = autocasting(self.precision)
-        with called_checkpoints(), casting, InPlaceOf(_IN_PLACE), told:
-            return self._scored(args, kwargs)
+        selected = Selected()
+        others = {**_IN_PLACE, GET_ITEM: selected.get_item}
+        with called_checkpoints(), casting, InPlaceOf(others), told:
+            scored = self._scored(args, kwargs)
+        selected.check_unwritten()
+        return scored
 
     def _scored(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -230,3 +230,27 @@ def test_tensors_that_are_made_of_others_are_named() -> None:
     model[0].bias = nn.Parameter(torch.ones(4).as_subclass(Pair))
     with pytest.raises(CaptureFailed, match=r"^'0\.bias' is a Pair, which is made of"):
         capture(model, (small.batch(),), {}, loss=torch.sum)
+
+
+class Sparse(small.Scale):
+    """Passes messages along the edges that it keeps, or is given."""
+
+    def __init__(self, edges: Tensor | None = None) -> None:
+        super().__init__()
+        self.register_buffer("edges", edges)
+
+    def forward(self, x: Tensor, edges: Tensor | None = None) -> Tensor:
+        return torch.sparse.mm(self.edges if edges is None else edges, x * self.w).sum()
+
+
+def test_sparse_tensors_are_named() -> None:
+    edges = torch.eye(len(small.batch())).to_sparse()
+    with pytest.raises(CaptureFailed, match=r"^input 'edges' is sparse_coo, of which"):
+        capture(Sparse(), (small.batch(), edges), {})
+    with pytest.raises(CaptureFailed, match=r"^'edges' is sparse_coo, of which"):
+        capture(Sparse(edges), (small.batch(),), {})
+    model = Sparse()
+    del model.edges
+    model.edges = edges
+    with pytest.raises(CaptureFailed, match="a sparse tensor is used, of which"):
+        capture(model, (small.batch(),), {})

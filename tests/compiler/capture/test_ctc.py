@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import partita as pt
+from partita.compiler.errors import CaptureFailed
 
 STEPS, BATCH, CLASSES = 6, 4, 5
 TARGETS = torch.tensor([[1, 2, 2], [3, 4, 1], [2, 1, 4], [4, 4, 4]])
@@ -78,3 +79,44 @@ def test_microbatches_and_mixed_precision() -> None:
         plan = pt.plan(model, *args, mesh="dp=2", options=options)
         report = pt.verify(model, *args, plan=plan)
         assert report.ok, report
+
+
+class Padded(Spelling):
+    """Spells what is padded: the loss is given all targets in one row."""
+
+    def forward(self, x: Tensor, targets: Tensor, *lengths: Tensor) -> Tensor:
+        mask = targets >= 0
+        picked = targets.masked_select(mask)
+        return super().forward(x, picked, lengths[0], mask.sum(-1))
+
+
+class PickedFirst(Padded):
+    def forward(self, x: Tensor, targets: Tensor, *lengths: Tensor) -> Tensor:
+        picked = torch.masked_select(targets, targets >= 0)
+        return self.head(x).mean() * picked.shape[0]
+
+
+PADDED = torch.tensor([[1, 2, 2], [3, 4, -100], [-100, 1, 4], [-100, 4, -100]])
+
+
+def test_targets_that_a_mask_picks() -> None:
+    model = Padded()
+    args = (batch(), PADDED, torch.full((4,), 6))
+    pins = {LOSS: "S(0)", "x": "S(0)", "targets": "S(0)"}
+    plan = pt.plan(model, *args, mesh="dp=2", options=pt.Options(pins=pins))
+    report = pt.verify(model, *args, plan=plan)
+    assert report.ok, report
+
+
+def test_targets_that_a_mask_picks_are_cut_in_microbatches() -> None:
+    model, args = Padded(), (batch(), PADDED, torch.full((4,), 6))
+    options = pt.Options(microbatches=2)
+    plan = pt.plan(model, *args, mesh="dp=2", options=options)
+    report = pt.verify(model, *args, plan=plan)
+    assert report.ok, report
+
+
+def test_what_a_mask_picks_has_no_shape_elsewhere() -> None:
+    args = (batch(), PADDED, torch.full((4,), 6))
+    with pytest.raises(CaptureFailed, match="a shape depends on values"):
+        pt.plan(PickedFirst(), *args, mesh="dp=2")
