@@ -33,7 +33,7 @@ from partita.compiler.capture.torch_private import (
     seen_as_export,
     tables_of,
 )
-from partita.compiler.capture.value_checks import FINITE
+from partita.compiler.capture.value_checks import DRAWN, FINITE
 from partita.compiler.errors import CaptureFailed
 
 LossFunction = Callable[[Any], Tensor]
@@ -46,6 +46,7 @@ _IN_PLACE: dict[Any, Callable[..., Any]] = {
     SET_DATA: write_data,
     SET_ITEM: set_item,
     **FINITE,
+    **DRAWN,
     torch.ctc_loss: ctc_loss,
     torch.nn.functional.ctc_loss: ctc_loss,
     torch.nn.functional.multilabel_margin_loss: multilabel_margin_loss,
