@@ -35,13 +35,14 @@ from partita.compiler.capture.torch_private import (
     seen_as_export,
     tables_of,
 )
-from partita.compiler.capture.value_checks import FINITE
+from partita.compiler.capture.value_checks import DRAWN, FINITE
 from partita.compiler.errors import CaptureFailed
 
 LossFunction = Callable[[Any], Tensor]
 
 _PLAIN = bool, int, float, str, type(None)
 _DICTS = dict, OrderedDict
+_ROWS = tuple, list
 
 _IN_PLACE: dict[Any, Callable[..., Any]] = {
     SET_DATA: write_data,
@@ -51,6 +52,7 @@ _IN_PLACE: dict[Any, Callable[..., Any]] = {
     torch.Tensor.bincount: bincount,
     torch.masked_select: masked_select,
     torch.Tensor.masked_select: masked_select,
+    **DRAWN,
     torch.ctc_loss: ctc_loss,
     torch.nn.functional.ctc_loss: ctc_loss,
     torch.nn.functional.multilabel_margin_loss: multilabel_margin_loss,
@@ -83,15 +85,31 @@ def pick_loss(outputs: Any, loss: LossFunction | None) -> Tensor:
         raise CaptureFailed(
             f"no loss: {what} {type(found).__name__}; want a scalar tensor (return "
             "one, return an output with .loss, e.g. by passing labels, or give "
-            "Options(loss=...), --loss file.py:function)"
+            f"Options(loss={_example(outputs)}), --loss file.py:function)"
         )
-    if found.numel() != 1 or not found.is_floating_point():
+    if not _is_scalar(found):
         raise CaptureFailed(
             f"the loss is no scalar: {what} a tensor of shape {list(found.shape)} and "
             f"{found.dtype}; want one floating number, e.g. Options(loss=lambda out: "
             "out.mean()) or --loss file.py:function"
         )
     return found.reshape(())
+
+
+def _example(outputs: Any) -> str:
+    """Return a function that picks the only scalar of a tuple, as one would write it.
+
+    It is not taken unasked: it may be a part of a loss that is computed elsewhere.
+    """
+    entries: tuple[Any, ...] = tuple(outputs) if isinstance(outputs, _ROWS) else ()
+    scalars = [at for at, entry in enumerate(entries) if _is_scalar(entry)]
+    return f"lambda out: out[{scalars[0]}]" if len(scalars) == 1 else "..."
+
+
+def _is_scalar(value: Any) -> bool:
+    if not isinstance(value, Tensor):
+        return False
+    return value.numel() == 1 and value.is_floating_point()
 
 
 def own_backwards(loss: Tensor) -> list[str]:

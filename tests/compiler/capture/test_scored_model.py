@@ -61,9 +61,16 @@ def test_loss_is_found(outputs: Any, loss: LossFunction | None) -> None:
             "out.mean()) or --loss file.py:function",
         ),
         (
-            (ONE,),
+            (torch.ones(3), ONE),
             None,
             "no loss: the model returned tuple; want a scalar tensor (return one, "
+            "return an output with .loss, e.g. by passing labels, or give "
+            "Options(loss=lambda out: out[1]), --loss file.py:function)",
+        ),
+        (
+            [ONE, ONE],
+            None,
+            "no loss: the model returned list; want a scalar tensor (return one, "
             "return an output with .loss, e.g. by passing labels, or give "
             "Options(loss=...), --loss file.py:function)",
         ),

@@ -13,6 +13,7 @@ from torch import Tensor, distributions, nn
 from partita.compiler.capture.capture import capture
 from partita.compiler.capture.value_checks import passing_checks
 from partita.compiler.collection import collection_paused
+from partita.compiler.errors import CaptureFailed
 from partita.compiler.ir.program import op_name
 
 
@@ -37,7 +38,21 @@ def raising_for_one_of_two(wrong: Tensor, is_strict: bool = True) -> str:
     return "passed"
 
 
-CHECKS = [small.asserting, raising, raising_at_last, raising_for_one_of_two]
+def raising_for_a_number(wrong: Tensor) -> str:
+    if not wrong.logical_not().all().item():
+        raise ValueError
+    if bool(wrong.any()):
+        raise ValueError
+    return "passed"
+
+
+CHECKS = [
+    small.asserting,
+    raising,
+    raising_at_last,
+    raising_for_one_of_two,
+    raising_for_a_number,
+]
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -45,8 +60,9 @@ def test_a_check_passes_whatever_the_values_are(
     check: Callable[[Tensor], str],
 ) -> None:
     with passing_checks():
-        assert check(torch.tensor([True])) == "passed"
-        assert check(torch.tensor([False])) == "passed"
+        for _ in range(20):  # Python calls otherwise what it has called often
+            assert check(torch.tensor([True])) == "passed"
+            assert check(torch.tensor([False])) == "passed"
     with pytest.raises((AssertionError, ValueError)):
         check(torch.tensor([True]))
 
@@ -57,6 +73,8 @@ def test_branches_that_do_not_raise_go_by_values() -> None:
             tensor = torch.tensor(value)
             assert (1 if tensor else 2) == (1 if value else 2)
             assert bool(tensor) is value
+            assert tensor.item() is value
+            assert (1 if tensor.item() else 2) == (1 if value else 2)
             assert (not tensor) is not value
             assert list(filter(None, [tensor])) == [tensor] * value
 
@@ -91,6 +109,48 @@ def test_values_are_finite_where_a_model_asks(
     x = torch.full((4,), 2.0)
     program = capture(Clamped(asks), (x,), {}, precision=precision).program
     assert not any("clamp" in op_name(node) for node in program.calls())
+
+
+def is_large(number: float) -> bool:
+    return number > 1.5
+
+
+def test_a_number_that_others_are_given_is_read() -> None:
+    def check(x: Tensor) -> str:
+        if not is_large(x.item()):
+            raise ValueError("small")
+        return "passed"
+
+    with passing_checks():
+        assert check(torch.tensor(2.0)) == "passed"
+        with pytest.raises(ValueError, match="small"):
+            check(torch.tensor(1.0))
+
+
+class Dropping(small.Scale):
+    """Leaves its layer out where a drawn number says so."""
+
+    def __init__(self, drops: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.drops = drops
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training and self.drops(torch.rand([])):
+            return (x * self.w).sum()
+        return (x * self.w * self.w).sum()
+
+
+DROPS: list[Callable[[Tensor], Tensor]] = [lambda p: p < 0.1, lambda p: 0.1 >= p]
+
+
+@pytest.mark.parametrize("precision", [None, "bfloat16"])
+@pytest.mark.parametrize("drops", DROPS)
+def test_a_branch_by_a_draw_is_told_as_one(
+    drops: Callable[[Tensor], Tensor], precision: str | None
+) -> None:
+    with pytest.raises(CaptureFailed, match="by a number that is drawn") as caught:
+        capture(Dropping(drops), (torch.ones(4),), {}, precision=precision)
+    assert "test_value_checks.py:" in str(caught.value)
 
 
 def test_what_was_asked_is_let_go() -> None:
