@@ -23,7 +23,12 @@ from partita.compiler.capture.scored_model import (
 )
 from partita.compiler.capture.torch_private import pytree
 from partita.compiler.collection import collection_paused
-from partita.compiler.errors import BadOptions, InvariantViolation, PartitaError
+from partita.compiler.errors import (
+    BadOptions,
+    CaptureFailed,
+    InvariantViolation,
+    PartitaError,
+)
 from partita.compiler.ir.in_time import AXIS
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.mesh import Mesh
@@ -86,14 +91,24 @@ class Verifier:
 
         ``draws`` and ``precision`` are as in ``Reference``; in double precision
         nothing is cast, but what asks whether it is autocast is told so.
+
+        Raises:
+            CaptureFailed: when the module itself fails.
         """
         if any(p.is_meta for p in model.parameters()):
             raise BadOptions(
                 "verify needs the model's values, but it is on the meta device; "
                 "materialize it, or verify a smaller one of the same architecture"
             )
-        with (noting := ConstantDtypes()):
-            own = Reference.of(model, args, kwargs, loss, train, draws, precision)
+        try:
+            with (noting := ConstantDtypes()):
+                own = Reference.of(model, args, kwargs, loss, train, draws, precision)
+        except RuntimeError as error:
+            cast = f" under torch.autocast to {precision}" if precision else ""
+            raise CaptureFailed(
+                f"{type(model).__name__} fails when it is called as it is{cast}, which "
+                f"is what a plan is compared with: {error}"
+            ) from error
         model64 = doubled(model)
         promoting = promoting_floats(
             promote_arguments, promote_tensor, grouped_products()

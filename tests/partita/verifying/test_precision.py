@@ -8,6 +8,7 @@ from tests.models import zoo
 from torch import Tensor, nn
 
 import partita as pt
+from partita.compiler.errors import CaptureFailed
 from partita.one_mesh.planner import Planner
 from partita.verifying.precision import ConstantDtypes
 from partita.verifying.verification import Verifier, verify
@@ -24,6 +25,27 @@ def test_own_precision_may_be_off_as_far_as_the_original() -> None:
     assert report.ok, str(report)
     assert max(report.tolerances.values()) > 1e-4
     assert report.tolerances["loss"] >= 1e-5
+
+
+class Summing(nn.Module):
+    """Adds rows to others, which torch does in one dtype alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor, to: Tensor) -> Tensor:
+        """Return a mean over sums of rows of ``x`` ``[n, 8]``."""
+        return torch.zeros(4, 8).index_add_(0, to, self.up(x)).square().mean()
+
+
+def test_a_model_that_autocast_breaks_is_told_of() -> None:
+    model, x, to = Summing(), torch.randn(8, 8), torch.arange(8) % 4
+    half = pt.Options(precision="bfloat16")
+    plan = pt.plan(model, x, to, mesh=pt.Mesh(dp=2), options=half)
+    told = r"Summing fails when .* under torch.autocast to bfloat16.*index_add"
+    with pytest.raises(CaptureFailed, match=told):
+        verify(model, x, to, plan=plan)
 
 
 class Normed(nn.Module):
