@@ -44,8 +44,8 @@ _LOOKING = 0.8
 """Of the time limit; the stages of the best arrangement are put together at last."""
 _MOST_CUTS = 1e12
 """Of a form with more cuts and meshes of stages not all are looked at."""
-_FEW_CUTS = 1e5
-"""Where all forms together have no more, looking at all has the time that is left."""
+_FEW_STAGES = 2000
+"""Where stages can be no more, looking at all has the time that is left."""
 _MOST_IMPROVED = 8
 _MOVING = 0.75
 """Of the time left under a memory limit, for boundaries that fit and better ones."""
@@ -135,7 +135,7 @@ class PipelineSearch:
         _improve(cutters, self.best, Clock.of(moving_s))
         share = min(clock.left_s, share)
         is_found = self.best.arrangement is not None or self.best.seconds < inf
-        if not is_found or _num_cuts(cutters, self.best, clock) <= _FEW_CUTS:
+        if not is_found or _num_stages(cutters[0]) <= _FEW_STAGES:
             share = clock.left_s
         return _try_all(cutters, self.best, Clock.of(share))
 
@@ -234,9 +234,11 @@ def _fit(cutters: Sequence[Cutter], best: Best, clock: Clock, wanted: Wanted) ->
                     arranger.offer(arranger.trained(near[0]), near[1])
 
 
-def _num_cuts(cutters: Sequence[Cutter], best: Best, clock: Clock) -> float:
-    arrangers = [cutter.arrangers(best, clock) for cutter in cutters]
-    return sum(arranger.num_cuts for own in arrangers for arranger in own)
+def _num_stages(cutter: Cutter) -> int:
+    """Return how many stages there are of any length, on any mesh."""
+    num_calls = len(cutter.plans.line.forward)
+    every = {mesh for form in cutter.forms for own in form.meshes for mesh in own}
+    return len(every) * num_calls * (num_calls + 1) // 2
 
 
 def _try_all(cutters: Sequence[Cutter], best: Best, clock: Clock) -> bool:

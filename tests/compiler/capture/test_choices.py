@@ -55,7 +55,8 @@ def test_ranks_and_microbatches_choose_alike(
     choose: Callable[[Tensor], Tensor], where: str
 ) -> None:
     model, x = Choosing(choose), torch.randn(8, 8)
-    plan = pt.plan(model, x, mesh=where, options=pt.Options(microbatches=2))
+    options = pt.Options(microbatches=2, time_limit=8)
+    plan = pt.plan(model, x, mesh=where, options=options)
     report = pt.verify(model, x, plan=plan)
     assert report.ok, report
 

@@ -26,7 +26,12 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "pipeline": ("pp=2,dp=2", {"microbatches": 4, "schedule": "zero-bubble"}),
     "interleaved": (
         "pp=2",
-        {"microbatches": 4, "schedule": "interleaved", "stages_per_rank": 2},
+        {
+            "microbatches": 4,
+            "schedule": "interleaved",
+            "stages_per_rank": 2,
+            "time_limit": 8,
+        },
     ),
 }
 

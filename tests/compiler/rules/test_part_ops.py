@@ -47,7 +47,7 @@ def batch() -> tuple[Tensor, Tensor, Tensor]:
 @pytest.mark.parametrize("where", ["dp=2,tp=2", "pp=2,dp=1"])
 def test_every_microbatch_puts_its_own_rows(writes_rows: bool, where: str) -> None:
     model, args = Seeing(writes_rows), batch()
-    options = pt.Options(microbatches=4)
+    options = pt.Options(microbatches=4, time_limit=8)
     plan = pt.plan(model, *args, mesh=where, options=options)
     report = pt.verify(model, *args, plan=plan)
     assert report.ok, report

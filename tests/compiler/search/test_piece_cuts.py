@@ -98,7 +98,7 @@ def test_pairs_are_kept_together(loss: Loss) -> None:
 @pytest.mark.parametrize("loss", [of_halves, of_neighbours])
 def test_pairs_are_kept_together_in_a_pipeline(loss: Loss) -> None:
     model, args = Scorer(loss), given()
-    options = pt.Options(microbatches=2)
+    options = pt.Options(microbatches=2, time_limit=8)
     plan = pt.plan(model, *args, mesh=pt.Mesh(pp=2, dp=1), options=options)
     report = pt.verify(model, *args, plan=plan)
     assert report.ok, report

@@ -23,11 +23,13 @@ def test_items_add_up_to_what_the_plan_predicts(one_stage: Plan) -> None:
 
 
 def test_halves_of_a_backward_make_it_whole(plan: Plan) -> None:
+    forward_s = 0.0
     for number in range(len(plan.stages)):
         found = stage_items(stage_document(plan, number)).seconds
         halves = found[Work.BACKWARD_INPUT] + found[Work.BACKWARD_WEIGHT]
         assert found[Work.BACKWARD] == pytest.approx(halves)
-        assert found[Work.FORWARD] > 0
+        forward_s += found[Work.FORWARD]
+    assert forward_s > 0  # a stage of views takes no time
 
 
 def test_a_microbatch_takes_its_part_of_every_call(parts: Plan) -> None:

@@ -30,8 +30,11 @@ ASKED: dict[str, tuple[str, dict[str, Any]]] = {
     "parts": ("dp=2,tp=2", {"pins": SPLIT, "microbatches": 2}),
     "fused": ("dp=2,tp=2", {"fuse": True, "hardware": "h100-dgx"}),
     "again": ("dp=2,tp=2", {"recompute": ("layers.*",)}),
-    "stages": ("pp=2,dp=2", {"microbatches": 2}),
-    "fused stages": ("pp=2", {"microbatches": 2, "fuse": True, "hardware": "h100-dgx"}),
+    "stages": ("pp=2,dp=2", {"microbatches": 2, "time_limit": 8}),
+    "fused stages": (
+        "pp=2",
+        {"microbatches": 2, "fuse": True, "hardware": "h100-dgx", "time_limit": 8},
+    ),
 }
 
 
