@@ -91,8 +91,11 @@ class PriceSearch:
     def _is_too_slow(self, best: Limited) -> bool:
         """Whether nothing that fits takes less than is wanted, or nothing fits."""
         least_s = best.bound_s
-        is_dear = least_s > self.free.seconds * _MUCH and least_s > self._most_s
-        return is_dear or least_s >= self.wanted.below_s
+        return self.is_over_all(least_s) or least_s >= self.wanted.below_s
+
+    def is_over_all(self, bound_s: float) -> bool:
+        """Whether what fits would take more than any assignment does: nothing fits."""
+        return bound_s > self.free.seconds * _MUCH and bound_s > self._most_s
 
     @cached_property
     def _most_s(self) -> float:

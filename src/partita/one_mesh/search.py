@@ -106,6 +106,7 @@ class Search:
         if self.limited is None or self.bound_s is None or self.planner.limit is None:
             return False
         is_full = self.limited.state_bytes > self.planner.limit
+        is_full |= self.limited.is_over_all(self.bound_s)
         return is_full or self.bound_s >= self.wanted.below_s
 
     @collection_paused()
