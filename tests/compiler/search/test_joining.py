@@ -46,3 +46,17 @@ def test_under_a_limit_nothing_is_joined_that_would_break_it() -> None:
     found = with_groups(replace(apart, options=limited), (), groups)
     assert found.joined == ()
     assert with_groups(apart, (), groups).joined == plan.joined
+
+
+def test_under_a_limit_with_room_for_some_those_are_joined_that_save_most() -> None:
+    model, args, kwargs = ZOO["opt"]()
+    options = pt.Options(hardware="cpu-gloo", fuse=True)
+    plan = pt.plan(model, *args, mesh=pt.Mesh(dp=1), options=options, **kwargs)
+    apart = with_figures(replace(plan, joined=(), fusion=()))
+    first, second = choose_joined(plan)
+    groups = first, replace(second, saved_s=2 * first.saved_s)
+    one = with_groups(apart, (), [second])
+    assert one.predicted.bytes < with_groups(apart, (), groups).predicted.bytes
+    limited = replace(plan.options, memory_bytes=one.predicted.bytes)
+    found = with_groups(replace(apart, options=limited), (), groups)
+    assert found.joined == (second.keys,)
