@@ -19,12 +19,11 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from statistics import median
 from typing import Any
 
 import torch
-import transformers
+from gpu_models import MODELS
 from torch import nn
 from training_models import Batch, loss_of
 from turns import Step
@@ -34,57 +33,6 @@ import partita as pt
 _WARM_UP = 2
 _BASE = "compiled"
 _GRAPHS = "reduce-overhead"
-
-
-def _gpt2(layers: int, width: int, heads: int, words: int) -> nn.Module:
-    config = transformers.GPT2Config(
-        n_layer=layers,
-        n_embd=width,
-        n_head=heads,
-        vocab_size=words,
-        resid_pdrop=0.0,
-        embd_pdrop=0.0,
-        attn_pdrop=0.0,
-    )
-    return transformers.GPT2LMHeadModel(config)
-
-
-def _llama_1b() -> nn.Module:
-    config = transformers.LlamaConfig(
-        hidden_size=2048,
-        intermediate_size=8192,
-        num_hidden_layers=16,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        vocab_size=128256,
-        tie_word_embeddings=True,
-    )
-    return transformers.LlamaForCausalLM(config)
-
-
-@dataclass(frozen=True)
-class Sized:
-    """A model and the batch that it is trained on."""
-
-    build: Callable[[], nn.Module]
-    rows: int
-    length: int
-    vocabulary: int
-
-    def built(self, dtype: torch.dtype) -> tuple[nn.Module, Batch]:
-        """Return the model in a dtype and token ids, which are their own labels."""
-        torch.manual_seed(0)
-        with torch.device("cuda"):
-            model = self.build().to(dtype).train()
-            ids = torch.randint(0, self.vocabulary, (self.rows, self.length))
-        return model, {"input_ids": ids, "labels": ids.clone()}
-
-
-MODELS = {
-    "gpt2-medium": Sized(partial(_gpt2, 24, 1024, 16, 50257), 8, 1024, 50257),
-    "llama-1b": Sized(_llama_1b, 4, 2048, 128256),
-    "gpt2-tiny": Sized(partial(_gpt2, 4, 128, 4, 1024), 8, 128, 1024),
-}
 
 
 def _plain(

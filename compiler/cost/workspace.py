@@ -196,9 +196,14 @@ def _grouped(call: LocalCall) -> int:
     """Count a group's rows, and what they are multiplied to (capture/grouped.py).
 
     A rank that has some of the groups has as many of the rows in each as if it had all.
+    A GPU has all rows in order, and what comes of them (``multiply_in_order``).
     """
     first, second, member = call.types
     (made,) = call.results
+    if call.device == "cuda" and made.dtype is torch.bfloat16:
+        other = made if len(made.shape) == 2 else second
+        numel = member.shape[0] * (first.shape[1] + other.shape[1])
+        return numel * made.dtype.itemsize
     rows = -(-member.shape[0] // max(member.shape[1] * call.ways(2, 1), 1))
     if made.shape[0] == member.shape[0] and len(made.shape) == 2:
         numel = rows * (first.shape[1] + made.shape[1])

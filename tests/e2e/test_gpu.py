@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 import partita as pt
 from partita.compiler.capture.attention import attend, attend_backward
+from partita.compiler.capture.grouped import multiply_groups, outer_groups
 from partita.runtime.launch import launch
 
 pytestmark = pytest.mark.gpu
@@ -238,3 +239,22 @@ def test_who_may_see_nothing_gets_zeros_and_leaves_no_gradient() -> None:
     assert all(bool(x.isfinite().all()) for x in (out, *grads))
     assert float(out[:, :, 3].abs().max()) == 0.0
     assert float(grads[0][:, :, 3].abs().max()) == 0.0
+
+
+@pytest.mark.parametrize("own", [8, 3], ids=["all groups", "some groups"])
+def test_grouped_products_wait_for_no_number_of_rows(own: int) -> None:
+    """Whatever rows a group has: some have none, some rows no group of the rank's."""
+    torch.manual_seed(0)
+    x, grad = (torch.randn(96, size).bfloat16() for size in (32, 64))
+    weight = torch.randn(own, 32, 64).bfloat16()
+    group = torch.randint(0, 7, (96, 1))
+    member = group == torch.arange(8)[8 - own :]
+    given = [(multiply_groups, (x, weight, member)), (outer_groups, (x, grad, member))]
+    for product, operands in given:
+        there = [operand.cuda() for operand in operands]
+        with refusing_to_wait("cuda"):
+            found = product(*there)
+        wanted = product(
+            *[t.double() if t.is_floating_point() else t for t in operands]
+        )
+        torch.testing.assert_close(found.cpu().double(), wanted, rtol=2e-2, atol=2e-2)

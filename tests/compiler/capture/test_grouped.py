@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -13,7 +15,9 @@ from partita.compiler.capture.grouped import (
     grouped_products,
     members,
     multiply,
+    multiply_in_order,
     outer,
+    outer_in_order,
 )
 from partita.compiler.ir.program import op_name
 
@@ -46,17 +50,28 @@ def test_grouped_mm_equals_aten_in_single_and_takes_double(
     torch.testing.assert_close(found.float(), wanted)
 
 
-def test_ops_are_the_einsums_even_where_a_row_is_of_two_groups_or_none() -> None:
-    x, weight, grad = _random(4, 5), _random(3, 5, 6), _random(4, 6)
-    member = torch.tensor([[1, 1, 0], [0, 0, 0], [0, 0, 1], [0, 1, 0]]).bool()
-    ones = member.float()
+MEMBER = torch.tensor([[0, 1, 0], [0, 0, 0], [0, 0, 1], [0, 1, 0], [0, 0, 1]]).bool()
+"""The first group has no rows, the second row no group, and they are in no order."""
 
-    torch.testing.assert_close(
-        multiply(x, weight, member), torch.einsum("sk,ekn,se->sn", x, weight, ones)
-    )
-    torch.testing.assert_close(
-        outer(x, grad, member), torch.einsum("sk,sn,se->ekn", x, grad, ones)
-    )
+
+@pytest.mark.parametrize("product", [multiply, multiply_in_order])
+def test_rows_meet_the_matrix_of_their_group(product: Callable[..., Tensor]) -> None:
+    x, weight = _random(5, 8), _random(3, 8, 4)
+    wanted = torch.einsum("sk,ekn,se->sn", x, weight, MEMBER.float())
+
+    torch.testing.assert_close(product(x, weight, MEMBER), wanted)
+    transposed = weight.transpose(1, 2).contiguous().transpose(1, 2)
+    torch.testing.assert_close(product(x, transposed, MEMBER), wanted)
+
+
+@pytest.mark.parametrize("product", [outer, outer_in_order])
+def test_outer_products_are_of_the_rows_of_a_group(
+    product: Callable[..., Tensor],
+) -> None:
+    x, grad = _random(5, 8), _random(5, 4)
+    wanted = torch.einsum("sk,sn,se->ekn", x, grad, MEMBER.float())
+
+    torch.testing.assert_close(product(x, grad, MEMBER), wanted)
 
 
 def test_rows_past_the_last_end_are_of_no_group() -> None:

@@ -16,6 +16,7 @@ from partita.compiler.capture import ctc as ctc  # defines the ops
 from partita.compiler.cost.local_call import LocalCall
 from partita.compiler.cost.workspace import workspace_bytes
 from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.tensor_type import TensorType
 
 CPU = torch.device("cpu")
 ops = torch.ops
@@ -380,3 +381,14 @@ def test_other_ops_need_none() -> None:
         "aten.mm.default", lambda: ops.aten.mm.default(x, x.t()), [x, x]
     )
     assert found == want == 0
+
+
+def test_a_gpu_has_the_rows_of_grouped_products_in_order() -> None:
+    half = torch.bfloat16
+    types = [TensorType((256, 192), half), TensorType((4, 192, 128), half)]
+    member = TensorType((256, 4), torch.bool)
+    seen = [(type_, torch.empty(type_.shape).stride()) for type_ in (*types, member)]
+    made = [TensorType((256, 128), half)]
+    call = LocalCall("partita.grouped_multiply.default", seen, made, "cuda")
+
+    assert workspace_bytes(call) == 2 * 256 * (192 + 128)
