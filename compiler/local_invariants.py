@@ -14,7 +14,7 @@ from typing import Any, cast
 import torch
 from torch import fx
 
-from partita.compiler.capture.torch_private import fake_tensor_mode
+from partita.compiler.capture.torch_private import FakeMode
 from partita.compiler.errors import InvariantViolation
 from partita.compiler.ir.layout import shard_shape
 from partita.compiler.ir.local_program import Closing, LocalProgram
@@ -64,7 +64,7 @@ def local(program: LocalProgram) -> tuple[Issued, ...]:
     except InvariantViolation:
         # Some kernels have results of other sizes there; fakes take several times
         # as long and tell what the device's own would make.
-        with fake_tensor_mode():
+        with FakeMode():
             return _Propagation(program, _CPU).run()
 
 

@@ -35,6 +35,7 @@ from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.program import InputKind, OutputKind
 from partita.compiler.rules.written_out import write_out
 from partita.runtime.agree import everyone_tells
+from partita.runtime.channels_last import by_channels
 from partita.runtime.executor import Executable
 from partita.runtime.feeds import FeedKey, Feeds
 from partita.runtime.flat_graph import flatten
@@ -181,6 +182,8 @@ def _wanted_of(chain: Chain, mode: FakeMode) -> list[_Wanted]:
         with mode:
             inputs = tuple(_entering(program.local, at, known, chain) for at in taken)
         graph = write_out(graph, inputs, mode)
+        stays = [role.kind is not OutputKind.SAVED for role in program.local.outputs]
+        graph = by_channels(graph, inputs, mode, stays)
         found.append(_Wanted(program, graph, taken, inputs, frozenset(chain.held)))
         if program is not chain.programs[-1]:
             known |= _saved(found[-1], mode)

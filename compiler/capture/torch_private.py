@@ -228,17 +228,11 @@ def below_autograd() -> AbstractContextManager[None]:
     return vars(torch)["_C"]._AutoDispatchBelowAutograd()
 
 
-def fake_tensor_mode() -> AbstractContextManager[Any]:
-    """Return a mode in which tensors have shapes and dtypes, but no values."""
-    return FakeTensorMode()
-
-
 is_composed = is_traceable_wrapper_subclass
 """Tells whether a tensor is made of others, as those of ``DTensor`` are."""
 
-
 FakeMode = FakeTensorMode
-"""A mode in which tensors have no values."""
+"""A mode in which tensors have shapes and dtypes, but no values."""
 
 
 def without_values(tensors: Sequence[torch.Tensor]) -> tuple[FakeMode, list[Any]]:
@@ -283,6 +277,13 @@ def compile_graph(
     with torch.no_grad(), tracing(TracingContext(mode)), _renames_kept(node_kind):
         code: Code = compile_fx(module, list(inputs), config_patches=dict(options))
     return code
+
+
+def prefers_channels_last(module: fx.GraphModule) -> bool:
+    """Whether Inductor takes convolutions of a graph to be faster by channels."""
+    from torch._inductor.graph import GraphLowering
+
+    return GraphLowering.decide_layout_opt(module, is_inference=False)
 
 
 def compiled_folder() -> Path:

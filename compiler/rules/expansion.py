@@ -14,7 +14,7 @@ from torch.fx.node import map_arg
 from torch.fx.proxy import GraphAppendingTracer
 
 from partita.compiler.capture.keys import short_op
-from partita.compiler.capture.torch_private import fake_tensor_mode
+from partita.compiler.capture.torch_private import FakeMode
 from partita.compiler.ir.program import (
     NodeInfo,
     Phase,
@@ -114,7 +114,7 @@ def _write_types(graph: fx.Graph, types: tuple[TensorType, ...]) -> None:
     given = iter(types)
     counts: Counter[str] = Counter()
     values: dict[fx.Node, Any] = {}
-    with fake_tensor_mode():
+    with FakeMode():
         for node in graph.nodes:
             if node.op == "placeholder":
                 type_ = next(given)
