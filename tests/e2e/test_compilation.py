@@ -65,6 +65,21 @@ class Tied(nn.Module):
         return {"loss": loss, "scores": scores}
 
 
+class Pictures(nn.Module):
+    """Convolutions, what they take laid out by channels; ranks swap edges of rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3)
+        self.norm, self.head = nn.BatchNorm2d(8), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """Return the loss and the output."""
+        hidden = torch.relu(self.norm(self.first(x)))
+        out = self.head(torch.relu(self.second(hidden)).mean((2, 3)))
+        return {"loss": nn.functional.mse_loss(out, y), "out": out}
+
+
 @dataclass(frozen=True)
 class Case:
     model: Callable[[], nn.Module]
@@ -76,6 +91,8 @@ class Case:
         model = self.model().train()
         if self.model is Tied:
             return model, (torch.randint(16, (4, 6)), torch.randint(16, (4, 6)))
+        if self.model is Pictures:
+            return model, (torch.randn(8, 3, 8, 8), torch.randn(8, 4))
         return model, (torch.randn(8, 8), torch.randn(8, 4))
 
     def planned(self) -> dict[str, Any]:
@@ -92,6 +109,8 @@ CASES = {
     "storage": Case(Layers, "dp=2", {"pins": ROWS | {"layers.2.weight": "S(0)"}}),
     "microbatches": Case(Layers, "dp=2", {"pins": ROWS, "microbatches": 2}),
     "pipeline": Case(Layers, "pp=2", {"microbatches": 2}),
+    "pictures by rows": Case(Pictures, "dp=2", {"pins": {"x": "S(2)"}}),
+    "pictures in stages": Case(Pictures, "pp=2"),
 }
 QUICK = ("data parallel",)  # others compile C++ for a quarter of a minute each
 
