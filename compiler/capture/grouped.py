@@ -97,7 +97,9 @@ def _in_order(member: Tensor) -> tuple[Tensor, Tensor]:
 
 def _has_kernel(rows: Tensor, other: Tensor) -> bool:
     """Whether one kernel multiplies such tensors, however many rows groups have."""
-    if not (rows.is_cuda and rows.dtype is torch.bfloat16 and rows.numel()):
+    if not (rows.is_cuda and rows.dtype is torch.bfloat16):
+        return False
+    if not (rows.numel() and other.numel()):
         return False
     sizes = rows.shape[1], *other.shape[1:]
     is_dense = other[0].is_contiguous() or other[0].t().is_contiguous()
