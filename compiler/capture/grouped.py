@@ -62,10 +62,9 @@ def outer_groups(x: Tensor, grad: Tensor, member: Tensor) -> Tensor:
     """Return, per group, the product of its rows of ``x``, transposed, and ``grad``."""
     if _has_kernel(x, grad):
         return outer_in_order(x, grad, member)
-    out = x.new_zeros(member.shape[1], x.shape[1], grad.shape[1])
-    for group, rows in enumerate(_rows_of(member)):
-        if rows.numel():
-            out[group] = x[rows].t() @ grad[rows]
+    out = x.new_empty(member.shape[1], x.shape[1], grad.shape[1])
+    for rows, made in zip(_rows_of(member), out.unbind(0), strict=True):
+        torch.mm(x[rows].t(), grad[rows], out=made)  # zeros, of no rows
     return out
 
 

@@ -200,16 +200,11 @@ def _grouped(call: LocalCall) -> int:
     """
     first, second, member = call.types
     (made,) = call.results
-    if call.device == "cuda" and made.dtype is torch.bfloat16:
-        other = made if len(made.shape) == 2 else second
-        numel = member.shape[0] * (first.shape[1] + other.shape[1])
-        return numel * made.dtype.itemsize
-    rows = -(-member.shape[0] // max(member.shape[1] * call.ways(2, 1), 1))
-    if made.shape[0] == member.shape[0] and len(made.shape) == 2:
-        numel = rows * (first.shape[1] + made.shape[1])
-    else:
-        numel = rows * (first.shape[1] + second.shape[1]) + prod(made.shape[1:])
-    return numel * made.dtype.itemsize
+    other = made if len(made.shape) == 2 else second
+    rows = member.shape[0]
+    if call.device != "cuda" or made.dtype is not torch.bfloat16:
+        rows = -(-rows // max(member.shape[1] * call.ways(2, 1), 1))
+    return rows * (first.shape[1] + other.shape[1]) * made.dtype.itemsize
 
 
 def _ctc_loss(call: LocalCall) -> int:
