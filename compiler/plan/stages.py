@@ -218,10 +218,14 @@ def _made(node: Node) -> Placement:
 def _gradients(document: Document) -> list[Transfer]:
     """Return the parts of gradients that go home."""
     wanted = {o.name: o for o in document.outputs if o.kind is OutputKind.GRADIENT}
-    parts = {o.name: o for o in document.outputs if o.kind.is_gradient}
+    parts = {
+        o.name: o for o in document.outputs if o.kind is OutputKind.SHARED_GRADIENT
+    }
+    # One that uses only what another makes of a parameter makes a part, too.
+    makers = {document.nodes[o.value.key].stage for o in parts.values() if o.value}
     found: list[Transfer] = []
     for name, parameter in document.parameters.items():
-        for stage in parameter.homes[1:]:
+        for stage in sorted(makers):
             part = parts.get(shared_gradient_name(name, stage))
             if part is None:
                 continue

@@ -131,6 +131,35 @@ class Odd(nn.Module):
         return self.down(mixed.tanh()).square().mean()
 
 
+class Centered(nn.Module):
+    """A layer whose weight less its mean is used, as convolutions of NFNet do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight = nn.Parameter(torch.randn(4, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the loss of ``x`` ``[8, 4]``."""
+        weight = self.weight - self.weight.mean()
+        return (x.tanh() @ weight).square().mean()
+
+
+def test_a_stage_that_takes_what_is_made_of_a_parameter_makes_a_part() -> None:
+    built = Centered(), (torch.randn(8, 4),), {}
+    captured = in_microbatches(capture(*built), 2, pt.default_rules)
+    verifier = Verifier.of(*built)
+    search = search_of(captured, "pp=2", schedule="gpipe")
+    shared: list[tuple[int, ...]] = []
+    for seed in range(8):
+        plan = drawn(search, seed)
+        report = verifier.verify_captured(captured, plan)
+        assert report.ok, report
+        if any(o.kind is OutputKind.SHARED_GRADIENT for o in plan.outputs):
+            shared.append(plan.parameters["weight"].homes)
+    assert (0,) in shared
+
+
 def test_ranks_of_unlike_shards_save_unlike_tensors() -> None:
     model, x = Odd(), torch.randn(3, 5, 5)
     captured = capture(model, (x,), {})
