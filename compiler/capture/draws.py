@@ -37,7 +37,20 @@ aten = torch.ops.aten
 
 SEED_TYPE = TensorType((), torch.int64)
 
-WITH_LOW = (aten.randint.low, aten.randint.low_generator)
+LIKE = (
+    aten.randint_like.default,
+    aten.randint_like.generator,
+    aten.randint_like.low_dtype,
+    aten.randint_like.low_generator_dtype,
+)
+"""The ops that draw integers of a tensor's shape."""
+
+WITH_LOW = (
+    aten.randint.low,
+    aten.randint.low_generator,
+    aten.randint_like.low_dtype,
+    aten.randint_like.low_generator_dtype,
+)
 """The ops that draw integers from a lowest one on."""
 
 
@@ -133,9 +146,19 @@ def _exponential(write: DrawWriter, node: fx.Node, type_: TensorType) -> fx.Node
     return write.cast(write.scaled(value, 1.0 / rate, 0.0), type_.dtype)
 
 
+def _log_normal(write: DrawWriter, node: fx.Node, type_: TensorType) -> fx.Node:
+    mean = float(argument_of(node, 1, "mean", 1.0))
+    std = float(argument_of(node, 2, "std", 2.0))
+    worked_in = torch.promote_types(type_.dtype, torch.float32)
+    normal = write.cast(write.numbers(type_.shape, "normal"), worked_in)
+    wide = TensorType(type_.shape, worked_in)
+    value = write.call(aten.exp.default, (write.scaled(normal, std, mean),), wide)
+    return write.cast(value, type_.dtype)
+
+
 def _integers(write: DrawWriter, node: fx.Node, type_: TensorType) -> fx.Node:
-    has_low = node.target in WITH_LOW
-    low, high = (node.args[0], node.args[1]) if has_low else (0, node.args[0])
+    args = node.args[1:] if node.target in LIKE else node.args
+    low, high = args[:2] if node.target in WITH_LOW else (0, args[0])
     assert isinstance(low, int)
     assert isinstance(high, int)
     integer = TensorType(type_.shape, torch.int64)
@@ -163,10 +186,12 @@ _REWRITES: dict[object, Callable[[DrawWriter, fx.Node, TensorType], fx.Node]] = 
     aten.normal.Tensor_Tensor: _normal_around,
     aten.normal.float_float: _normal_around,
     aten.exponential.default: _exponential,
+    aten.log_normal.default: _log_normal,
     aten.randint.default: _integers,
     aten.randint.generator: _integers,
     aten.randint.low: _integers,
     aten.randint.low_generator: _integers,
+    **dict.fromkeys(LIKE, _integers),
     aten.rrelu_with_noise_functional.default: _random_slope,
     aten.randperm.default: permutation,
     aten.randperm.generator: permutation,

@@ -19,7 +19,7 @@ from partita.compiler.capture.choices import (
     eager_multinomial,
     eager_permutation,
 )
-from partita.compiler.capture.draws import WITH_LOW, draws_numbers
+from partita.compiler.capture.draws import LIKE, WITH_LOW, draws_numbers
 from partita.compiler.capture.random_numbers import draw, stream_of
 from partita.compiler.capture.schemas import argument_names
 from partita.compiler.capture.torch_private import DispatchMode
@@ -131,6 +131,14 @@ def _fill_exponential(
     return x.copy_(value * (1.0 / rate))
 
 
+def _fill_log_normal(
+    numbers: Numbers, func: Any, args: tuple[Any, ...], _: Any
+) -> Tensor:
+    x, mean, std = _filled(args, (1.0, 2.0))
+    worked_in = torch.promote_types(x.dtype, torch.float32)
+    return x.copy_((numbers(x.shape, "normal").to(worked_in) * std + mean).exp())
+
+
 def _fill_bernoulli(
     numbers: Numbers, func: Any, args: tuple[Any, ...], kwargs: Any
 ) -> Tensor:
@@ -160,9 +168,12 @@ def _new(kind: str) -> Callable[..., Tensor]:
 def _new_integers(
     numbers: Numbers, func: Any, args: tuple[Any, ...], kwargs: Any
 ) -> Tensor:
-    low, high, shape = args if func in WITH_LOW else (0, *args)
+    like, *bounds = args if func in LIKE else (None, *args)
+    low, high, *sizes = bounds if func in WITH_LOW else (0, *bounds)
+    (shape,) = sizes if like is None else (like.shape,)
+    default = torch.int64 if like is None else like.dtype
     drawn = numbers(shape, "bits") % (high - low) + low
-    return drawn.to(kwargs.get("dtype") or torch.int64)
+    return drawn.to(kwargs.get("dtype") or default)
 
 
 def _random_slope(numbers: Numbers, func: Any, args: tuple[Any, ...], _: Any) -> Tensor:
@@ -205,6 +216,7 @@ _EAGER: dict[object, Callable[..., Any]] = {
     aten.normal.Tensor_Tensor: _new_normal,
     aten.normal.float_float: _new_normal,
     aten.exponential_.default: _fill_exponential,
+    aten.log_normal_.default: _fill_log_normal,
     aten.rand.default: _new("uniform"),
     aten.rand.generator: _new("uniform"),
     aten.rand_like.default: _new("uniform"),
@@ -215,6 +227,7 @@ _EAGER: dict[object, Callable[..., Any]] = {
     aten.randint.generator: _new_integers,
     aten.randint.low: _new_integers,
     aten.randint.low_generator: _new_integers,
+    **dict.fromkeys(LIKE, _new_integers),
     aten.native_dropout.default: _new_dropout,
     aten.rrelu_with_noise.default: _random_slope,
     aten.rrelu_with_noise_.default: _random_slope,

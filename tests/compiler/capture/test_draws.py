@@ -45,6 +45,8 @@ class Noisy(nn.Module):
         y = functional.rrelu(y, training=True) + functional.rrelu_(-y, 0.1, 0.2, True)
         y = torch.normal(y, 0.5) + torch.normal(1.0, y.abs()) + torch.normal(y, y.abs())
         y = y + torch.normal(1.0, 2.0, (4, 8))
+        y = y + torch.empty(4, 8).log_normal_(0.0, 0.5) + torch.randint_like(y, 2, 5)
+        y = y * torch.randint_like(y, 4, dtype=torch.int64)
         torch.rand(3)  # drawn, but used by nobody
         return (self.alpha(y) * self.linear.weight[:4]).sum()
 
