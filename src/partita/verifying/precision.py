@@ -55,6 +55,7 @@ def doubled(model: torch.nn.Module) -> torch.nn.Module:
 
 _MADE_OF_NUMBERS = (torch.tensor, torch.as_tensor, torch.Tensor.new_tensor)
 _FINFO = torch.finfo
+_WRITE = torch.Tensor.__setitem__
 _NORMS = (torch.rms_norm, torch.nn.functional.rms_norm)
 
 Notes = list[tuple[Any, torch.dtype]]
@@ -66,7 +67,8 @@ class ConstantDtypes(TorchFunctionMode):
     A program in double precision holds the constants of the capture: the float32 that
     ``torch.tensor(0.1)`` was there. In double its eager model would make others, of
     the default dtype or of that of an input. The ``eps`` of an RMS norm that is given
-    none is such a constant too, as is all that ``torch.finfo`` says of a dtype.
+    none is such a constant too, as are a number that is written to elements of a tensor
+    and all that ``torch.finfo`` says of a dtype.
     """
 
     def __init__(self, notes: Notes | None = None) -> None:
@@ -112,6 +114,11 @@ class ConstantDtypes(TorchFunctionMode):
     ) -> Any:
         """Run ``func``, with the dtype or epsilon of before where it has one."""
         kwargs = dict(kwargs or {})
+        if func is _WRITE and isinstance(args[2], float):
+            dtype = self._dtype(func, args[0].dtype)
+            if dtype.is_floating_point:
+                args = (*args[:2], torch.tensor(args[2], dtype=dtype).item())
+            return func(*args)
         if func not in (*_MADE_OF_NUMBERS, *_NORMS):
             return self._mixed(func, args, kwargs)
         result = func(*args, **kwargs)

@@ -134,6 +134,23 @@ def test_constants_are_as_exact_in_the_reference_as_in_the_plan(
     assert report.ok, str(report)
 
 
+class Weighted(nn.Linear):
+    """Gives one class less weight, by a number written to an element."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        weights = torch.ones(4)
+        weights[-1] = 0.1
+        target = torch.tensor([1, 3])
+        return nn.functional.cross_entropy(super().forward(input), target, weights)
+
+
+def test_a_number_that_is_written_is_as_exact_in_the_reference() -> None:
+    torch.manual_seed(0)
+    model, x = Weighted(4, 4), torch.randn(2, 4)
+    report = pt.verify(model, x, plan=pt.plan(model, x, mesh=pt.Mesh(tp=2)))
+    assert report.ok, str(report)
+
+
 class Sampled(nn.Module):
     """Gives constants to functions that want all of one dtype."""
 
