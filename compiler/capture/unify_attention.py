@@ -22,7 +22,7 @@ def unify_attention(module: fx.GraphModule, dtype: torch.dtype | None = None) ->
     would cast what it is given to.
     """
     graph = module.graph
-    learned = _depends_on_parameters(module)
+    learned = _of_parameters(module)
     found = graph.find_nodes(
         op="call_function", target=aten.scaled_dot_product_attention.default
     )
@@ -72,11 +72,23 @@ def _attention_arguments(node: fx.Node) -> tuple[Any, ...]:
     return tuple(found[name] for name in names)
 
 
-def _depends_on_parameters(module: fx.GraphModule) -> set[fx.Node]:
+def _of_parameters(module: fx.GraphModule) -> set[fx.Node]:
+    """Return what may need a gradient: all that is made of parameters to be trained.
+
+    What was detached does not, nor what has no gradient, as a comparison.
+    """
     trained = {name for name, p in module.named_parameters() if p.requires_grad}
     found: set[fx.Node] = set()
     for node in module.graph.nodes:
         is_trained = node.op == "get_attr" and node.target in trained
         if is_trained or any(n in found for n in node.all_input_nodes):
-            found.add(node)
+            if node.target is not aten.detach.default and _may_have_gradient(node):
+                found.add(node)
     return found
+
+
+def _may_have_gradient(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor):  # a call of several results, an attribute
+        return True
+    return value.is_floating_point() or value.is_complex()

@@ -113,6 +113,28 @@ def test_programs_of_other_precisions_have_other_fingerprints() -> None:
     assert len(found) == 3
 
 
+class Masked(nn.Module):
+    """Attends where a first guess, of what is learned, says to, as Mask2Former does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.layer(x)
+        guess = hidden @ hidden.mT
+        mask = torch.zeros(6, 6).masked_fill((guess < 0).detach(), -9.0)
+        shift = guess.detach() + mask
+        made = nn_functional.scaled_dot_product_attention(hidden, hidden, hidden, shift)
+        return made.square().sum()
+
+
+def test_attention_under_a_mask_that_needs_no_gradient_is_one_op() -> None:
+    captured = capture(Masked(), (torch.randn(2, 2, 6, 4),), {}, precision="bfloat16")
+    forward = [n for n in captured.program.calls() if info(n).phase is Phase.FORWARD]
+    assert "partita.attention.default" in map(op_name, forward)
+
+
 class Asking(nn.Module):
     """Is told that it is autocast, and computes a part in float32 all the same."""
 
