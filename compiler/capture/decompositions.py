@@ -107,6 +107,17 @@ def _std(
     return _var(x, dim, correction=correction, keepdim=keepdim).sqrt()
 
 
+def _std_mean(
+    x: Tensor,
+    dim: Sequence[int] | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> tuple[Tensor, Tensor]:
+    var, mean = _var_mean(x, dim, correction=correction, keepdim=keepdim)
+    return var.sqrt(), mean
+
+
 def _var_mean(
     x: Tensor,
     dim: Sequence[int] | None = None,
@@ -125,6 +136,17 @@ def _var_mean(
     squares = (x - mean).pow(2)
     var = aten.div.Scalar(aten.sum.dim_IntList(squares, dims, keepdim), max(count, 0.0))
     return var, mean if keepdim else mean.squeeze(dims)
+
+
+def _count_nonzero(x: Tensor, dim: Sequence[int] | int | None = None) -> Tensor:
+    return aten.sum.dim_IntList(x != 0, _dims(x, dim))
+
+
+def _aminmax(
+    x: Tensor, *, dim: int | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    dims = _dims(x, dim)
+    return aten.amin.default(x, dims, keepdim), aten.amax.default(x, dims, keepdim)
 
 
 def _group_norm(
@@ -233,6 +255,10 @@ OWN: dict[Any, Callable[..., Any]] = {
     aten.var.correction: _var,
     aten.var_mean.correction: _var_mean,
     aten.std.correction: _std,
+    aten.std_mean.correction: _std_mean,
+    aten.count_nonzero.default: _count_nonzero,
+    aten.count_nonzero.dim_IntList: _count_nonzero,
+    aten.aminmax.default: _aminmax,
     aten.native_group_norm.default: _group_norm,
     aten.native_group_norm_backward.default: _group_norm_backward,
     aten._trilinear.default: _trilinear,
