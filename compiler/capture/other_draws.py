@@ -13,8 +13,10 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import Any, TypeVar
+
+import numpy as np
 
 from partita.compiler.capture.keys import is_user_file
 from partita.compiler.errors import CaptureFailed
@@ -53,36 +55,30 @@ def whatever_is_drawn(
     return found
 
 
-def _numpy() -> ModuleType | None:
-    """Return numpy's random numbers, if anyone may draw them."""
-    return sys.modules.get("numpy.random")
-
-
 def _drawn() -> tuple[object, ...]:
-    """Return what changes with every number that is drawn, or nearly."""
-    numpy = _numpy()
-    state: Any = numpy.get_state(legacy=False)["state"] if numpy else {}
-    own = (state["key"].tobytes(), state["pos"]) if state else ()
-    return random.getstate(), own
+    """Return what changes with every number that is drawn, or nearly.
+
+    numpy's numbers are loaded by it, where nobody did: seen for the first time after a
+    capture that loads them, they would seem to have been drawn.
+    """
+    state: Any = np.random.get_state(legacy=False)["state"]
+    return random.getstate(), (state["key"].tobytes(), state["pos"])
 
 
 @contextmanager
 def _first_drawn(pick: Callable[..., int]) -> Generator[None]:
     """Within it the first number that is drawn is that of the seed that is picked."""
-    numpy, state = _numpy(), random.getstate()
+    state, numpys = random.getstate(), np.random.get_state()
     first = [_first_of(random.Random, "random", "randrange", seed) for seed in _SEEDS]
     random.seed(pick(_SEEDS, key=first.__getitem__))
-    numpys = numpy.get_state() if numpy else None
-    if numpy:
-        kind = numpy.RandomState
-        first = [_first_of(kind, "random_sample", "randint", s) for s in _SEEDS]
-        numpy.seed(pick(_SEEDS, key=first.__getitem__))
+    kind = np.random.RandomState
+    first = [_first_of(kind, "random_sample", "randint", seed) for seed in _SEEDS]
+    np.random.seed(pick(_SEEDS, key=first.__getitem__))
     try:
         yield
     finally:
         random.setstate(state)
-        if numpy:
-            numpy.set_state(numpys)
+        np.random.set_state(numpys)
 
 
 def _first_of(kind: Any, number: str, below: str, seed: int) -> tuple[int, float]:
@@ -124,8 +120,5 @@ class _Watch:
 
 
 def _is_watched(file: str) -> bool:
-    numpy = _numpy()
-    home = (
-        str(Path(numpy.__file__).parents[1]) if numpy and numpy.__file__ else f"{file} "
-    )
+    home = str(Path(np.__file__).parent)
     return is_user_file(file) and file != random.__file__ and not file.startswith(home)

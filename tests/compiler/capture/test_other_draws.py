@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -96,3 +98,35 @@ def test_a_number_that_nothing_depends_on_may_be_drawn() -> None:
 
 def test_a_generator_of_ones_own_is_not_seen() -> None:
     capture(Aside(), (small.batch(),), {})
+
+
+_FIRST = """
+import sys, torch
+from partita.compiler.capture import capture
+
+made = []
+original = capture.read_roles
+
+def counting(*args):
+    made.append(args)
+    return original(*args)
+
+capture.read_roles = counting
+assert "numpy.random" not in sys.modules
+
+class Loading(torch.nn.Linear):
+    def forward(self, input):
+        import numpy.random
+        return super().forward(input).sum()
+
+capture.capture(Loading(2, 2), (torch.ones(2, 2),), {})
+print(len(made))
+"""
+
+
+def test_numpys_numbers_that_are_loaded_meanwhile_were_not_drawn() -> None:
+    """A first capture may load them with much of torch: it was made three times."""
+    done = subprocess.run(
+        [sys.executable, "-c", _FIRST], capture_output=True, text=True
+    )
+    assert done.stdout == "1\n", done.stderr
