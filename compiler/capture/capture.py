@@ -234,8 +234,9 @@ def _exported_or_run(
     try:
         return _exported(model, scored, tensors, form, precision)
     except CaptureFailed as failed:
-        scored.seen_as_run = True
-        joint = try_trace(scored, tensors) if precision is None else None
+        scored.seen_as_run, scored.precision = True, precision
+        joint = try_trace(scored, tensors)
+        scored.precision = None  # an export is cast around
         if joint is None and numbers:
             joint = _with_known(model, scored, tensors, form, precision, numbers)
         if joint is not None:
