@@ -113,11 +113,17 @@ class Verifier:
         promoting = promoting_floats(
             promote_arguments, promote_tensor, grouped_products()
         )
-        with double_precision(), promoting, ConstantDtypes(noting.notes):
-            args64, kwargs64 = pytree.tree_map(_promoted, (args, kwargs))
-            double = Reference.of(
-                model64, args64, kwargs64, loss, train, draws, precision
-            )
+        try:
+            with double_precision(), promoting, ConstantDtypes(noting.notes):
+                args64, kwargs64 = pytree.tree_map(_promoted, (args, kwargs))
+                double = Reference.of(
+                    model64, args64, kwargs64, loss, train, draws, precision
+                )
+        except RuntimeError as error:
+            raise CaptureFailed(
+                f"{type(model).__name__} fails in double precision, in which a plan is "
+                f"compared with it, too; an op of it may not take doubles: {error}"
+            ) from error
         return cls(model, args, kwargs, loss, double, own)
 
     def verify(self, plan: Plan, rules: RuleSet = default_rules) -> Report:

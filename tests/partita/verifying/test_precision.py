@@ -185,3 +185,21 @@ def test_what_fails_on_one_dtype_is_not_tried_again(
     with pytest.raises(RuntimeError, match="no such shape"):
         ConstantDtypes([]).__torch_function__(refuse, (), given)
     assert tried == [other, torch.float64][:times]
+
+
+class FakeQuantized(nn.Linear):
+    """Rounds what it made, by an op that takes no doubles for its scale."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        made, scale = super().forward(input), torch.full((4,), 0.01)
+        zero = torch.zeros(4, dtype=torch.int32)
+        quantized = torch.fake_quantize_per_channel_affine(made, scale, zero, 1, 0, 255)
+        return quantized.square().sum()
+
+
+def test_an_op_that_takes_no_doubles_is_told_of() -> None:
+    model, x = FakeQuantized(4, 4), torch.randn(2, 4)
+    plan = pt.plan(model, x, mesh=pt.Mesh(tp=2))
+    told = "FakeQuantized fails in double precision.*Scale must be"
+    with pytest.raises(CaptureFailed, match=told):
+        pt.verify(model, x, plan=plan)
