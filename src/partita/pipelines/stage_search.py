@@ -68,14 +68,16 @@ class StageSearch:
         try:
             return self.search.run()
         except NoSolution as refusal:
-            if room is None or room.live == 1:
+            if room is None or refusal.least_bytes is None:
                 raise
-            least = refusal.least_bytes or 0
+            least, held = refusal.least_bytes, ""
+            if room.live > 1:
+                held = f" that holds {room.live} microbatches at once"
             raise NoSolution(
-                f"memory: the limit is {format_bytes(room.limit_bytes)} on a rank; a "
-                f"stage that holds {room.live} microbatches at once needs "
-                f"{format_bytes(least)}",
+                f"memory: the limit is {format_bytes(room.limit_bytes)} on a rank; "
+                f"one of the stages{held} needs {format_bytes(least)}",
                 least,
+                refusal.state_bytes,
             ) from refusal
 
 

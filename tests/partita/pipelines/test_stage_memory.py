@@ -132,7 +132,7 @@ def test_no_way_to_keep_a_stage_within_a_limit_is_faster(
         plan = StageSearch.of(planner, program, Room(limit, live), CLOCK).run()
         assert peak_bytes(plan, live) <= limit
         assert plan.predicted.seconds == pytest.approx(best, rel=1e-9)
-    with pytest.raises(NoSolution, match=r"no plan was found|at once needs"):
+    with pytest.raises(NoSolution, match=r"one of the stages.* needs"):
         StageSearch.of(planner, program, Room(limits[0] - 1, live), CLOCK).run()
 
 

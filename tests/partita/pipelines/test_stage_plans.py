@@ -133,19 +133,23 @@ def test_what_does_not_fit_has_no_cost() -> None:
         plans.plan((last,), (SINGLE,), (Room(100, 1),))
 
 
-def test_a_refusal_names_the_limit_that_was_asked_for() -> None:
+@pytest.mark.parametrize(
+    ("live", "who"),
+    [(1, "one of the stages"), (2, "stages that holds 2 microbatches at once")],
+)
+def test_a_refusal_names_the_limit_that_was_asked_for(live: int, who: str) -> None:
     plans = chain()
     place = layers(plans)[0]
     free = plans.cost(*place, SINGLE, None)
     assert free is not None
     planner = Planner(plans.captured, "Chain", SINGLE, plans.planner.options)
     program = plans.program(*place).program
-    room = Room(free.bytes(2) - 8, 2)
+    room = Room(free.bytes(live) - 8, live)
     with pytest.raises(NoSolution) as refusal:
         StageSearch.of(planner, program, room, Clock.of(1000.0)).run()
     assert f"the limit is {format_bytes(room.limit_bytes)} " in str(refusal.value)
-    assert "holds 2 microbatches at once" in str(refusal.value)
-    assert refusal.value.least_bytes == free.bytes(2)
+    assert f"{who} needs {format_bytes(free.bytes(live))}" in str(refusal.value)
+    assert refusal.value.least_bytes == free.bytes(live)
 
 
 def test_a_stage_that_is_too_slow_is_not_searched_within_a_limit() -> None:
