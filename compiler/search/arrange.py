@@ -122,10 +122,13 @@ class _Chosen:
 class Arranger:
     """Looks for the best arrangement of one form."""
 
-    def __init__(self, form: Form, stages: Stages, best: Best) -> None:
+    def __init__(
+        self, form: Form, stages: Stages, best: Best, below_s: float = inf
+    ) -> None:
         self.form = form
         self.stages = stages
         self.best = best
+        self.below_s = below_s
         schedule = form.schedule
         self.ranks = form.ranks
         self.count = schedule.num_microbatches
@@ -135,7 +138,7 @@ class Arranger:
         self.homes = stages.held if few else stages.homes
 
     def run(self) -> None:
-        """Offer what is found to be better than the best known.
+        """Offer what takes less than the best known, and than ``below_s``.
 
         Raises:
             OutOfTime: when not all was looked at.
@@ -219,6 +222,11 @@ class Arranger:
             found[part, :-1] = np.cumsum(along[::-1])[::-1]
         return found
 
+    @property
+    def _most_s(self) -> float:
+        """What takes no less is not looked for."""
+        return min(self.best.seconds, self.below_s)
+
     def _descend(self, chosen: _Chosen) -> None:
         number = len(chosen.ends)
         if number == self.form.schedule.num_stages:
@@ -232,7 +240,11 @@ class Arranger:
                     continue
                 if self.stages.clock.left_s <= 0:
                     raise OutOfTime
-                more = self._with(chosen, end, mesh, self.best.seconds)
+                if not self._may_close(number, end):
+                    break
+                # the only microbatch keeps a rank waiting until it is back
+                waited_s = float(self.behind[1, end]) if self.count == 1 else 0.0
+                more = self._with(chosen, end, mesh, self._most_s - waited_s)
                 if more is None:
                     continue
                 parts = Parts.of(more.stages[-1].cost)
@@ -251,12 +263,24 @@ class Arranger:
         ends = range(begin + 1, last + 1 - left)
         yield from sorted(ends, key=lambda end: abs(self.behind[0, end] - share))
 
+    def _may_close(self, number: int, end: int) -> bool:
+        """Whether the last stage has a plan, where it is next.
+
+        It is the same whatever is in front: there are few of them.
+        """
+        schedule, last = self.form.schedule, self.stages.num_calls
+        if not number + 2 == schedule.num_stages == len(schedule.rows):
+            return True
+        rest = self.stages.limit, self.live[-1], self._most_s
+        costs = (self.stages.cost(end, last, m, *rest) for m in self.form.meshes[-1])
+        return any(cost is not None for cost in costs)
+
     def _waited(self, parts: Parts) -> float:
         """Return what other stages wait for."""
         return parts.all - parts.rest if self.is_cut else parts.all
 
     def _is_pruned(self, number: int, parts: Parts, end: int, passed: float) -> bool:
-        """Whether no step with this stage is faster than the best known.
+        """Whether no step with this stage takes as little as is looked for.
 
         ``passed`` is what the stages in front take, and all that is handed on.
         """
@@ -274,7 +298,7 @@ class Arranger:
         if left:
             bounds.append(passed + one + m * float(self.behind[1, end]) / left)
             bounds.append(m * float(self.behind[0, end]) / left)
-        return max(bounds) >= self.best.seconds * (1 - _ROUNDING)
+        return max(bounds) >= self._most_s * (1 - _ROUNDING)
 
     def _with(
         self, chosen: _Chosen, end: int, mesh: Mesh, below_s: float

@@ -148,9 +148,10 @@ class Cutter:
     def arrangers(
         self, best: Best, clock: Clock, wanted: Wanted = ANY
     ) -> list[Arranger]:
-        """Return what looks for the best arrangement of each form."""
+        """Return what looks for the best arrangement of each form that is wanted."""
         stages = self.stages(clock, wanted)
-        return [Arranger(form, stages, best) for form in self.forms]
+        below_s = wanted.below_s
+        return [Arranger(form, stages, best, below_s) for form in self.forms]
 
     @cached_property
     def _floors(self) -> _ByMesh:

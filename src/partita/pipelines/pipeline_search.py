@@ -46,6 +46,11 @@ _MOST_CUTS = 1e12
 """Of a form with more cuts and meshes of stages not all are looked at."""
 _FEW_STAGES = 2000
 """Where stages can be no more, looking at all has the time that is left."""
+_RISING = 0.8
+"""Of the time left, for all that takes less than a bound, which is raised."""
+_RAISE = 1.2
+"""Times the bound before."""
+_MOST_RAISES = 20
 _MOST_IMPROVED = 8
 _MOVING = 0.75
 """Of the time left under a memory limit, for boundaries that fit and better ones."""
@@ -129,13 +134,17 @@ class PipelineSearch:
         """
         share = min(clock.left_s, wanted_s)
         is_tight = cutters[0].planner.limit is not None
+        is_few = _num_stages(cutters[0]) <= _FEW_STAGES
         moving_s = _MOVING * clock.left_s if is_tight else share / 2
         if is_tight:
             _improve(cutters, self.best, Clock.of(_ROUGHLY * moving_s), ROUGH)
+            rising = Clock.of(_RISING * clock.left_s)
+            if is_few and _try_less_first(cutters, self.best, rising):
+                return True
         _improve(cutters, self.best, Clock.of(moving_s))
         share = min(clock.left_s, share)
         is_found = self.best.arrangement is not None or self.best.seconds < inf
-        if not is_found or _num_stages(cutters[0]) <= _FEW_STAGES:
+        if not is_found or is_few:
             share = clock.left_s
         return _try_all(cutters, self.best, Clock.of(share))
 
@@ -241,15 +250,40 @@ def _num_stages(cutter: Cutter) -> int:
     return len(every) * num_calls * (num_calls + 1) // 2
 
 
-def _try_all(cutters: Sequence[Cutter], best: Best, clock: Clock) -> bool:
-    """Look at all arrangements, first those that may take least.
+def _try_less_first(cutters: Sequence[Cutter], best: Best, clock: Clock) -> bool:
+    """Look at all arrangements, first at those that take less than a bound.
+
+    The bound is raised until something is found. So no stage is searched that takes
+    much longer than those of the best arrangement: within a limit that is what takes
+    the time, and what is known before all stages were searched may be far from it.
+
+    Returns whether all were looked at.
+    """
+    arrangers = (each for c in cutters for each in c.arrangers(best, clock))
+    below_s = min(arranger.least for arranger in arrangers)
+    for _ in range(_MOST_RAISES):
+        below_s *= _RAISE
+        if below_s >= best.seconds:
+            break
+        if not _try_all(cutters, best, clock, ANY.less_than(below_s)):
+            return False
+    return _try_all(cutters, best, clock)
+
+
+def _try_all(
+    cutters: Sequence[Cutter], best: Best, clock: Clock, wanted: Wanted = ANY
+) -> bool:
+    """Look at all arrangements that are wanted, first those that may take least.
 
     Returns whether all were looked at: there was time, and there were not too many.
+    What the stages of these are is shown to be the best, or not, from here on.
     """
+    for cutter in cutters:
+        cutter.plans.is_shown = True
     arrangers = [
         arranger
         for cutter in cutters
-        for arranger in cutter.arrangers(best, clock)
+        for arranger in cutter.arrangers(best, clock, wanted)
         if arranger.num_cuts <= _MOST_CUTS
     ]
     is_all = len(arrangers) == sum(len(cutter.forms) for cutter in cutters)

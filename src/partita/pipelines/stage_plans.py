@@ -53,8 +53,8 @@ class StagePlans:
         line: along which the program is cut.
         clock: when to come to an end.
         refusals: of stages that do not fit.
-        is_shown: whether nothing better is there than all that was found of stages,
-            but for what was searched roughly.
+        is_shown: whether nothing better is there than all that was told of stages since
+            this was set, but for what was searched roughly.
     """
 
     planner: Planner
@@ -65,8 +65,8 @@ class StagePlans:
     _programs: dict[tuple[int, int], StageProgram] = field(
         default_factory=dict[tuple[int, int], StageProgram]
     )
-    _costs: dict[tuple[int, int, Mesh, Room | None], StageCost | None] = field(
-        default_factory=dict[tuple[int, int, Mesh, "Room | None"], "StageCost | None"]
+    _told: dict[tuple[int, int, Mesh, Room | None], Known | Unknown] = field(
+        default_factory=dict[tuple[int, int, Mesh, "Room | None"], "Known | Unknown"]
     )
     _known: dict[tuple[object, bool], Known | Unknown] = field(
         default_factory=dict[tuple[object, bool], "Known | Unknown"]
@@ -127,13 +127,13 @@ class StagePlans:
         where the fastest plan without one keeps a rank busy too long.
         """
         place = begin, end, mesh, room
-        if place not in self._costs:
+        known = self._told.get(place)
+        if known is None:
             known = self._fitting(self.program(begin, end), mesh, room, wanted)
-            cost = known.cost if isinstance(known, Known) else None
-            if wanted != ANY:
-                return cost
-            self._costs[place] = cost
-        return self._costs[place]
+            if wanted == ANY:
+                self._told[place] = known
+        self.is_shown &= wanted.is_rough or known.is_shown
+        return known.cost if isinstance(known, Known) else None
 
     def _fitting(
         self, stage: StageProgram, mesh: Mesh, room: Room | None, wanted: Wanted
@@ -144,11 +144,11 @@ class StagePlans:
         if free.cost.bytes(room.live) <= room.limit_bytes:
             return free
         if room.limit_bytes <= 0:
-            return Unknown()
+            return Unknown(inf, is_shown=True)
         if not self._is_time:
             wanted = wanted.less_than(inf)
         elif free.cost.busy_s(self.captured.program.in_time.count) >= wanted.below_s:
-            return Unknown(wanted.below_s)
+            return Unknown(wanted.below_s, free.is_shown)
         for live in range(1, room.live):
             fewer = self._found(
                 self._key(stage, mesh, replace(room, live=live)), wanted
@@ -194,15 +194,15 @@ class StagePlans:
                 plan = searched.run()
             except NoSolution as refusal:
                 # Without time for more, what was found roughly is what there is.
-                known = self._known.get((key, True), Unknown())
+                none = Unknown(inf, searched.search.is_shown)
+                known = self._known.get((key, True), none)
                 if isinstance(known, Unknown):
                     self.refusals.append(refusal)
             except NotFaster:
-                known = Unknown(wanted.below_s)
+                known = Unknown(wanted.below_s, searched.search.is_shown)
             else:
-                cost = StageCost.of(plan, stage.program)
-                known = Known.of(plan, cost, searched.search.decided)
-            self.is_shown &= wanted.is_rough or searched.search.is_shown
+                cost, search = StageCost.of(plan, stage.program), searched.search
+                known = Known.of(plan, cost, search.decided, search.is_shown)
             self._known[key, wanted.is_rough] = known
         return known
 

@@ -151,10 +151,15 @@ def test_the_best_of_all_arrangements_is_found(name: str, limit: int | None) -> 
         assert best.seconds == pytest.approx(least_of_all(form, figures), rel=1e-9)
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_stages_that_keep_a_row_busy_too_long_are_not_missed(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [*((n, 2) for n in SCHEDULES), *((n, 1) for n in SCHEDULES if n != "interleaved")],
+)
+def test_stages_that_keep_a_row_busy_too_long_are_not_missed(
+    name: str, count: int
+) -> None:
     """What is asked of a stage is to take less than the best leaves it."""
-    rows, turns, count = 2, 1 + (name == "interleaved"), 2
+    rows, turns = 2, 1 + (name == "interleaved")
     form = form_of(make_schedule(name, rows, count, turns))
     asked: list[float] = []
     for seed in range(12):
@@ -179,6 +184,56 @@ def test_a_bound_beforehand_leaves_out_what_is_no_faster() -> None:
     Arranger(form, figures.stages(), best).run()
     assert best.arrangement is None
     assert Arranger(form, figures.stages(), best).least <= least
+
+
+def asked_within(form: Form, figures: Figures, below_s: float) -> dict[int, float]:
+    """Return what first stages were to take less than, by end; the best is found."""
+    figures.count = form.schedule.num_microbatches
+    stages, best, asked = figures.stages(), Best(), dict[int, float]()
+
+    def cost(begin: int, end: int, *rest: Any) -> StageCost | None:
+        assert rest[-1] <= below_s
+        if not begin:
+            asked.setdefault(end, rest[-1])
+        return stages.cost(begin, end, *rest)
+
+    Arranger(form, replace(stages, cost=cost), best, below_s).run()
+    figures.count = 0
+    assert best.seconds == pytest.approx(least_of_all(form, figures), rel=1e-9)
+    return asked
+
+
+def test_what_takes_longer_than_is_asked_for_is_not_looked_for() -> None:
+    figures, form = Figures(0, 6), form_of(make_schedule("1f1b", 3, 4))
+    least = least_of_all(form, figures)
+    assert asked_within(form, figures, 1.1 * least)
+    best = Best()
+    Arranger(form, figures.stages(), best, 0.5 * least).run()
+    assert best.seconds > least
+
+
+def test_the_only_microbatch_is_waited_for_until_it_is_back() -> None:
+    figures, form = Figures(0, 6), form_of(make_schedule("1f1b", 3, 1))
+    least = 1.5 * least_of_all(form, figures)
+    behind = Arranger(form, figures.stages(), Best()).behind[1]
+    asked = asked_within(form, figures, least)
+    assert asked
+    for end, below_s in asked.items():
+        assert below_s <= least - behind[end] < least
+
+
+def test_where_the_last_stage_has_no_plan_no_other_is_asked_for() -> None:
+    figures, form = Figures(0, 6), form_of(make_schedule("1f1b", 2, 2))
+    stages, asked = figures.stages(), set[tuple[int, int]]()
+
+    def cost(begin: int, end: int, *rest: Any) -> StageCost | None:
+        asked.add((begin, end))
+        return stages.cost(begin, end, *rest) if end < 6 or begin > 3 else None
+
+    Arranger(form, replace(stages, cost=cost), Best()).run()
+    first = {end for begin, end in asked if not begin}
+    assert first
+    assert first <= {4, 5}
 
 
 @pytest.mark.parametrize("limit", range(12, 40, 4))

@@ -29,6 +29,7 @@ from partita.pipelines.cutter import Cutter
 from partita.pipelines.pipeline_search import ALL, NOT_ALL, NOT_SHOWN, PipelineSearch
 from partita.pipelines.pipeline_space import PipelineSpace
 from partita.pipelines.stage_plans import StagePlans
+from partita.pipelines.stage_search import StageSearch
 from partita.pipelines.staged import arranged
 from partita.verifying.verification import Verifier
 
@@ -125,6 +126,33 @@ def test_stages_that_may_be_faster_are_told_of(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(JointSearch, "run", nothing)
     plan = PipelineSearch(planners("chain", (2,), tight), space, CLOCK).run()
     assert plan.search.status == NOT_SHOWN
+
+
+def test_no_stage_is_searched_within_a_limit_that_takes_much_longer_than_the_best(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = pt.Options(hardware="cpu-gloo-free", stages_per_rank=1, schedule="1f1b")
+    space = PipelineSpace.of_devices(2, options)
+    free = PipelineSearch(planners("hourglass", (2,), options), space, CLOCK).run()
+    tight = replace(options, memory=free.predicted.bytes - 1)
+    run, asked = StageSearch.run, list[float]()
+
+    def noted(self: StageSearch) -> pt.Plan:
+        wanted = self.search.wanted
+        if self.room is not None and not wanted.is_rough:
+            asked.append(wanted.below_s)
+        return run(self)
+
+    def nothing(*_: object) -> None:
+        """Nothing is known beforehand."""
+
+    monkeypatch.setattr(StageSearch, "run", noted)
+    monkeypatch.setattr(Cutter, "try_cuts", nothing)
+    monkeypatch.setattr(pipeline_search, "_improve", nothing)
+    plan = PipelineSearch(planners("hourglass", (2,), tight), space, CLOCK).run()
+    assert plan.search.status == ALL
+    assert asked
+    assert max(asked) < 1.25 * plan.predicted.seconds
 
 
 def test_forms_with_too_many_cuts_are_not_claimed_to_be_compared(

@@ -15,6 +15,7 @@ from partita.compiler.ir.again import again_key
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.units import format_bytes
 from partita.compiler.search.arrangement import SINGLE
+from partita.compiler.search.joint import JointOutcome, JointSearch
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.stage_cost import StageCost, peak_bytes
 from partita.compiler.search.wanted import ROUGH, Wanted
@@ -64,6 +65,26 @@ def test_a_stage_that_is_known_is_not_searched_again() -> None:
     assert cost is not None
     assert plans.cost(*second, PAIR, None) is cost
     assert plans.cost(*second, SINGLE, None) is not cost
+
+
+def test_it_is_told_each_time_that_a_stage_may_be_faster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plans = plans_of("chain")
+    (place, *_) = layers(plans)
+    free = plans.cost(*place, PAIR, None)
+    assert free is not None
+
+    def nothing(*_: object) -> JointOutcome:
+        return JointOutcome(None, 0.0)
+
+    monkeypatch.setattr(JointSearch, "run", nothing)
+    for _ in range(2):
+        plans.is_shown = True
+        assert plans.cost(*place, PAIR, None) is free
+        assert plans.is_shown
+        plans.cost(*place, PAIR, Room(free.bytes(1) - 1, 1))
+        assert not plans.is_shown
 
 
 def test_pinned_stages_are_told_apart_by_their_names() -> None:
