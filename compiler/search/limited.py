@@ -41,9 +41,11 @@ _LEAST_SHARE = 0.3  # of the time that is left, for that of all that were met
 _SHARE = 0.5  # of the time that is left, for one search of placements
 _JOINT_SHARE = 0.25  # of the time that is left, for the integer program
 _LAST_SHARE = 0.5  # of the time that is left, for the same once more
+_SMALL_SHARE = 0.9  # of the time that is left, for one that is likely to end
 _NEAR = 0.8  # of what is known, from where a bound may be brought to it in time
 _MOST_ENTRIES = 300_000  # pairs of choices that an integer program is written for
 _MOST_APART = 20_000  # of them where each block is by itself
+_FEW_ENTRIES = 5_000  # of them, where the program is likely to end
 # Writing down a node by itself, at four moments, takes 0.3 to 0.8 ms (stacks of 24 to
 # 384 layers, 2-core AMD EPYC VM) and is ended by no clock: of more it takes too long.
 _MOST_NODES_APART = 10_000
@@ -170,10 +172,12 @@ class LimitedSearch(PriceSearch):
             allowed = with_known(worth, self.fold, best.choices)
         if bound >= below_s:
             return replace(best, bound_s=min(bound, below_s))
-        self._is_large = num_pairs(self.fold, allowed) > _MOST_ENTRIES
+        count = num_pairs(self.fold, allowed)
+        self._is_large = count > _MOST_ENTRIES
         if self.clock.left_s <= 0 or self._is_large:
             return replace(best, bound_s=bound)
         search = self._program(self.fold, limit, allowed, self.wanted.below_s)
+        share = max(share, _SMALL_SHARE) if count <= _FEW_ENTRIES else share
         clock = Clock.of(share * self.clock.left_s)
         found = search.run(self.moments, known, clock)
         bound = max(bound, min(found.bound_s, self.wanted.below_s))

@@ -3,7 +3,8 @@
 Every stage is planned by itself (stage_plans.py), and what a step takes is simulated
 from the stages' own figures. First, for every form, the cut is tried that is best if
 stages take what their calls do where the model is one stage. Then all cuts and meshes
-are gone through, as long as there is time (compiler/search/arrange.py).
+are gone through, as long as there is time (compiler/search/arrange.py); within a
+memory limit first those that take less than a bound, which is raised.
 
 Of a model that is too large for that, forms are outlined (outlines.py), and the best
 arrangement found of those is improved.
