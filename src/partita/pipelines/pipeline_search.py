@@ -133,15 +133,16 @@ class PipelineSearch:
         So many seconds are for that, if there are as many left; all that are, where
         there is little to look at.
         """
-        share = min(clock.left_s, wanted_s)
         is_tight = cutters[0].planner.limit is not None
         is_few = _num_stages(cutters[0]) <= _FEW_STAGES
+        if is_tight and is_few:
+            rising = Clock.of(_RISING * clock.left_s)
+            if _try_less_first(cutters, self.best, rising):
+                return True
+        share = min(clock.left_s, wanted_s)
         moving_s = _MOVING * clock.left_s if is_tight else share / 2
         if is_tight:
             _improve(cutters, self.best, Clock.of(_ROUGHLY * moving_s), ROUGH)
-            rising = Clock.of(_RISING * clock.left_s)
-            if is_few and _try_less_first(cutters, self.best, rising):
-                return True
         _improve(cutters, self.best, Clock.of(moving_s))
         share = min(clock.left_s, share)
         is_found = self.best.arrangement is not None or self.best.seconds < inf

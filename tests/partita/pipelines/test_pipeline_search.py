@@ -195,8 +195,11 @@ def test_the_fastest_of_all_on_four_ranks_is_found(
     ("name", "count", "part"),
     [
         *[(name, count, 0.9) for name in FEW_CALLS for count in (1, 2, 4)],
-        *[(name, count, 0.75) for name in ("chain", "hourglass") for count in (1, 2)],
-        ("diamond", 1, 0.75),
+        *[
+            (name, count, 0.75)
+            for name in ("chain", "hourglass", "diamond")
+            for count in (1, 2)
+        ],
     ],
 )
 def test_the_fastest_of_four_ranks_within_a_limit_is_found(
