@@ -12,18 +12,19 @@ What leaves the program, and what ops take that are not torch's own, is as it wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
 from torch import fx
-from torch.fx.node import Argument, map_arg
+from torch.fx.node import Argument
 
 from partita.compiler.capture.torch_private import (
     FakeMode,
     prefers_channels_last,
     uncompiled,
 )
+from partita.runtime.fake_values import made, values_of
 
 aten = torch.ops.aten
 
@@ -53,31 +54,10 @@ def by_channels(
     if not any(node.target in _TENSORS for node in module.graph.nodes):
         return module
     with mode, torch.no_grad():
-        before = _values(module, inputs)
+        before = values_of(module, inputs)
         if not prefers_channels_last(module):
             return module
         return uncompiled(module, _Writer(module, before, stays).write(inputs))
-
-
-def _values(
-    module: fx.GraphModule, inputs: Sequence[torch.Tensor]
-) -> dict[fx.Node, Any]:
-    """Return what each node makes, and note it as passes of torch look for it."""
-    found: dict[fx.Node, Any] = {}
-    entering = iter(inputs)
-    for node in module.graph.nodes:
-        if node.op != "output":
-            found[node] = _made(node, found, entering)
-            node.meta["val"] = found[node]
-    return found
-
-
-def _made(node: fx.Node, values: dict[fx.Node, Any], entering: Any) -> Any:
-    if node.op == "placeholder":
-        return next(entering)
-    args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
-    run = cast(Callable[..., Any], node.target)
-    return run(*cast(Sequence[Any], args), **cast(dict[str, Any], kwargs))
 
 
 class _Writer:
@@ -99,7 +79,7 @@ class _Writer:
                 self._leave(node)
                 continue
             copy = self.graph.node_copy(node, self._given(node).__getitem__)
-            self.values[copy] = _made(copy, self.values, entering)
+            self.values[copy] = made(copy, self.values, entering)
             self.new[node] = copy
         self.graph.lint()
         return self.graph

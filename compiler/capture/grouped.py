@@ -8,10 +8,8 @@ over experts, the others as in any product. They also run in every dtype.
     multiply   out[s, n]       = sum over e, k of  member[s, e] x[s, k] weight[e, k, n]
     outer      out[e, k, n]    = sum over s of     member[s, e] x[s, k] grad[s, n]
 
-A row is of one group at most. On a GPU all groups are multiplied by torch's one kernel
-for them, for which the rows are brought in order; nobody waits there to be told how
-many rows a group has. Elsewhere, and where that kernel asks for another layout, the
-groups are multiplied one by one.
+A row is of one group at most. On a GPU the rows are brought in order for each product
+(sorted_groups.py); elsewhere the groups are multiplied one by one.
 """
 
 from __future__ import annotations
@@ -20,32 +18,27 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+
+from partita.compiler.capture.sorted_groups import (
+    multiply_in_order,
+    order_of,
+    outer_in_order,
+)
 
 aten = torch.ops.aten
 
 
-_ALIGNED = 16  # bytes, what rows of the kernel's operands are multiples of
-
-
 def multiply_groups(x: Tensor, weight: Tensor, member: Tensor) -> Tensor:
     """Multiply each row of ``x`` by the matrix of its group; zeros if it has none."""
-    if _has_kernel(x, weight):
-        return multiply_in_order(x, weight, member)
+    if x.is_cuda:
+        order, inverse, ends = order_of(member)
+        return multiply_in_order(x[order], weight, ends)[inverse]
     out = x.new_zeros(x.shape[0], weight.shape[2])
     for rows, matrix in zip(_rows_of(member), weight.unbind(0), strict=True):
         if rows.numel():
             out.index_add_(0, rows, x[rows] @ matrix)
     return out
-
-
-def multiply_in_order(x: Tensor, weight: Tensor, member: Tensor) -> Tensor:
-    """Compute ``multiply_groups`` by the kernel for all groups at once."""
-    order, ends = _in_order(member)
-    made = nn.functional.grouped_mm(x[order], weight, offs=ends)
-    out = torch.empty_like(made).index_copy_(0, order, made)
-    # The kernel leaves rows past the last group as they are.
-    return out.masked_fill_(~member.any(1, keepdim=True), 0.0)
 
 
 multiply = torch.library.custom_op(
@@ -60,18 +53,13 @@ def _multiply_type(x: Tensor, weight: Tensor, member: Tensor) -> Tensor:
 
 def outer_groups(x: Tensor, grad: Tensor, member: Tensor) -> Tensor:
     """Return, per group, the product of its rows of ``x``, transposed, and ``grad``."""
-    if _has_kernel(x, grad):
-        return outer_in_order(x, grad, member)
+    if x.is_cuda:
+        order, _, ends = order_of(member)
+        return outer_in_order(x[order], grad[order], ends)
     out = x.new_empty(member.shape[1], x.shape[1], grad.shape[1])
     for rows, made in zip(_rows_of(member), out.unbind(0), strict=True):
         torch.mm(x[rows].t(), grad[rows], out=made)  # zeros, of no rows
     return out
-
-
-def outer_in_order(x: Tensor, grad: Tensor, member: Tensor) -> Tensor:
-    """Compute ``outer_groups`` by the kernel for all groups at once."""
-    order, ends = _in_order(member)
-    return nn.functional.grouped_mm(x[order].t(), grad[order], offs=ends)
 
 
 outer = torch.library.custom_op("partita::grouped_outer", outer_groups, mutates_args=())
@@ -85,25 +73,6 @@ def _outer_type(x: Tensor, grad: Tensor, member: Tensor) -> Tensor:
 def _rows_of(member: Tensor) -> list[Tensor]:
     """Return the rows of each group."""
     return [column.nonzero().squeeze(1) for column in member.unbind(1)]
-
-
-def _in_order(member: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the rows ordered by their group, those of none last, and the ends."""
-    none = member.shape[1]
-    group = torch.where(member.any(1), member.to(torch.uint8).argmax(1), none)
-    return group.argsort(stable=True), member.sum(0).cumsum(0).to(torch.int32)
-
-
-def _has_kernel(rows: Tensor, other: Tensor) -> bool:
-    """Whether one kernel multiplies such tensors, however many rows groups have."""
-    if not (rows.is_cuda and rows.dtype is torch.bfloat16):
-        return False
-    if not (rows.numel() and other.numel()):
-        return False
-    sizes = rows.shape[1], *other.shape[1:]
-    is_dense = other[0].is_contiguous() or other[0].t().is_contiguous()
-    is_even = all(size * rows.dtype.itemsize % _ALIGNED == 0 for size in sizes)
-    return is_dense and is_even and other.data_ptr() % _ALIGNED == 0
 
 
 def members(ends: Tensor, num_rows: int) -> Tensor:

@@ -196,13 +196,13 @@ def _grouped(call: LocalCall) -> int:
     """Count a group's rows, and what they are multiplied to (capture/grouped.py).
 
     A rank that has some of the groups has as many of the rows in each as if it had all.
-    A GPU has all rows in order, and what comes of them (``multiply_in_order``).
+    A GPU has all rows in order, and what comes of them (capture/sorted_groups.py).
     """
     first, second, member = call.types
     (made,) = call.results
     other = made if len(made.shape) == 2 else second
     rows = member.shape[0]
-    if call.device != "cuda" or made.dtype is not torch.bfloat16:
+    if call.device != "cuda":
         rows = -(-rows // max(member.shape[1] * call.ways(2, 1), 1))
     return rows * (first.shape[1] + other.shape[1]) * made.dtype.itemsize
 

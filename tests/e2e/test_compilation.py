@@ -80,6 +80,26 @@ class Pictures(nn.Module):
         return {"loss": nn.functional.mse_loss(out, y), "out": out}
 
 
+class Experts(nn.Module):
+    """Rows by the expert that scores best, of which each rank may have some."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = nn.Linear(8, 4)
+        self.up = nn.Parameter(torch.randn(4, 8, 16))
+        self.down = nn.Parameter(torch.randn(4, 16, 4))
+
+    def forward(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """Return the loss and what the experts make, each row by its score."""
+        score, expert = self.router(x).softmax(-1).max(-1)
+        order = expert.argsort()
+        ends = torch.histc(expert.float(), 4, 0, 3).cumsum(0).to(torch.int32)
+        hidden = nn.functional.grouped_mm(x[order], self.up, offs=ends).relu()
+        made = nn.functional.grouped_mm(hidden, self.down, offs=ends)
+        out = torch.empty_like(made).index_copy(0, order, made) * score.unsqueeze(1)
+        return {"loss": nn.functional.mse_loss(out, y), "out": out}
+
+
 @dataclass(frozen=True)
 class Case:
     model: Callable[[], nn.Module]
@@ -109,6 +129,7 @@ CASES = {
     "storage": Case(Layers, "dp=2", {"pins": ROWS | {"layers.2.weight": "S(0)"}}),
     "microbatches": Case(Layers, "dp=2", {"pins": ROWS, "microbatches": 2}),
     "pipeline": Case(Layers, "pp=2", {"microbatches": 2}),
+    "experts": Case(Experts, "ep=2", {"pins": {"up": "S(0)", "down": "S(0)"}}),
     "pictures by rows": Case(Pictures, "dp=2", {"pins": {"x": "S(2)"}}),
     "pictures in stages": Case(Pictures, "pp=2"),
 }
