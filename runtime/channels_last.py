@@ -108,11 +108,10 @@ class _Writer:
 
     def _by_channels(self, node: fx.Node) -> fx.Node:
         new = self.new[node]
-        value = self.values[new]
-        is_so = value.is_contiguous(memory_format=torch.channels_last)
-        if value.ndim != 4 or is_so:
+        value, form = self.values[new], torch.channels_last
+        if value.ndim != 4 or value.is_contiguous(memory_format=form):
             return new
-        return self._copied(new, torch.channels_last)
+        return self._copied(new, form)
 
     def _as_it_was(self, node: fx.Node) -> fx.Node:
         new, before = self.new[node], self.before[node]

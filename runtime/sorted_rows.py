@@ -24,8 +24,10 @@ from partita.runtime.fake_values import values_of
 
 aten, partita = torch.ops.aten, torch.ops.partita
 
+_MULTIPLY = partita.sorted_multiply.default
+
 _PRODUCTS: dict[Any, tuple[int, Any]] = {
-    partita.grouped_multiply.default: (1, partita.sorted_multiply.default),
+    partita.grouped_multiply.default: (1, _MULTIPLY),
     partita.grouped_outer.default: (2, partita.sorted_outer.default),
 }
 """By op how many of its operands, the first, are rows, and the op of rows in order."""
@@ -87,10 +89,9 @@ class _Sorter:
                 rows = [self._in_order(cast(fx.Node, each)) for each in node.args[:num]]
                 args = (*rows, *node.args[num:2], self.ends)
                 made = self.graph.call_function(op, args)
-                if num == 1:
-                    self.known[node] = made
-                    made = self._taken(made, self.inverse)
-                    self.known[made] = self.known[node]
+                if op is _MULTIPLY:  # whose result has rows, too
+                    in_order, made = made, self._taken(made, self.inverse)
+                    self.known[made] = in_order
                     self.values[made] = self.values[node]
             node.replace_all_uses_with(made)
             self.graph.erase_node(node)
