@@ -57,7 +57,14 @@ def _of(name: str, task: str, **figures: Any) -> Callable[[], nn.Module]:
     return build
 
 
-_NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+_LARGE = {
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
 
 
 def _gpt2(layers: int, width: int, heads: int, words: int) -> Callable[[], nn.Module]:
@@ -86,26 +93,9 @@ _LLAMA_1B = _of(
     tie_word_embeddings=True,
 )
 
-_BERT_LARGE = _of(
-    "Bert",
-    "MaskedLM",
-    hidden_size=1024,
-    intermediate_size=4096,
-    num_hidden_layers=24,
-    num_attention_heads=16,
-    **_NO_DROPOUT,
-)
+_BERT_LARGE = _of("Bert", "MaskedLM", **_LARGE)
 
-_VIT_LARGE = _of(
-    "ViT",
-    "ImageClassification",
-    hidden_size=1024,
-    intermediate_size=4096,
-    num_hidden_layers=24,
-    num_attention_heads=16,
-    num_labels=1000,
-    **_NO_DROPOUT,
-)
+_VIT_LARGE = _of("ViT", "ImageClassification", num_labels=1000, **_LARGE)
 
 _T5_BASE = _of(
     "T5",

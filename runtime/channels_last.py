@@ -12,19 +12,19 @@ What leaves the program, and what ops take that are not torch's own, is as it wa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import torch
 from torch import fx
-from torch.fx.node import Argument
+from torch.fx.node import Argument, map_arg
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from partita.compiler.capture.torch_private import (
     FakeMode,
     prefers_channels_last,
     uncompiled,
 )
-from partita.runtime.fake_values import made, values_of
 
 aten = torch.ops.aten
 
@@ -53,19 +53,17 @@ def by_channels(
     """
     if not any(node.target in _TENSORS for node in module.graph.nodes):
         return module
-    with mode, torch.no_grad():
-        before = values_of(module, inputs)
+    with torch.no_grad():
+        FakeTensorProp(module, mode).propagate_dont_convert_inputs(*inputs)
         if not prefers_channels_last(module):
             return module
-        return uncompiled(module, _Writer(module, before, stays).write(inputs))
+        with mode:
+            return uncompiled(module, _Writer(module, stays).write(inputs))
 
 
 class _Writer:
-    def __init__(
-        self, module: fx.GraphModule, before: dict[fx.Node, Any], stays: Sequence[bool]
-    ) -> None:
+    def __init__(self, module: fx.GraphModule, stays: Sequence[bool]) -> None:
         self.module = module
-        self.before = before
         self.stays = stays
         self.graph = fx.Graph()
         self.values: dict[fx.Node, Any] = {}  # of the new nodes
@@ -79,10 +77,17 @@ class _Writer:
                 self._leave(node)
                 continue
             copy = self.graph.node_copy(node, self._given(node).__getitem__)
-            self.values[copy] = made(copy, self.values, entering)
+            self.values[copy] = self._made(copy, entering)
             self.new[node] = copy
         self.graph.lint()
         return self.graph
+
+    def _made(self, node: fx.Node, entering: Iterator[torch.Tensor]) -> Any:
+        if node.op == "placeholder":
+            return next(entering)
+        args, kwargs = map_arg((node.args, node.kwargs), self.values.__getitem__)
+        run = cast(Callable[..., Any], node.target)
+        return run(*cast(Sequence[Any], args), **cast(dict[str, Any], kwargs))
 
     def _given(self, node: fx.Node) -> dict[fx.Node, fx.Node]:
         """Return what stands for each node that another takes."""
@@ -114,7 +119,7 @@ class _Writer:
         return self._copied(new, form)
 
     def _as_it_was(self, node: fx.Node) -> fx.Node:
-        new, before = self.new[node], self.before[node]
+        new, before = self.new[node], node.meta.get("val")
         if not isinstance(before, torch.Tensor):
             return new
         is_same = self.values[new].stride() == before.stride()

@@ -16,11 +16,11 @@ from typing import Any, cast
 
 import torch
 from torch import fx
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from partita.compiler.capture import grouped as grouped  # defines ops
 from partita.compiler.capture import sorted_groups as sorted_groups  # defines ops
 from partita.compiler.capture.torch_private import FakeMode
-from partita.runtime.fake_values import values_of
 
 aten, partita = torch.ops.aten, torch.ops.partita
 
@@ -54,8 +54,9 @@ def sort_rows(
     members = dict.fromkeys([cast(fx.Node, node.args[2]) for node in nodes])
     if not members:
         return
-    with mode, torch.no_grad():
-        values = values_of(module, inputs)
+    with torch.no_grad():
+        FakeTensorProp(module, mode).propagate_dont_convert_inputs(*inputs)
+    values = {node: node.meta.get("val") for node in module.graph.nodes}
     for member in members:
         if values[member].shape[0] > 1:
             own = [node for node in nodes if node.args[2] is member]

@@ -22,8 +22,10 @@ from torch import Tensor
 
 from partita.compiler.capture.sorted_groups import (
     multiply_in_order,
+    multiply_type,
     order_of,
     outer_in_order,
+    outer_type,
 )
 
 aten = torch.ops.aten
@@ -44,11 +46,7 @@ def multiply_groups(x: Tensor, weight: Tensor, member: Tensor) -> Tensor:
 multiply = torch.library.custom_op(
     "partita::grouped_multiply", multiply_groups, mutates_args=()
 )
-
-
-@multiply.register_fake
-def _multiply_type(x: Tensor, weight: Tensor, member: Tensor) -> Tensor:
-    return x.new_empty(x.shape[0], weight.shape[2])
+multiply.register_fake(multiply_type)
 
 
 def outer_groups(x: Tensor, grad: Tensor, member: Tensor) -> Tensor:
@@ -63,11 +61,7 @@ def outer_groups(x: Tensor, grad: Tensor, member: Tensor) -> Tensor:
 
 
 outer = torch.library.custom_op("partita::grouped_outer", outer_groups, mutates_args=())
-
-
-@outer.register_fake
-def _outer_type(x: Tensor, grad: Tensor, member: Tensor) -> Tensor:
-    return x.new_empty(member.shape[1], x.shape[1], grad.shape[1])
+outer.register_fake(outer_type)
 
 
 def _rows_of(member: Tensor) -> list[Tensor]:

@@ -42,8 +42,14 @@ def _order_types(member: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def multiply_in_order(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
-    """Multiply each row of ``x`` by the matrix of its group; zeros if it has none."""
-    if has_kernel(x, weight):
+    """Multiply each row of ``x`` by the matrix of its group; zeros if it has none.
+
+    Args:
+        x: rows in order ``[s, k]``.
+        weight: a matrix for each group ``[e, k, n]``.
+        ends: where each group ends ``[e]``.
+    """
+    if _has_kernel(x, weight):
         return multiply_by_kernel(x, weight, ends)
     out, begin = x.new_empty(x.shape[0], weight.shape[2]), 0
     for end, matrix in zip(ends.tolist(), weight.unbind(0), strict=True):
@@ -67,13 +73,20 @@ sorted_multiply = torch.library.custom_op(
 
 
 @sorted_multiply.register_fake
-def _multiply_type(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
+def multiply_type(x: Tensor, weight: Tensor, groups: Tensor) -> Tensor:
+    """Return what is made of groups ``[.., e]``, without values: ``[s, n]``."""
     return x.new_empty(x.shape[0], weight.shape[2])
 
 
 def outer_in_order(x: Tensor, grad: Tensor, ends: Tensor) -> Tensor:
-    """Return, per group, the product of its rows of ``x``, transposed, and ``grad``."""
-    if has_kernel(x, grad):
+    """Return, per group, the product of its rows of ``x``, transposed, and ``grad``.
+
+    Args:
+        x: rows in order ``[s, k]``.
+        grad: likewise ``[s, n]``.
+        ends: where each group ends ``[e]``.
+    """
+    if _has_kernel(x, grad):
         return outer_by_kernel(x, grad, ends)
     out, begin = x.new_empty(len(ends), x.shape[1], grad.shape[1]), 0
     for end, made in zip(ends.tolist(), out.unbind(0), strict=True):
@@ -93,11 +106,12 @@ sorted_outer = torch.library.custom_op(
 
 
 @sorted_outer.register_fake
-def _outer_type(x: Tensor, grad: Tensor, ends: Tensor) -> Tensor:
-    return x.new_empty(len(ends), x.shape[1], grad.shape[1])
+def outer_type(x: Tensor, grad: Tensor, groups: Tensor) -> Tensor:
+    """Return what is made of groups ``[.., e]``, without values: ``[e, k, n]``."""
+    return x.new_empty(groups.shape[-1], x.shape[1], grad.shape[1])
 
 
-def has_kernel(rows: Tensor, other: Tensor) -> bool:
+def _has_kernel(rows: Tensor, other: Tensor) -> bool:
     """Whether one kernel multiplies such tensors, however many rows groups have."""
     if not (rows.is_cuda and rows.dtype is torch.bfloat16):
         return False

@@ -194,9 +194,11 @@ class StagePlans:
                 plan = searched.run()
             except NoSolution as refusal:
                 # Without time for more, what was found roughly is what there is.
-                none = Unknown(inf, searched.search.is_shown)
-                known = self._known.get((key, True), none)
-                if isinstance(known, Unknown):
+                known = self._known.get((key, True))
+                if isinstance(known, Known):
+                    known = replace(known, is_shown=False)
+                else:
+                    known = Unknown(inf, searched.search.is_shown)
                     self.refusals.append(refusal)
             except NotFaster:
                 known = Unknown(wanted.below_s, searched.search.is_shown)
