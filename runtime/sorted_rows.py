@@ -6,31 +6,35 @@ are brought in order once, and stay so from one product to the next: what works 
 row by itself may do so in any order.
 
     multiply(x, weight, member)  =  sorted_multiply(x[order], weight, ends)[inverse]
+
+Rows of no group are zeros before anything else has them. Where one kernel multiplies
+all groups it stands in the graph itself, which Inductor knows more of than of our op.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
 from torch import fx
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from partita.compiler.capture import grouped as grouped  # defines ops
-from partita.compiler.capture import sorted_groups as sorted_groups  # defines ops
+from partita.compiler.capture.sorted_groups import fits_kernel, order_of  # defines ops
 from partita.compiler.capture.torch_private import FakeMode
 
 aten, partita = torch.ops.aten, torch.ops.partita
 
-_MULTIPLY = partita.sorted_multiply.default
+_MULTIPLY = partita.grouped_multiply.default
+_OUTER = partita.grouped_outer.default
 
-_PRODUCTS: dict[Any, tuple[int, Any]] = {
-    partita.grouped_multiply.default: (1, _MULTIPLY),
-    partita.grouped_outer.default: (2, partita.sorted_outer.default),
-}
-"""By op how many of its operands, the first, are rows, and the op of rows in order."""
+_NUM_ROWS: dict[Any, int] = {_MULTIPLY: 1, _OUTER: 2}
+"""By op how many of its operands, the first, are rows."""
+
+_PERMUTE = aten.permute.default
+_KERNEL = aten._grouped_mm.default
 
 _BY_COLUMNS: dict[Any, int] = {
     aten.slice.Tensor: 1,
@@ -50,20 +54,32 @@ def sort_rows(
         inputs: of ``mode``; what it is changed to is right for their shapes alone.
         mode: in which tensors have no values.
     """
-    nodes = [node for node in module.graph.nodes if node.target in _PRODUCTS]
+    nodes = [node for node in module.graph.nodes if node.target in _NUM_ROWS]
     members = dict.fromkeys([cast(fx.Node, node.args[2]) for node in nodes])
     if not members:
         return
-    with torch.no_grad():
+    _take_back_turns(module.graph)
+    with mode, torch.no_grad():
         FakeTensorProp(module, mode).propagate_dont_convert_inputs(*inputs)
-    values = {node: node.meta.get("val") for node in module.graph.nodes}
-    for member in members:
-        if values[member].shape[0] > 1:
-            own = [node for node in nodes if node.args[2] is member]
-            _Sorter(module.graph, values, member).sort(own)
+        values = {node: node.meta.get("val") for node in module.graph.nodes}
+        for member in members:
+            if values[member].shape[0] > 1:
+                own = [node for node in nodes if node.args[2] is member]
+                _Sorter(module.graph, values, member).sort(own)
     module.graph.eliminate_dead_code()
     module.graph.lint()
     module.recompile()
+
+
+def _take_back_turns(graph: fx.Graph) -> None:
+    """Have rows that are turned to columns and back be the rows that they were."""
+    for node in graph.find_nodes(op="call_function", target=_PERMUTE):
+        source, order = cast(tuple[fx.Node, list[int]], node.args)
+        if source.target is not _PERMUTE:
+            continue
+        first, before = cast(tuple[fx.Node, list[int]], source.args)
+        if [before[dim] for dim in order] == sorted(order):
+            node.replace_all_uses_with(first)
 
 
 class _Sorter:
@@ -76,29 +92,45 @@ class _Sorter:
         self.values = values
         self.num_rows = values[member].shape[0]
         self.known: dict[fx.Node, fx.Node] = {}  # in order, by what is as it lies
-        with graph.inserting_after(member):
-            every = graph.call_function(partita.group_order.default, (member,))
-        with graph.inserting_after(every):
-            self.order, self.inverse, self.ends = (
-                graph.call_function(operator.getitem, (every, at)) for at in range(3)
-            )
+        ordering = make_fx(order_of)(values[member]).graph
+        (entering,) = ordering.find_nodes(op="placeholder")
+        with graph.inserting_before(member.next):
+            every = graph.graph_copy(ordering, {entering: member})
+        self.order, self.inverse, self.ends, self.is_past = cast(list[fx.Node], every)
 
     def sort(self, products: Sequence[fx.Node]) -> None:
         for node in products:
-            num, op = _PRODUCTS[node.target]
+            given = [cast(fx.Node, each) for each in node.args[:2]]
+            num = _NUM_ROWS[node.target]
             with self.graph.inserting_before(node):
-                rows = [self._in_order(cast(fx.Node, each)) for each in node.args[:num]]
-                args = (*rows, *node.args[num:2], self.ends)
-                made = self.graph.call_function(op, args)
-                if op is _MULTIPLY:  # whose result has rows, too
-                    in_order, made = made, self._taken(made, self.inverse)
-                    self.known[made] = in_order
+                rows = [self._in_order(each) for each in given[:num]]
+                made = self._multiplied(node, [*rows, *given[num:]])
+                if node.target is _MULTIPLY:  # whose result has rows, too
+                    filled = self._call(aten.masked_fill.Scalar, made, self.is_past, 0)
+                    made = self._taken(filled, self.inverse)
+                    self.known[made] = filled
                     self.values[made] = self.values[node]
             node.replace_all_uses_with(made)
             self.graph.erase_node(node)
 
+    def _multiplied(self, node: fx.Node, operands: Sequence[fx.Node]) -> fx.Node:
+        """Return the product of rows that are in order."""
+        first, second = operands
+        given = [self.values[cast(fx.Node, each)] for each in node.args[:2]]
+        has_kernel = fits_kernel(*given)
+        if node.target is _MULTIPLY:
+            op = _KERNEL if has_kernel else partita.sorted_multiply.default
+        elif has_kernel:
+            op, first = _KERNEL, self._call(_PERMUTE, first, [1, 0])
+        else:
+            op = partita.sorted_outer.default
+        return self._call(op, first, second, self.ends)
+
     def _taken(self, rows: fx.Node, at: fx.Node) -> fx.Node:
-        return self.graph.call_function(aten.index_select.default, (rows, 0, at))
+        return self._call(aten.index_select.default, rows, 0, at)
+
+    def _call(self, op: Any, *args: Any) -> fx.Node:
+        return self.graph.call_function(op, args)
 
     def _in_order(self, node: fx.Node) -> fx.Node:
         """Return the rows that a node makes, in the order of their groups."""

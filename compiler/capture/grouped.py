@@ -34,8 +34,9 @@ aten = torch.ops.aten
 def multiply_groups(x: Tensor, weight: Tensor, member: Tensor) -> Tensor:
     """Multiply each row of ``x`` by the matrix of its group; zeros if it has none."""
     if x.is_cuda:
-        order, inverse, ends = order_of(member)
-        return multiply_in_order(x[order], weight, ends)[inverse]
+        order, inverse, ends, is_past = order_of(member)
+        out = multiply_in_order(x[order], weight, ends)
+        return out.masked_fill_(is_past, 0.0)[inverse]
     out = x.new_zeros(x.shape[0], weight.shape[2])
     for rows, matrix in zip(_rows_of(member), weight.unbind(0), strict=True):
         if rows.numel():
@@ -52,7 +53,7 @@ multiply.register_fake(multiply_type)
 def outer_groups(x: Tensor, grad: Tensor, member: Tensor) -> Tensor:
     """Return, per group, the product of its rows of ``x``, transposed, and ``grad``."""
     if x.is_cuda:
-        order, _, ends = order_of(member)
+        order, _, ends, _ = order_of(member)
         return outer_in_order(x[order], grad[order], ends)
     out = x.new_empty(member.shape[1], x.shape[1], grad.shape[1])
     for rows, made in zip(_rows_of(member), out.unbind(0), strict=True):

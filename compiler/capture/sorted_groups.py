@@ -11,38 +11,36 @@ import torch
 from torch import Tensor, nn
 
 _ALIGNED = 16  # bytes, what rows of the kernel's operands are multiples of
+_MOST = 255  # groups that a byte tells apart, and none
 
 
-def order_of(member: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def order_of(member: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return how rows are put in the order of their groups.
 
     Args:
         member: whether row ``s`` is of group ``e``, of one at most: ``[s, e]``.
 
     Returns:
-        The rows in order, those of no group last; where each row comes to stand; and
-        where each group ends.
+        The rows in order, those of no group last; where each row comes to stand; where
+        each group ends; and whether a row, in order, is of none ``[s, 1]``.
     """
-    none = member.shape[1]
-    group = torch.where(member.any(1), member.to(torch.uint8).argmax(1), none)
-    order = group.argsort(stable=True)
-    places = torch.arange(len(order), device=order.device)
+    rows, none = member.shape
+    # What is sorted is as narrow as can be: a GPU passes over the rows once a byte.
+    narrow = torch.uint8 if none <= _MOST else torch.int32
+    before = torch.arange(-none, 0, device=member.device)
+    group = (member * before).sum(1) + none
+    order = group.to(narrow).argsort(stable=True)
+    places = torch.arange(rows, device=order.device)
     inverse = torch.empty_like(order).scatter_(0, order, places)
-    return order, inverse, member.sum(0).cumsum(0).to(torch.int32)
-
-
-group_order = torch.library.custom_op("partita::group_order", order_of, mutates_args=())
-
-
-@group_order.register_fake
-def _order_types(member: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    rows, groups = member.shape
-    order = member.new_empty(rows, dtype=torch.int64)
-    return order, torch.empty_like(order), member.new_empty(groups, dtype=torch.int32)
+    ends = member.sum(0, dtype=torch.int32).cumsum(0, dtype=torch.int32)
+    is_past = (places >= ends[-1]).unsqueeze(1)
+    return order, inverse, ends, is_past
 
 
 def multiply_in_order(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
-    """Multiply each row of ``x`` by the matrix of its group; zeros if it has none.
+    """Multiply each row of ``x`` by the matrix of its group.
+
+    What is made of rows past the last group is anything, not numbers even.
 
     Args:
         x: rows in order ``[s, k]``.
@@ -55,16 +53,12 @@ def multiply_in_order(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
     for end, matrix in zip(ends.tolist(), weight.unbind(0), strict=True):
         torch.mm(x[begin:end], matrix, out=out[begin:end])
         begin = end
-    out[begin:].zero_()
     return out
 
 
 def multiply_by_kernel(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
     """Compute ``multiply_in_order`` by the kernel for all groups at once."""
-    made = nn.functional.grouped_mm(x, weight, offs=ends)
-    # It leaves rows past the last group as they are.
-    is_past = torch.arange(len(made), device=made.device) >= ends[-1]
-    return made.masked_fill_(is_past.unsqueeze(1), 0.0)
+    return nn.functional.grouped_mm(x, weight, offs=ends)
 
 
 sorted_multiply = torch.library.custom_op(
@@ -111,15 +105,27 @@ def outer_type(x: Tensor, grad: Tensor, groups: Tensor) -> Tensor:
     return x.new_empty(groups.shape[-1], x.shape[1], grad.shape[1])
 
 
-def _has_kernel(rows: Tensor, other: Tensor) -> bool:
-    """Whether one kernel multiplies such tensors, however many rows groups have."""
+def fits_kernel(rows: Tensor, other: Tensor) -> bool:
+    """Whether one kernel multiplies tensors of these types, however groups end.
+
+    Args:
+        rows: in order ``[s, k]``.
+        other: a matrix for each group ``[e, k, n]``, or rows ``[s, n]``.
+    """
     if not (rows.is_cuda and rows.dtype is torch.bfloat16):
         return False
     if not (rows.numel() and other.numel()):
         return False
-    sizes = rows.shape[1], *other.shape[1:]
-    is_dense = other[0].is_contiguous() or other[0].t().is_contiguous()
-    is_even = all(size * rows.dtype.itemsize % _ALIGNED == 0 for size in sizes)
-    starts = rows.data_ptr(), other.data_ptr()
-    is_aligned = is_even and all(start % _ALIGNED == 0 for start in starts)
-    return is_dense and is_aligned and rows.is_contiguous()
+    matrix = other[0] if other.ndim == 3 else other
+    sizes = rows.shape[1], *other.shape[1:], other.stride(0)
+    starts = rows.storage_offset(), other.storage_offset()
+    is_even = all(n * rows.dtype.itemsize % _ALIGNED == 0 for n in (*sizes, *starts))
+    is_dense = matrix.is_contiguous() or matrix.t().is_contiguous()
+    return is_even and is_dense and rows.is_contiguous()
+
+
+def _has_kernel(rows: Tensor, other: Tensor) -> bool:
+    """Whether one kernel multiplies such tensors, which lie where they lie."""
+    if not fits_kernel(rows, other):
+        return False
+    return all(x.data_ptr() % _ALIGNED == 0 for x in (rows, other))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -42,7 +43,9 @@ def refusing_to_wait(device: str) -> Generator[None, None, None]:
     if device == "cpu":
         yield
         return
-    torch.cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # once a process: that this is a prototype
+        torch.cuda.set_sync_debug_mode("error")
     try:
         yield
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import pytest
 import torch
 from torch import Tensor, fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -11,10 +12,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import partita as pt
 from partita.compiler.capture.grouped import multiply, outer
 from partita.compiler.capture.torch_private import static_fake_mode
+from partita.runtime import sorted_rows
 from partita.runtime.sorted_rows import sort_rows
 
 aten = torch.ops.aten
-SHAPES = (12, 8), (3, 8, 6), (3, 3, 8), (12, 1)
+SHAPES = (12, 8), (3, 8, 8), (3, 4, 8), (12, 1)
 MEMBER = torch.arange(12).unsqueeze(1) * 7 % 5 == torch.arange(3)
 """Rows of three groups and of none, in no order."""
 
@@ -24,12 +26,13 @@ def trained(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return what experts make, one number a row, and gradients of their weights."""
     both = multiply(x, up, member)
-    gate, value = both[:, :3], both[:, 3:]
+    gate, value = both[:, :4], both[:, 4:]
     hidden = gate.sigmoid() * value
     out = multiply(hidden, down, member) * score
     back = multiply(out, down.transpose(1, 2), member)
     back = torch.cat([back * value, back * gate.sigmoid()], 1)
-    return out, outer(hidden, out, member), outer(x, back, member)
+    turned = x.permute(1, 0).permute(1, 0)
+    return out, outer(hidden, out, member), outer(turned, back, member)
 
 
 def traced() -> tuple[fx.GraphModule, list[Tensor]]:
@@ -49,6 +52,21 @@ def test_numbers_are_what_they_were() -> None:
     _, given = traced()
 
     torch.testing.assert_close(tuple(in_order()(*given)), trained(*given))
+
+
+def test_one_kernel_multiplies_all_groups_where_there_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fits(rows: Tensor, other: Tensor) -> bool:
+        return rows.dtype is other.dtype
+
+    monkeypatch.setattr(sorted_rows, "fits_kernel", fits)
+    _, given = traced()
+    module = in_order()
+    own = [node for node in module.graph.nodes if "sorted" in str(node.target)]
+
+    assert not own
+    torch.testing.assert_close(tuple(module(*given)), trained(*given))
 
 
 def test_only_what_enters_and_what_leaves_changes_its_order() -> None:
