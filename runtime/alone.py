@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from partita.compiler.ir.program import OutputKind
+from partita.compiler.ir.program import InputKind, OutputKind
 from partita.compiler.schedules.schedule import Action
 from partita.runtime.compilation import Compilation
 from partita.runtime.compile_together import compile_together
@@ -55,7 +55,11 @@ class Alone:
         compilation = self._share.programs.compilation
         if not compilation.is_whole:
             return program
-        ((compiled,),) = compile_together([self._share.chain([program])])
+        chain = self._share.chain([program])
+        if compilation is Compilation.WHOLE and program.local.in_time.count == 1:
+            buffers = (key for key in chain.held if key[0] is InputKind.BUFFER)
+            chain = replace(chain, written=frozenset(buffers))
+        ((compiled,),) = compile_together([chain])
         if compilation is Compilation.CUDA_GRAPH:
             anew = [position for position, _ in compiled.laid_out]
             return replace(compiled, code=Replayed(compiled.code, anew))

@@ -41,6 +41,7 @@ from partita.runtime.feeds import FeedKey, Feeds
 from partita.runtime.flat_graph import flatten
 from partita.runtime.sorted_rows import sort_rows
 from partita.runtime.vector_trials import noted_trials
+from partita.runtime.written_buffers import write_buffers
 
 _OPTIONS = {
     "reorder_for_compute_comm_overlap": False,
@@ -89,11 +90,13 @@ class Chain:
         programs: bound.
         held: tensors that enter as they are in every step, parameters and the like.
         device: where everything is.
+        written: buffers that the programs write themselves, at their end.
     """
 
     programs: Sequence[Executable]
     held: Mapping[FeedKey, torch.Tensor]
     device: torch.device
+    written: frozenset[FeedKey] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -180,6 +183,7 @@ def _wanted_of(chain: Chain, mode: FakeMode) -> list[_Wanted]:
     found: list[_Wanted] = []
     for program in chain.programs:
         graph, taken = flatten(program.local)
+        write_buffers(graph.graph, program.local, taken, chain.written)
         with mode:
             inputs = tuple(_entering(program.local, at, known, chain) for at in taken)
         sort_rows(graph, inputs, mode)
