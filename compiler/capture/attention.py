@@ -116,28 +116,37 @@ def attend(
     is_causal: bool,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """Return softmax(query key^T scale + mask) value, and the log-sum-exp."""
+    """Return softmax(query key^T scale + mask) value, and the log-sum-exp.
+
+    They lie as the kernel leaves them, which takes them so in the backward, too.
+    """
     mask = _additive(mask, query.dtype)
     if _has_cpu_kernel(query, key, value):
-        out, lse = cpu_flash_attention(query, key, value, mask, is_causal, scale)
-        return out.contiguous(), lse.contiguous()
+        return cpu_flash_attention(query, key, value, mask, is_causal, scale)
     num_heads = query.shape[1]
     key, value = _repeat_heads(key, num_heads), _repeat_heads(value, num_heads)
     if _has_cuda_kernel(query, key, value, is_causal):
         if _is_for_flash(query, mask):
-            out, lse = cuda_flash_attention(query, key, value, is_causal, scale)
-        else:
-            out, lse = cuda_efficient_attention(
-                query, key, value, mask, is_causal, scale
-            )
-        return out.contiguous(), lse.contiguous()
+            return cuda_flash_attention(query, key, value, is_causal, scale)
+        return cuda_efficient_attention(query, key, value, mask, is_causal, scale)
     scores = _scores(query, key, mask, is_causal, scale)
     lse = scores.logsumexp(-1)
     weights = (scores - lse.unsqueeze(-1)).exp().nan_to_num(0.0).to(value.dtype)
-    return (weights @ value).contiguous(), lse
+    return weights @ value, lse
 
 
-attention = torch.library.custom_op("partita::attention", attend, mutates_args=())
+@torch.library.custom_op("partita::attention", mutates_args=())
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    is_causal: bool,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """Compute ``attend``; what it returns is dense, whatever kernel it was."""
+    out, lse = attend(query, key, value, mask, is_causal, scale)
+    return out.contiguous(), lse.contiguous()
 
 
 @attention.register_fake
@@ -165,13 +174,12 @@ def attend_backward(
     is_causal: bool,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of query, key and value."""
+    """Return the gradients of query, key and value, as the kernel leaves them."""
     mask = _additive(mask, query.dtype)
     if _has_cpu_kernel(query, key, value):
-        grads = cpu_flash_attention_backward(
+        return cpu_flash_attention_backward(
             grad, query, key, value, out, lse, mask, is_causal, scale
         )
-        return grads[0].contiguous(), grads[1].contiguous(), grads[2].contiguous()
     num_heads, num_key_heads = query.shape[1], key.shape[1]
     key, value = _repeat_heads(key, num_heads), _repeat_heads(value, num_heads)
     if not _has_cuda_kernel(query, key, value, is_causal):
@@ -191,16 +199,25 @@ def attend_backward(
         grad_query, grad_key, grad_value = cuda_efficient_attention_backward(
             grad, query, key, value, out, lse, mask, is_causal, scale
         )
-    return (
-        grad_query.contiguous(),
-        _sum_heads(grad_key, num_key_heads).contiguous(),
-        _sum_heads(grad_value, num_key_heads).contiguous(),
-    )
+    grad_key = _sum_heads(grad_key, num_key_heads)
+    return grad_query, grad_key, _sum_heads(grad_value, num_key_heads)
 
 
-attention_backward = torch.library.custom_op(
-    "partita::attention_backward", attend_backward, mutates_args=()
-)
+@torch.library.custom_op("partita::attention_backward", mutates_args=())
+def attention_backward(
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    out: Tensor,
+    lse: Tensor,
+    is_causal: bool,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute ``attend_backward``; what it returns is dense."""
+    grads = attend_backward(grad, query, key, value, mask, out, lse, is_causal, scale)
+    return grads[0].contiguous(), grads[1].contiguous(), grads[2].contiguous()
 
 
 @attention_backward.register_fake

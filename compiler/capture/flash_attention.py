@@ -91,7 +91,7 @@ def cuda_flash_attention_backward(
         torch.zeros((), dtype=torch.uint64, device=query.device),
     )
     return op(
-        *(grad.contiguous(), *map(in_rows, (query, key, value))),
+        *map(in_rows, (grad, query, key, value)),
         *(out, lse.contiguous()),
         *(*sizes, 0.0, is_causal, *state),
         scale=scale,

@@ -1,7 +1,8 @@
 """Write the rules' own ops out in ops of torch, for a compiler that knows only those.
 
 To it another op is a call of Python that takes and makes whole tensors. Written out,
-what an op copies and compares becomes a part of the loops around it.
+what an op copies and compares becomes a part of the loops around it. So is what it
+computes otherwise than torch does (ceiled_pools.py).
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from torch.fx.node import Argument, map_arg
 from partita.compiler.capture.attention import attend, attend_backward
 from partita.compiler.capture.torch_private import FakeMode, pytree, uncompiled
 from partita.compiler.rules import position_ops
+from partita.compiler.rules.ceiled_pools import share_out
 
-partita = torch.ops.partita
+aten, partita = torch.ops.aten, torch.ops.partita
 
 
 def _on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -37,6 +39,8 @@ WRITTEN_OUT: Mapping[Any, Callable[..., Any]] = {
     partita.gather.default: _on_cpu(position_ops.pick),
     partita.index.default: _on_cpu(position_ops.look_up),
     partita.scatter.default: position_ops.scatter_by_comparing,
+    aten.avg_pool2d_backward.default: share_out,
+    aten.avg_pool3d_backward.default: share_out,
 }
 """By op, the function; it returns ``NotImplemented`` of a call that stays as it is."""
 
@@ -48,7 +52,7 @@ def write_out(
 
     Args:
         module: a graph of ops on tensors alone.
-        inputs: of ``mode``; what is written is right for their shapes alone.
+        inputs: of ``mode``; what is written is right for their shapes and strides.
         mode: in which tensors have no values.
     """
     if not any(node.target in WRITTEN_OUT for node in module.graph.nodes):
@@ -69,11 +73,13 @@ def write_out(
                 continue
             given, named = map_arg((node.args, node.kwargs), values.__getitem__)
             given = cast(tuple[Any, ...], given)
+            function = WRITTEN_OUT.get(node.target, _stays)
+            values[node] = function(*given)
+            if values[node] is not NotImplemented:
+                written[node] = _inlined(_traced(function, given), graph, args)
+                continue
             values[node] = node.target(*given, **cast(dict[str, Any], named))
-            own = _traced(node.target, given)
-            if own is not None:
-                written[node] = _inlined(own, graph, args)
-            elif node.target is operator.getitem and isinstance(args[0], tuple):
+            if node.target is operator.getitem and isinstance(args[0], tuple):
                 written[node] = args[0][cast(int, args[1])]
             else:
                 written[node] = graph.create_node(node.op, node.target, args, kwargs)
@@ -81,11 +87,12 @@ def write_out(
     return uncompiled(module, graph)
 
 
-def _traced(target: Any, args: tuple[Any, ...]) -> fx.Graph | None:
-    """Return what a call is written as, if it is: a graph of the tensors it takes."""
-    function = WRITTEN_OUT.get(target)
-    if function is None or function(*args) is NotImplemented:
-        return None
+def _stays(*_: Any) -> Any:
+    return NotImplemented
+
+
+def _traced(function: Callable[..., Any], args: tuple[Any, ...]) -> fx.Graph:
+    """Return what a call is written as: a graph of the tensors that it takes."""
     leaves, tree = pytree.tree_flatten(args)
     at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
 

@@ -20,6 +20,7 @@ from tests.models.searched import searched
 from tests.models.zoo import ZOO, tensor_parallel_pins
 from tests.slow import slow
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils import _pytree as pytree
@@ -290,3 +291,23 @@ def test_efficient_attention_gives_what_attention_promises(
             out, *args, out, lse, mask, False, 0.5
         )
         assert [g.shape for g in grads] == [x.shape for x in args]
+
+
+def test_flash_attention_is_given_and_gives_tensors_as_they_lie(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Heads are inside of the sequence, as products make them and kernels want them."""
+    monkeypatch.setattr(attention, "_is_ampere", bool)
+
+    def attended(x: torch.Tensor) -> torch.Tensor:
+        heads = x.view(2, 16, 4, 32).transpose(1, 2)
+        out, lse = attention.attend(heads, heads, heads, None, True, 0.5)
+        args = heads, heads, heads, heads, None, out, lse, True, 0.5
+        return out + sum(attention.attend_backward(*args))
+
+    with FakeTensorMode(), WithoutGuards():
+        x = torch.empty(2, 16, 128, dtype=torch.bfloat16, device="cuda:0")
+        graph = make_fx(attended)(x).graph
+    called = {str(node.target) for node in graph.nodes}
+    assert "aten._scaled_dot_product_flash_attention_backward.default" in called
+    assert "aten.clone.default" not in called
