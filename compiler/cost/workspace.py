@@ -166,9 +166,10 @@ def _attention(call: LocalCall) -> int:
 
     A boolean mask becomes scores to add. The results of flash attention lie as its
     query does, those of its backward with the heads inside of the sequence; what is not
-    contiguous is copied. CUDA's kernels take a key for every query's head, and give
-    the gradient of each. Where there is no such kernel, scores and what is computed of
-    them exist for every query and key: three at once, in the backward five.
+    contiguous is copied, when all else is gone. CUDA's kernels take a key for every
+    query's head, and give the gradient of each. Where there is no such kernel, scores
+    and what is computed of them exist for every query and key: three at once, in the
+    backward five.
     """
     is_backward = len(call.results) == 3
     query, key, value = call.types[is_backward : 3 + is_backward]
@@ -185,7 +186,7 @@ def _attention(call: LocalCall) -> int:
         copied = call.result_bytes if is_copied else 0
         made = 2 * mask + sum(type_.num_bytes for type_ in masks)  # before the kernel
         own = heads * (1 + is_backward)
-        return max(mask + copied + own, made - call.result_bytes)
+        return max(mask + own, copied, made - call.result_bytes)
     accumulated = 4 if query.dtype in _HALF else query.dtype.itemsize
     rows = prod(query.shape[:-1]) * accumulated  # one number per query
     scores = (5 if is_backward else 3) * rows * key.shape[-2]
