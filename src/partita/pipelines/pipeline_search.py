@@ -4,7 +4,8 @@ Every stage is planned by itself (stage_plans.py), and what a step takes is simu
 from the stages' own figures. First, for every form, the cut is tried that is best if
 stages take what their calls do where the model is one stage. Then all cuts and meshes
 are gone through, as long as there is time (compiler/search/arrange.py); within a
-memory limit first those that take less than a bound, which is raised.
+memory limit first those that take less than a bound, which is raised. Where none fits,
+the one that needs least is looked for (smallest.py).
 
 Of a model that is too large for that, forms are outlined (outlines.py), and the best
 arrangement found of those is improved.
@@ -27,9 +28,11 @@ from partita.compiler.search.parts import Clock
 from partita.compiler.search.rearrange import improve
 from partita.compiler.search.wanted import ANY, ROUGH, Wanted
 from partita.one_mesh.planner import Planner
+from partita.one_mesh.too_large import too_large
 from partita.pipelines.cutter import Cutter
 from partita.pipelines.outlines import are_too_many
 from partita.pipelines.pipeline_space import PipelineSpace
+from partita.pipelines.smallest import smallest_found
 from partita.pipelines.staged import arranged
 
 ALL = "optimal, of stages planned by themselves"
@@ -111,6 +114,11 @@ class PipelineSearch:
         else:
             spent = time.perf_counter() - started
             is_all &= self._look_at_all(cutters, clock, max(spent, _PART * allowed_s))
+        limit = cutters[0].planner.limit
+        is_found = self.best.seconds < inf
+        if limit is not None and not (is_found or is_outlined):
+            self._take_smallest(cutters, limit)
+            is_all = False
         if self.best.arrangement is None:
             raise self._refusal(cutters)
         count = self.best.arrangement.form.schedule.num_microbatches
@@ -149,6 +157,20 @@ class PipelineSearch:
         if not is_found or is_few:
             share = clock.left_s
         return _try_all(cutters, self.best, Clock.of(share))
+
+    def _take_smallest(self, cutters: Sequence[Cutter], limit: int) -> None:
+        """Take what needs least, where nothing else was found that fits.
+
+        Raises:
+            NoSolution: when it does not fit either.
+        """
+        for cutter in cutters:
+            cutter.plans.clock = self.clock
+        smallest = smallest_found(cutters, self.clock)
+        if smallest is not None and smallest.bytes > limit:
+            raise too_large(limit, smallest.bytes, 0)
+        if smallest is not None:
+            self.best.offer(smallest.arrangement, smallest.seconds)
 
     def _refusal(self, cutters: Sequence[Cutter]) -> NoSolution:
         """Return why no pipeline was found."""

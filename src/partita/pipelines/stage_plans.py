@@ -30,6 +30,9 @@ from partita.one_mesh.planner import Planner
 from partita.pipelines.stage_known import Known, Unknown, answers
 from partita.pipelines.stage_search import Room, StageSearch, of_stage
 
+_NO_ROOM = 1
+"""Bytes, in which there is no plan: what is refused tells what is needed."""
+
 
 @dataclass(frozen=True)
 class Planned:
@@ -68,6 +71,7 @@ class StagePlans:
     _told: dict[tuple[int, int, Mesh, Room | None], Known | Unknown] = field(
         default_factory=dict[tuple[int, int, Mesh, "Room | None"], "Known | Unknown"]
     )
+    _least: dict[object, int | None] = field(default_factory=dict[object, "int | None"])
     _known: dict[tuple[object, bool], Known | Unknown] = field(
         default_factory=dict[tuple[object, bool], "Known | Unknown"]
     )
@@ -134,6 +138,30 @@ class StagePlans:
                 self._told[place] = known
         self.is_shown &= wanted.is_rough or known.is_shown
         return known.cost if isinstance(known, Known) else None
+
+    def least_bytes(
+        self, begin: int, end: int, mesh: Mesh, live: int, clock: Clock
+    ) -> int | None:
+        """Return the bytes of the plan of a stage that needs least.
+
+        ``None`` where none was found in time.
+
+        Args:
+            begin: a boundary.
+            end: another one.
+            mesh: of the stage.
+            live: of so many microbatches at once.
+            clock: when to come to an end.
+        """
+        stage = self.program(begin, end)
+        key = self._key(stage, mesh, Room(_NO_ROOM, live))
+        if key not in self._least:
+            planner, room = replace(self.planner, mesh=mesh), Room(_NO_ROOM, live)
+            try:
+                StageSearch.of(planner, stage.program, room, clock).run()
+            except NoSolution as refusal:
+                self._least[key] = refusal.least_bytes
+        return self._least[key]
 
     def _fitting(
         self, stage: StageProgram, mesh: Mesh, room: Room | None, wanted: Wanted
