@@ -37,8 +37,9 @@ def test_shares_are_torchs(ndim: int) -> None:
 
 def test_where_none_can_stick_out_the_op_stays() -> None:
     x, grad = torch.randn(1, 5, 5), torch.randn(1, 3, 3)
-    for kernel, *rest in ((2, False, None), (2, True, 3), (1, True, None)):
-        how = [kernel] * 2, [2, 2], [0, 0], True, *rest
+    cases = (2, False, None), (2, True, 3), (1, True, None)
+    for kernel, counts_padding, divisor in cases:
+        how = [kernel] * 2, [2, 2], [0, 0], True, counts_padding, divisor
         assert share_out(grad, x, *how) is NotImplemented
 
 
