@@ -51,7 +51,7 @@ def sort_rows(
 
     Args:
         module: a graph of ops on tensors alone; it is changed.
-        inputs: of ``mode``; what it is changed to is right for their shapes alone.
+        inputs: of ``mode``; what it is changed to is right for their types alone.
         mode: in which tensors have no values.
     """
     nodes = [node for node in module.graph.nodes if node.target in _NUM_ROWS]

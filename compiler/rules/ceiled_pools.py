@@ -33,6 +33,16 @@ def share_out(
     """Compute ``avg_pool2d_backward`` or that of 3 dims by a sum over windows.
 
     Returns ``NotImplemented`` where no window sticks out, or it does not matter.
+
+    Args:
+        grad: of the averages ``[.., h', w']``, or with one dim more.
+        x: what was averaged ``[.., h, w]``, likewise.
+        kernel: the size of a window, by dim.
+        stride: from one window to the next; empty is a window's size.
+        padding: zeros at either end, by dim.
+        ceil_mode: whether the last windows may stick out.
+        counts_padding: whether zeros count in what is divided by.
+        divisor: what is divided by instead.
     """
     if divisor is not None or not (ceil_mode and counts_padding):
         return NotImplemented

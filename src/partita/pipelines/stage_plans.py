@@ -31,7 +31,7 @@ from partita.pipelines.stage_known import Known, Unknown, answers
 from partita.pipelines.stage_search import Room, StageSearch, of_stage
 
 _NO_ROOM = 1
-"""Bytes, in which there is no plan: what is refused tells what is needed."""
+"""Bytes that next to no plan does with: the refusal tells what is needed."""
 
 
 @dataclass(frozen=True)
@@ -153,14 +153,16 @@ class StagePlans:
             live: of so many microbatches at once.
             clock: when to come to an end.
         """
-        stage = self.program(begin, end)
-        key = self._key(stage, mesh, Room(_NO_ROOM, live))
+        stage, room = self.program(begin, end), Room(_NO_ROOM, live)
+        key = self._key(stage, mesh, room)
         if key not in self._least:
-            planner, room = replace(self.planner, mesh=mesh), Room(_NO_ROOM, live)
+            planner = replace(self.planner, mesh=mesh)
             try:
                 StageSearch.of(planner, stage.program, room, clock).run()
             except NoSolution as refusal:
                 self._least[key] = refusal.least_bytes
+            else:  # it holds nothing
+                self._least[key] = _NO_ROOM
         return self._least[key]
 
     def _fitting(
