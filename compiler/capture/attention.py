@@ -15,9 +15,9 @@ Forward and backward must pick the same kernel, so what they pick by is the same
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
-from functools import cache, wraps
+from functools import cache
 from typing import Any
 from unittest.mock import patch
 
@@ -108,16 +108,6 @@ def _sum_heads(tensor: Tensor, num_heads: int) -> Tensor:
     return tensor.unflatten(1, (num_heads, -1)).sum(2)
 
 
-def _dense(function: Callable[..., tuple[Tensor, ...]]) -> Callable[..., Any]:
-    """Return ``function`` with what it returns dense, whatever kernel it was."""
-
-    @wraps(function)
-    def run(*args: Any) -> tuple[Tensor, ...]:
-        return tuple(made.contiguous() for made in function(*args))
-
-    return run
-
-
 def attend(
     query: Tensor,
     key: Tensor,
@@ -145,9 +135,18 @@ def attend(
     return weights @ value, lse
 
 
-attention = torch.library.custom_op(
-    "partita::attention", _dense(attend), mutates_args=()
-)
+@torch.library.custom_op("partita::attention", mutates_args=())
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    is_causal: bool,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """Compute ``attend``; what it returns is dense, whatever kernel it was."""
+    out, lse = attend(query, key, value, mask, is_causal, scale)
+    return out.contiguous(), lse.contiguous()
 
 
 @attention.register_fake
@@ -204,9 +203,21 @@ def attend_backward(
     return grad_query, grad_key, _sum_heads(grad_value, num_key_heads)
 
 
-attention_backward = torch.library.custom_op(
-    "partita::attention_backward", _dense(attend_backward), mutates_args=()
-)
+@torch.library.custom_op("partita::attention_backward", mutates_args=())
+def attention_backward(
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    out: Tensor,
+    lse: Tensor,
+    is_causal: bool,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute ``attend_backward``; what it returns is dense."""
+    grads = attend_backward(grad, query, key, value, mask, out, lse, is_causal, scale)
+    return grads[0].contiguous(), grads[1].contiguous(), grads[2].contiguous()
 
 
 @attention_backward.register_fake
