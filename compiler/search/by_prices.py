@@ -1,16 +1,20 @@
 """Placements within a memory limit, by prices of memory alone.
 
 For a few prices of memory, the cheapest placements are searched (memory_price.py) among
-choices that can belong to something faster than what is known (narrowed.py); for each
-of these, what to make again so that they keep to the limit (keeping.py). The price is
-raised until placements fit, then prices between the last that did not and the first
-that did are tried; where placements fit without a price, prices near that of the best
-bound. Each price gives a lower bound, too.
+choices that may fit by themselves and belong to something faster than what is known
+(narrowed.py); for each of these, what to make again so that they keep to the limit
+(keeping.py). The price is raised until placements fit, then prices between the last
+that did not and the first that did are tried; where placements fit without a price,
+prices near that of the best bound. Each price gives a lower bound, too.
+
+Memory has a price at a few moments alone. The higher it is, the more do placements hold
+at others, where that makes room at those. So the same is searched among what takes
+little by itself, too: there is no such other moment then.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf, sqrt
 
@@ -19,12 +23,13 @@ from partita.compiler.search.build import build_model
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.memory_price import MemoryPrice
 from partita.compiler.search.met import Met
+from partita.compiler.search.model import Bools
 from partita.compiler.search.narrowed import Narrowed
+from partita.compiler.search.own_bytes import OwnBytes
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import SearchNode, cost_of
 from partita.compiler.search.solver import Solution
-from partita.compiler.search.state import States
 from partita.compiler.search.wanted import ANY, Wanted
 from partita.compiler.search.within_limit import STEP, Limited, nearer_the_top
 
@@ -38,6 +43,7 @@ _MOST_MIDDLES = 3  # prices between one that is too low and one that is not
 _MOST_TOPS = 4  # prices near that of the best bound, where none is needed to fit
 _SHARE = 0.5  # of the time that is left, for one search of placements
 _PRICES_SHARE = 0.5  # of the time that is left, for prices between two others
+_LEAN = 0.9  # how near to the least that a call may take, between a limit and that
 _MUCH = 2.0  # times what is free; of bounds above it, it is asked whether all is less
 
 
@@ -64,6 +70,9 @@ class PriceSearch:
     wanted: Wanted = ANY
     num_live: int = 1
     moments: list[int] = field(default_factory=list[int])
+    _limit: int = 0  # the largest so far
+    _may_fit: tuple[Bools, ...] = ()  # by itself, per class
+    _within: Narrowed = field(init=False)  # to that
     _narrowed: Narrowed | None = None
 
     @cached_property
@@ -82,11 +91,7 @@ class PriceSearch:
     @cached_property
     def state_bytes(self) -> int:
         """The least that what stays and what is fed takes of a rank: a bound."""
-        states, nodes = States(self.posed, self.optimizer), self._nodes
-        return sum(
-            min(states.of(i, choice).num_bytes for choice in nodes[i].choices)
-            for i in states.entering | states.fed
-        )
+        return self._own_bytes.state_bytes
 
     def _is_too_slow(self, best: Limited) -> bool:
         """Whether nothing that fits takes less than is wanted, or nothing fits."""
@@ -106,34 +111,60 @@ class PriceSearch:
         """Return the best that prices of memory lead to."""
         if self._keep(self.free.choices, limit, -inf).fits:
             return self._near_the_top(limit, best)
+        clock = Clock.of(_SHARE * self.clock.left_s)
+        best = self._raised(limit, best, clock)
+        is_done = best.is_optimal or (best.fits and self.wanted.is_rough)
+        if is_done or self._is_too_slow(best):
+            return best
+        lean = self._lean(limit, best)
+        if self.clock.left_s > 0:
+            best = self._raised(limit, best, self.clock, lean)
+        is_late = self.clock.left_s <= 0  # then there is one price, that holds little
+        prices = PRICES_IF_KEPT[::-1] if is_late else PRICES_IF_KEPT
+        for price_if_kept in () if best.fits else prices:
+            best = best.better(self._at_if_kept(price_if_kept, limit, lean))
+            if best.fits or self.clock.left_s <= 0:
+                break
+        return best
+
+    def _raised(
+        self, limit: int, best: Limited, clock: Clock, lean: Narrowed | None = None
+    ) -> Limited:
+        """Raise the price until placements fit; then try prices below that.
+
+        With ``lean``, that alone is searched.
+        """
         low, high, price = 0.0, 0.0, _FIRST
         for _ in range(_MOST_RAISES):
             count = len(self.moments)
-            found = self._at(price, limit, best, self.clock)
+            found = self._at(price, limit, best, clock, lean)
             best = best.better(found)
             if found.fits:
                 high = price
                 break
             if len(self.moments) == count:  # else once more, with the moment priced
                 low, price = price, price * STEP
-            if self.clock.left_s <= 0 or self._is_too_slow(best):
-                break
-        if self._is_too_slow(best):
-            return best
-        for price_if_kept in () if high else PRICES_IF_KEPT:
-            found = self._at_if_kept(price_if_kept, limit, best)
-            best = best.better(found)
-            if best.fits or self.clock.left_s <= 0:
-                break
-        clock = Clock.of(_PRICES_SHARE * self.clock.left_s)
+            if clock.left_s <= 0 or self._is_too_slow(best):
+                return best
+        clock = Clock.of(_PRICES_SHARE * clock.left_s)
         for _ in range(_MOST_MIDDLES if high else 0):
             if clock.left_s <= 0 or best.is_optimal:
                 break
             price = sqrt(max(low, high / STEP**2) * high)
-            found = self._at(price, limit, best, clock)
+            found = self._at(price, limit, best, clock, lean)
             best = best.better(found)
             low, high = (low, price) if found.fits else (price, high)
         return best
+
+    def _lean(self, limit: int, best: Limited) -> Narrowed:
+        """Return the problem without what takes much of a limit by itself.
+
+        It has what holds little, but not all that is fast.
+        """
+        least = self._own_bytes.least
+        most = least * (max(limit, least) / least) ** (1 - _LEAN)
+        left_in = self._own_bytes.within(most, best.choices)
+        return Narrowed.to(self.posed, self.fold, left_in)
 
     def _near_the_top(self, limit: int, best: Limited) -> Limited:
         """Return the best that prices near that of the best bound lead to.
@@ -166,24 +197,40 @@ class PriceSearch:
         known_s = self.free.seconds * (1 + price) if price < _MOST_NARROWING else inf
         known_s = min(known_s, self.wanted.below_s, best.seconds if best.fits else inf)
         if known_s == inf:
-            return self._whole
+            return self._within
         if self._narrowed is None or not self._narrowed.serves(known_s):
             known = self.free.choices, *([best.choices] if best.fits else [])
-            narrowed = Narrowed.of(self.posed, self.fold, known_s, known, self.clock)
-            self._narrowed = narrowed
+            self._narrowed = self._within.below(known_s, known, self.clock)
         return self._narrowed
 
     @cached_property
-    def _whole(self) -> Narrowed:
-        return Narrowed.whole(self.posed, self.fold)
+    def _own_bytes(self) -> OwnBytes:
+        return OwnBytes(self.posed, self.fold, self.optimizer)
+
+    def _keep_to(self, limit: int) -> None:
+        """Leave out what needs more than a limit by itself, unless all does."""
+        if limit > self._limit:  # what is left out for more, is for less
+            self._limit, self._narrowed = limit, None
+            self._may_fit = self._own_bytes.within(limit, self.free.choices)
+            self._within = Narrowed.to(self.posed, self.fold, self._may_fit)
 
     @cached_property
     def _at_price(self) -> AtPrice:
         return AtPrice(self.fold.class_of, self.optimizer, self.moments)
 
-    def _at(self, price: float, limit: int, best: Limited, clock: Clock) -> Limited:
-        """Search with memory at a price, relative to the free assignment's time."""
-        among, seconds_per_byte = self._left(best, price), price * self._unit
+    def _at(
+        self,
+        price: float,
+        limit: int,
+        best: Limited,
+        clock: Clock,
+        lean: Narrowed | None = None,
+    ) -> Limited:
+        """Search with memory at a price, relative to the free assignment's time.
+
+        What is found among what is ``lean`` alone has no bound.
+        """
+        among, seconds_per_byte = lean or self._left(best, price), price * self._unit
         time_s = _SHARE * max(clock.left_s, 1.0)
         solved = self._at_price.solved(among.posed, seconds_per_byte, time_s)
         bound = min(solved.bound_s - seconds_per_byte * limit, among.known_s)
@@ -191,11 +238,11 @@ class PriceSearch:
         found = self._keep(choices, limit, bound, seconds_per_byte)
         if not found.fits and found.keeping.moment not in self.moments:
             self.moments.append(found.keeping.moment)
-        return found
+        return found if lean is None else replace(found, bound_s=-inf, price=0.0)
 
-    def _at_if_kept(self, price: float, limit: int, best: Limited) -> Limited:
+    def _at_if_kept(self, price: float, limit: int, among: Narrowed) -> Limited:
         """Search with memory at a price as if nothing could be made again."""
-        among, time_s = self._left(best, price), _SHARE * max(self.clock.left_s, 1.0)
+        time_s = _SHARE * max(self.clock.left_s, 1.0)
         kept = MemoryPrice.kept_problem
         solved = self._at_price.solved(among.posed, price * self._unit, time_s, kept)
         return self._keep(among.widened(solved.choices), limit, -inf)

@@ -29,7 +29,6 @@ from partita.compiler.search.wanted import ANY
 from partita.compiler.search.windows import WindowSearch
 from partita.compiler.search.within_limit import Limited
 from partita.compiler.search.worthwhile import (
-    everything,
     num_pairs,
     with_known,
     worthwhile,
@@ -68,6 +67,7 @@ class LimitedSearch(PriceSearch):
 
     def run(self, limit: int) -> Limited:
         """Return the fastest assignment found that holds at most ``limit`` bytes."""
+        self._keep_to(limit)
         best = self._keep(self.free.choices, limit, self.free.bound_s)
         if best.is_optimal or self._is_too_slow(best):
             return best
@@ -110,11 +110,11 @@ class LimitedSearch(PriceSearch):
         At high prices of memory placements hold about as little as any.
         """
         clock = Clock.of(_SHARE * self.clock.left_s)
+        lean = self._lean(limit, best)
         for price in PRICES_IF_KEPT[::-1]:
-            best = best.better(self._at(price, limit, best, clock))
             if best.fits or clock.left_s <= 0:
                 break
-            best = best.better(self._at_if_kept(price, limit, best))
+            best = best.better(self._at(price, limit, best, clock, lean))
         met = self._met.leanest(limit)
         for number, choices in enumerate(met):
             if best.fits or self.clock.left_s <= 0:
@@ -159,7 +159,7 @@ class LimitedSearch(PriceSearch):
 
     def _jointly(self, limit: int, best: Limited, share: float) -> Limited:
         """Search placements and what is made again together, by an integer program."""
-        bound, allowed = best.bound_s, everything(self.fold)
+        bound, allowed = best.bound_s, self._may_fit
         known: Joint | None = None
         if best.fits:
             known = Joint(best.choices, best.keeping, best.seconds)
@@ -169,7 +169,8 @@ class LimitedSearch(PriceSearch):
             paid_s = best.price * limit
             worth, least = worthwhile(fold, below_s, paid_s, self.clock)
             bound = max(bound, least)
-            allowed = with_known(worth, self.fold, best.choices)
+            both = [own & fits for own, fits in zip(worth, allowed, strict=True)]
+            allowed = with_known(both, self.fold, best.choices)
         if bound >= below_s:
             return replace(best, bound_s=min(bound, below_s))
         count = num_pairs(self.fold, allowed)

@@ -1,9 +1,11 @@
-"""A problem without the choices that belong to nothing faster than what is known.
+"""A problem without choices that belong to nothing that is searched for.
 
-Equal blocks choose alike, so what is left is the same for all nodes of a class. Under a
-memory limit it is searched again and again; the fewer choices there are, the faster
-that goes, and the closer are bounds with memory at a price: what is charged for holding
-a tensor cannot be more than the choices that are left would be charged.
+Those need more than a memory limit by themselves (own_bytes.py), or what they belong to
+is no faster than what is known. Equal blocks choose alike, so what is left is the same
+for all nodes of a class. Under a memory limit it is searched again and again; the fewer
+choices there are, the faster that goes, and the closer are bounds with memory at a
+price: what is charged for holding a tensor cannot be more than the choices that are
+left would be charged.
 """
 
 from __future__ import annotations
@@ -48,31 +50,30 @@ class Narrowed:
         return cls(posed, fold, kept, inf)
 
     @classmethod
-    def of(
-        cls,
-        posed: Posed,
-        fold: Fold,
-        known_s: float,
-        known: Sequence[Sequence[int]],
-        clock: Clock,
+    def to(cls, posed: Posed, fold: Fold, left_in: Sequence[Bools]) -> Narrowed:
+        """Return a problem with some choices of each class alone."""
+        left = _left(fold, left_in)
+        kept = tuple(np.flatnonzero(own) for own in left_in)
+        return cls(replace(posed, problem=left.problem), left, kept, inf)
+
+    def below(
+        self, known_s: float, known: Sequence[Sequence[int]], clock: Clock
     ) -> Narrowed:
-        """Return what is left of a problem.
+        """Return what is left of this for what takes less than ``known_s``.
 
         Args:
-            posed: the problem.
-            fold: its repeated blocks.
             known_s: what is searched takes less.
-            known: assignments, in which equal blocks are alike, that are left in.
+            known: assignments of the whole problem, in which equal blocks are alike,
+                that are left in as far as they are in this.
             clock: when to stop.
         """
         known_s *= _LATER
-        worth, _ = worthwhile(fold, known_s, 0.0, clock)
-        for own, members in zip(worth, fold.members, strict=True):
-            own[[choices[members[0]] for choices in known]] = True
-        kept = tuple(np.flatnonzero(own) for own in worth)
-        left = _left(fold, worth)
-        narrow = replace(posed, problem=left.problem)
-        return cls(narrow, left, kept, known_s)
+        worth, _ = worthwhile(self.fold, known_s, 0.0, clock)
+        for own, kept, members in zip(worth, self.kept, self.fold.members, strict=True):
+            own |= np.isin(kept, [choices[members[0]] for choices in known])
+        left = self.to(self.posed, self.fold, worth)
+        kept = tuple(own[of] for own, of in zip(self.kept, left.kept, strict=True))
+        return replace(left, kept=kept, known_s=known_s)
 
     def serves(self, known_s: float) -> bool:
         """Whether this has all that takes less than these seconds, and little more."""

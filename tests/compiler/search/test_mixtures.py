@@ -11,6 +11,7 @@ from tests.compiler.search.test_limited import posed_layers
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.search.by_prices import PRICES_IF_KEPT, PriceSearch
 from partita.compiler.search.mixtures import Mixtures
+from partita.compiler.search.narrowed import Narrowed
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.problem import cost_of
 from partita.compiler.search.solver import solve
@@ -28,8 +29,10 @@ class Kept(PriceSearch):
         return replace(found, fits=found.keeping.peak_bytes <= limit)
 
     def lean(self, best: Limited) -> Limited:
-        """Return what is placed at a high price of memory."""
-        return self._at_if_kept(PRICES_IF_KEPT[-1], _NO_LIMIT, best)
+        """Return what is placed at a high price of memory, little slower."""
+        whole = Narrowed.whole(self.posed, self.fold)
+        among = whole.below(best.seconds, [best.choices], self.clock)
+        return self._at_if_kept(PRICES_IF_KEPT[-1], _NO_LIMIT, among)
 
 
 @cache

@@ -20,7 +20,8 @@ def test_all_that_is_faster_is_left_in(seed: int) -> None:
     costs = {ways: cost_of(posed.problem, ways) for ways in possible(posed.problem)}
     known_s = 1.2 * min(costs.values())
     slow = max(costs, key=costs.__getitem__)
-    narrow = Narrowed.of(posed, posed.fold, known_s, [slow], Clock.of(60))
+    whole = Narrowed.whole(posed, posed.fold)
+    narrow = whole.below(known_s, [slow], Clock.of(60))
     left = {
         narrow.widened(ways): cost_of(narrow.posed.problem, ways)
         for ways in possible(narrow.posed.problem)
@@ -36,7 +37,7 @@ def test_what_costs_too_much_is_left_out_of_all_equal_blocks() -> None:
     free = solve(posed.problem, 60, fold=posed.fold)
     whole = Narrowed.whole(posed, posed.fold)
     known_s = 1.01 * free.seconds
-    narrow = Narrowed.of(posed, posed.fold, known_s, [free.choices], Clock.of(60))
+    narrow = whole.below(known_s, [free.choices], Clock.of(60))
     assert sum(map(len, narrow.kept)) < 0.8 * sum(map(len, whole.kept))
     found = solve(narrow.fold.problem, 60, fold=narrow.fold)
     assert found.seconds == pytest.approx(free.seconds)
@@ -47,7 +48,8 @@ def test_what_costs_too_much_is_left_out_of_all_equal_blocks() -> None:
 def test_it_serves_for_nearly_as_many_seconds() -> None:
     posed = posed_layers(Mesh(tp=2))
     first = (0,) * len(posed.problem.nodes)
-    narrow = Narrowed.of(posed, posed.fold, 1.0, [first], Clock.of(60))
+    whole = Narrowed.whole(posed, posed.fold)
+    narrow = whole.below(1.0, [first], Clock.of(60))
     assert narrow.serves(1.0)
     assert narrow.serves(1.01)
     assert not narrow.serves(1.05), "what takes so long may be left out of it"
