@@ -112,9 +112,9 @@ class LimitedSearch(PriceSearch):
         clock = Clock.of(_SHARE * self.clock.left_s)
         lean = self._lean(limit, best)
         for price in PRICES_IF_KEPT[::-1]:
+            best = best.better(self._at(price, limit, best, clock, lean))
             if best.fits or clock.left_s <= 0:
                 break
-            best = best.better(self._at(price, limit, best, clock, lean))
         met = self._met.leanest(limit)
         for number, choices in enumerate(met):
             if best.fits or self.clock.left_s <= 0:
