@@ -70,7 +70,7 @@ class PriceSearch:
     wanted: Wanted = ANY
     num_live: int = 1
     moments: list[int] = field(default_factory=list[int])
-    _limit: int = 0  # the largest so far
+    _limit: float = -inf  # the largest so far
     _may_fit: tuple[Bools, ...] = ()  # by itself, per class
     _within: Narrowed = field(init=False)  # to that
     _narrowed: Narrowed | None = None

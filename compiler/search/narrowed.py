@@ -21,7 +21,7 @@ from partita.compiler.search.model import Bools, Ints
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import Choice
-from partita.compiler.search.worthwhile import everything, worthwhile
+from partita.compiler.search.worthwhile import worthwhile
 
 _LATER = 1.02  # times what is known: under a little less of a limit it serves, too
 _SOON = 0.98  # of what is known; what is faster than that narrows it anew
@@ -42,12 +42,6 @@ class Narrowed:
     fold: Fold
     kept: tuple[Ints, ...]
     known_s: float
-
-    @classmethod
-    def whole(cls, posed: Posed, fold: Fold) -> Narrowed:
-        """Return all of a problem."""
-        kept = tuple(np.flatnonzero(own) for own in everything(fold))
-        return cls(posed, fold, kept, inf)
 
     @classmethod
     def to(cls, posed: Posed, fold: Fold, left_in: Sequence[Bools]) -> Narrowed:

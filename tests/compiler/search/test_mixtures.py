@@ -16,6 +16,7 @@ from partita.compiler.search.parts import Clock
 from partita.compiler.search.problem import cost_of
 from partita.compiler.search.solver import solve
 from partita.compiler.search.within_limit import Limited
+from partita.compiler.search.worthwhile import everything
 
 _NO_LIMIT = 1 << 40
 
@@ -30,7 +31,7 @@ class Kept(PriceSearch):
 
     def lean(self, best: Limited) -> Limited:
         """Return what is placed at a high price of memory, little slower."""
-        whole = Narrowed.whole(self.posed, self.fold)
+        whole = Narrowed.to(self.posed, self.fold, everything(self.fold))
         among = whole.below(best.seconds, [best.choices], self.clock)
         return self._at_if_kept(PRICES_IF_KEPT[-1], _NO_LIMIT, among)
 
