@@ -159,11 +159,15 @@ class PriceSearch:
     def _lean(self, limit: int, best: Limited) -> Narrowed:
         """Return the problem without what takes much of a limit by itself.
 
-        It has what holds little, but not all that is fast.
+        It has what holds little, but not all that is fast. An assignment is left in,
+        so that there is one in which equal blocks are alike.
         """
-        least = self._own_bytes.least
+        least, known = self._own_bytes.least, best.choices
         most = least * (max(limit, least) / least) ** (1 - _LEAN)
-        left_in = self._own_bytes.within(most, best.choices)
+        firsts = [known[members[0]] for members in self.fold.members]
+        if self.fold.unfold(firsts) != known:
+            known = self.free.choices
+        left_in = self._own_bytes.within(most, known)
         return Narrowed.to(self.posed, self.fold, left_in)
 
     def _near_the_top(self, limit: int, best: Limited) -> Limited:

@@ -1,0 +1,72 @@
+"""At a price of memory, what takes little by itself leads to what holds less."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.compiler.search.test_limited import posed_layers
+
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.search.by_prices import PriceSearch
+from partita.compiler.search.narrowed import Narrowed
+from partita.compiler.search.own_bytes import OwnBytes
+from partita.compiler.search.parts import Clock
+from partita.compiler.search.problem import cost_of
+from partita.compiler.search.solver import solve
+from partita.compiler.search.within_limit import Limited
+from partita.compiler.search.worthwhile import everything
+
+_NO_LIMIT = 1 << 40
+
+
+class Prices(PriceSearch):
+    """Tells what is found among one part of a problem or another."""
+
+    def begin(self) -> Limited:
+        """Return what is fastest; memory is short where it holds most."""
+        self._keep_to(_NO_LIMIT)
+        most = self._keep(self.free.choices, _NO_LIMIT, 0.0)
+        self.moments.append(most.keeping.moment)
+        return most
+
+    def peak(self, price: float, limit: int, best: Limited, among: Narrowed) -> int:
+        """Return what is held at most by what is cheapest at a price."""
+        found = self._at(price, limit, best, self.clock, among)
+        return found.keeping.peak_bytes
+
+    def lean(self, limit: int, best: Limited) -> Narrowed:
+        """Return what takes little by itself."""
+        return self._lean(limit, best)
+
+
+def prices(mesh: Mesh, layers: int) -> Prices:
+    posed = posed_layers(mesh, layers)
+    free = solve(posed.problem, 60, fold=posed.fold)
+    return Prices(posed, free, "adamw", Clock.of(60))
+
+
+def test_placements_do_not_hold_more_where_memory_has_no_price() -> None:
+    search = prices(Mesh(tp=4), 3)
+    fastest = search.begin()
+    limit = fastest.keeping.peak_bytes // 2
+    whole = Narrowed.to(search.posed, search.fold, everything(search.fold))
+    among_all = search.peak(6.4, limit, fastest, whole)
+    among_lean = search.peak(6.4, limit, fastest, search.lean(limit, fastest))
+    assert among_lean < 0.9 * among_all
+
+
+def test_an_assignment_of_equal_blocks_alike_is_left_in() -> None:
+    search = prices(Mesh(tp=2), 6)
+    fastest = search.begin()
+    own = OwnBytes(search.posed, search.fold, "adamw")
+    choices = [*fastest.choices]
+    for of_class, members in zip(own.of_classes, search.fold.members, strict=True):
+        if len(members) > 1:
+            choices[members[0]] = int(of_class.argmin())
+    unlike = replace(fastest, choices=(*choices,))
+    lean = search.lean(1, unlike)
+    for kept, members in zip(lean.kept, search.fold.members, strict=True):
+        assert fastest.choices[members[0]] in kept
+    found = solve(lean.fold.problem, 60, fold=lean.fold)
+    least = cost_of(search.posed.problem, lean.widened(found.choices))
+    assert fastest.seconds * (1 - 1e-9) <= least, "it is a part of the problem"
