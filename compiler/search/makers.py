@@ -257,6 +257,16 @@ class Makers:
         nothing = dict.fromkeys(self.every, False)
         return self.live(nothing, Needs({}, {}))
 
+    def apart_at(self, moment: int) -> float:
+        """Return the same at one moment."""
+        return float(self.apart.at(np.array(moment)))
+
+    def add_copies(self, again: dict[int, bool]) -> None:
+        """Have copies of what is made again be made again, too."""
+        for maker, own in self.every.items():
+            if own[0].is_copy and any(again[source] for source in self.sources(maker)):
+                again[maker] = True
+
     def held_at(
         self, moment: int, needs: Needs | None
     ) -> dict[int, tuple[float, float]]:

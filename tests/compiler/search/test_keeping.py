@@ -168,6 +168,42 @@ def test_many_alike_are_counted_together_and_fit() -> None:
     check_claims(held, found)
 
 
+def stack(num_blocks: int) -> Holdings:
+    """Return blocks that make much of what the one before hands on, and add to that.
+
+    The backward uses both. To add again is cheap, but takes what it is added to.
+    """
+    found = [Holding(["x"], 0, 0, -1, inf, [], 0)]
+    count = 2 * num_blocks
+    for block in range(num_blocks):
+        at, call = len(found), 2 * block
+        handed_on = found[-1]
+        handed_on.forward = call + 1
+        handed_on.backward = [2 * count - 1 - call]
+        uses = [2 * count - 2 - call]
+        much = Holding([f"much{block}"], at, 9, call, 1.0, [at - 1], call + 1, uses)
+        sources = [at - 1, at]
+        added = Holding([f"add{block}"], at + 1, 3, call + 1, 0.1, sources, call + 1)
+        much.alike, added.alike = "much", "add"
+        found += [much, added]
+    found[-1].backward = [count]
+    return Holdings(tuple(found), STATE, 0, 2 * count, count)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.8])
+def test_what_all_blocks_would_make_again_is_kept_in_one_place(share: float) -> None:
+    held = stack(250)
+    peaks = [keep(held, ()).peak_bytes]
+    peaks.append(keep(held, [f"much{block}" for block in range(250)]).peak_bytes)
+    every = keep(held, [one.keys[0] for one in held.holdings[1:]])
+    assert every.peak_bytes > peaks[1], "making all again saves little"
+    limit = int(share * peaks[0] + (1 - share) * peaks[1])
+    found = choose_keeping(held, limit, Clock.of(30))
+    check_claims(held, found)
+    assert found.peak_bytes <= limit
+    assert found.seconds <= 1.05 * 250 * (1 - share) + 2
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_where_nothing_fits_about_the_least_of_all_is_found(seed: int) -> None:
     held, clock = tangle(seed), Clock.of(60)
@@ -194,5 +230,5 @@ def test_less_than_what_is_held_anyway_is_not_asked_for(
         one.alike, one.sources = 0, [0]
     known = choose_keeping(held, 1, Clock.of(60))
     assert known.peak_bytes == Makers(held).apart.held.max()
-    monkeypatch.setattr("partita.compiler.search.keeping.run_highs", None)
+    monkeypatch.setattr("partita.compiler.search.keeping_program.run_highs", None)
     assert least_keeping(held, known, 1, Clock.of(60)) == known
