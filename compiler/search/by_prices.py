@@ -25,6 +25,7 @@ from partita.compiler.search.memory_price import MemoryPrice
 from partita.compiler.search.met import Met
 from partita.compiler.search.model import Bools
 from partita.compiler.search.narrowed import Narrowed
+from partita.compiler.search.own_boxings import OwnBoxings
 from partita.compiler.search.own_bytes import OwnBytes
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.pose import Posed
@@ -80,6 +81,13 @@ class PriceSearch:
         """The problem's repeated blocks."""
         return self.posed.fold
 
+    def apart(self, clock: Clock) -> PriceSearch:
+        """Return the same search where equal blocks may differ."""
+        whole = self.posed, self.free, self.optimizer, clock, self.wanted
+        found = PriceSearch(*whole, self.num_live, self.moments)
+        found.fold, found._met = Fold.none(self.posed.problem), self._met
+        return found
+
     @property
     def _nodes(self) -> tuple[SearchNode, ...]:
         return self.posed.problem.nodes
@@ -107,8 +115,9 @@ class PriceSearch:
         """No assignment takes more, with all of it made again."""
         return 2 * build_model(self.fold).most_cost()
 
-    def _by_prices(self, limit: int, best: Limited) -> Limited:
-        """Return the best that prices of memory lead to."""
+    def by_prices(self, limit: int, best: Limited) -> Limited:
+        """Return the best that prices of memory lead to, given what is known."""
+        self._keep_to(limit)
         if self._keep(self.free.choices, limit, -inf).fits:
             return self._near_the_top(limit, best)
         clock = Clock.of(_SHARE * self.clock.left_s)
@@ -168,7 +177,8 @@ class PriceSearch:
         if self.fold.unfold(firsts) != known:
             known = self.free.choices
         left_in = self._own_bytes.within(most, known)
-        return Narrowed.to(self.posed, self.fold, left_in)
+        prices = self._own_boxings.within(most, known)
+        return Narrowed.to(self.posed, self.fold, left_in, prices)
 
     def _near_the_top(self, limit: int, best: Limited) -> Limited:
         """Return the best that prices near that of the best bound lead to.
@@ -211,12 +221,17 @@ class PriceSearch:
     def _own_bytes(self) -> OwnBytes:
         return OwnBytes(self.posed, self.fold, self.optimizer)
 
+    @cached_property
+    def _own_boxings(self) -> OwnBoxings:
+        return OwnBoxings(self.posed, self.state_bytes)
+
     def _keep_to(self, limit: int) -> None:
         """Leave out what needs more than a limit by itself, unless all does."""
         if limit > self._limit:  # what is left out for more, is for less
             self._limit, self._narrowed = limit, None
             self._may_fit = self._own_bytes.within(limit, self.free.choices)
-            self._within = Narrowed.to(self.posed, self.fold, self._may_fit)
+            prices = self._own_boxings.within(limit, self.free.choices)
+            self._within = Narrowed.to(self.posed, self.fold, self._may_fit, prices)
 
     @cached_property
     def _at_price(self) -> AtPrice:

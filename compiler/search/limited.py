@@ -48,12 +48,13 @@ _FEW_ENTRIES = 5_000  # of them, where the program is likely to end
 # Writing down a node by itself, at four moments, takes 0.3 to 0.8 ms (stacks of 24 to
 # 384 layers, 2-core AMD EPYC VM) and is ended by no clock: of more it takes too long.
 _MOST_NODES_APART = 10_000
+_APART_SHARE = 0.3  # of the time that is left, for prices where equal blocks differ
 _MIXTURES_SHARE = 0.4  # of the time that is left
 _WINDOWS_SHARE = 0.5  # of the time that is left, for windows from one start
 _NEARLY = 1.25  # of the limit, what windows may begin with
 _LITTLE = 1.002  # times what is known: others, where the plan of that is too large
 _MOST_OTHERS = 3
-_MOST_NODES = 1000  # of a problem that is improved by windows
+_MOST_NODES = 1000  # of a problem whose nodes choose by themselves, in windows too
 
 
 @dataclass
@@ -67,7 +68,6 @@ class LimitedSearch(PriceSearch):
 
     def run(self, limit: int) -> Limited:
         """Return the fastest assignment found that holds at most ``limit`` bytes."""
-        self._keep_to(limit)
         best = self._keep(self.free.choices, limit, self.free.bound_s)
         if best.is_optimal or self._is_too_slow(best):
             return best
@@ -135,11 +135,12 @@ class LimitedSearch(PriceSearch):
     def _search(self, limit: int, best: Limited) -> Limited:
         if not self.moments:
             self.moments.append(best.keeping.moment)
-        best = self._by_prices(limit, best)
+        best = self.by_prices(limit, best)
         if self._is_too_slow(best):
             return best
         if self.wanted.is_rough or limit < self.state_bytes:
             return best
+        best = self._by_prices_apart(limit, best)
         bound_s = best.bound_s  # by prices; that of the program is of blocks alike
         if not best.is_optimal:
             best = self._jointly(limit, best, _JOINT_SHARE)
@@ -156,6 +157,15 @@ class LimitedSearch(PriceSearch):
             if found is not best or (is_near and not self._is_large):
                 best = self._jointly(limit, found, _LAST_SHARE)
         return self._apart(limit, best, bound_s)
+
+    def _by_prices_apart(self, limit: int, best: Limited) -> Limited:
+        """Let equal blocks differ in what prices of memory lead to."""
+        few = len(self._nodes) <= _MOST_NODES
+        if best.is_optimal or not (few and self.fold.has_classes):
+            return best
+        clock = Clock.of(_APART_SHARE * self.clock.left_s)
+        found = self.apart(clock).by_prices(limit, replace(best, bound_s=-inf))
+        return replace(found, bound_s=best.bound_s, price=best.price)
 
     def _jointly(self, limit: int, best: Limited, share: float) -> Limited:
         """Search placements and what is made again together, by an integer program."""

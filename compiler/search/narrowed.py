@@ -20,7 +20,7 @@ from partita.compiler.search.fold import Fold
 from partita.compiler.search.model import Bools, Ints
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.pose import Posed
-from partita.compiler.search.problem import Choice
+from partita.compiler.search.problem import Choice, Prices
 from partita.compiler.search.worthwhile import worthwhile
 
 _LATER = 1.02  # times what is known: under a little less of a limit it serves, too
@@ -44,9 +44,18 @@ class Narrowed:
     known_s: float
 
     @classmethod
-    def to(cls, posed: Posed, fold: Fold, left_in: Sequence[Bools]) -> Narrowed:
-        """Return a problem with some choices of each class alone."""
-        left = _left(fold, left_in)
+    def to(
+        cls,
+        posed: Posed,
+        fold: Fold,
+        left_in: Sequence[Bools],
+        prices: Prices | None = None,
+    ) -> Narrowed:
+        """Return a problem with some choices of each class alone.
+
+        ``prices`` are those of the boxings that are left: all, if ``None``.
+        """
+        left = _left(fold, left_in, prices or posed.problem.box_seconds)
         kept = tuple(np.flatnonzero(own) for own in left_in)
         return cls(replace(posed, problem=left.problem), left, kept, inf)
 
@@ -79,7 +88,7 @@ class Narrowed:
         return tuple([int(self.kept[number][choice]) for number, choice in pairs])
 
 
-def _left(fold: Fold, worth: Sequence[Bools]) -> Fold:
+def _left(fold: Fold, worth: Sequence[Bools], prices: Prices) -> Fold:
     """Return the problem with these choices of each class alone."""
     known: dict[tuple[int, int], tuple[Choice, ...]] = {}
     nodes = list(fold.problem.nodes)
@@ -89,4 +98,5 @@ def _left(fold: Fold, worth: Sequence[Bools]) -> Fold:
             own = np.flatnonzero(worth[number])
             known[key] = tuple([node.choices[choice] for choice in own])
         nodes[index] = replace(node, choices=known[key])
-    return Fold(replace(fold.problem, nodes=tuple(nodes)), fold.class_of)
+    left = replace(fold.problem, nodes=tuple(nodes), box_seconds=prices)
+    return Fold(left, fold.class_of)
