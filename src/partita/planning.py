@@ -27,19 +27,18 @@ from partita.compiler.plan.search_result import Tried
 from partita.compiler.plan.units import format_bytes, format_seconds, parse_bytes
 from partita.compiler.search.arrange import Best
 from partita.compiler.search.parts import Clock
-from partita.compiler.search.wanted import Wanted
 from partita.one_mesh.batch import Batch
 from partita.one_mesh.not_faster import NotFaster
 from partita.one_mesh.planner import Planner
-from partita.one_mesh.search import Search
 from partita.one_mesh.ways_out import Refused
 from partita.options import Options
 from partita.pipelines.outlines import are_too_many, counts_in_order
 from partita.pipelines.pipeline_search import PipelineSearch
 from partita.pipelines.pipeline_space import PipelineSpace, meshes_of
 from partita.pipelines.staged import PIPELINE, SINGLE, stage_mesh
-from partita.whole_plans.beside_search import BesideSearch, First
+from partita.whole_plans.beside_search import First
 from partita.whole_plans.bucketed import with_buckets
+from partita.whole_plans.by_counts import CountSearch
 from partita.whole_plans.light_messages import fastest_together
 
 _LEAST_S = 0.1  # for one mesh, once the time is over
@@ -282,8 +281,8 @@ def _fastest(
 ) -> First:
     """Return the fastest plan on ``mesh``, of the microbatches that are asked for.
 
-    Where several are tried, each has half of the time that is left. Of one without a
-    memory limit others are to be compared with what is returned (``_in_buckets``).
+    Of one without a memory limit others are to be compared with what is returned
+    (``_in_buckets``).
 
     Raises:
         NoSolution: when no plan was found that keeps to the memory limit.
@@ -296,48 +295,7 @@ def _fastest(
             space = PipelineSpace.of_stages(mesh.sizes[0], inner, batch.options)
             return First(_pipelines(batch, space, clock).run())
         mesh = inner
-    asked = batch.options.microbatches
-    count = asked if isinstance(asked, int) else 1
-    is_last = asked != "auto" or batch.options.memory is None
-    plans: list[First] = []
-    refusals: list[NoSolution] = []
-    slower: list[NotFaster] = []
-    while True:
-        try:
-            planner = batch.planner(count, mesh)
-        except BadOptions:
-            if not (plans or refusals or slower):
-                raise
-            break
-        left_s = max(clock.left_s, _LEAST_S)
-        best_s = min([known_s, *(first.plan.predicted.seconds for first in plans)])
-        share = Clock.of(left_s if is_last else left_s / 2)
-        beside = BesideSearch(planner, share, best_s)
-        hidden_s = beside.most_hidden_s if best_s < inf else 0.0
-        search = Search(planner, share, Wanted(best_s + hidden_s))
-        # More microbatches hold less and take longer.
-        if best_s < inf and beside.least_s(search, best_s) >= best_s:
-            if not (plans or refusals or slower):
-                raise NotFaster(beside.free_s(search))
-            break
-        try:
-            plans.append(beside.first(search))
-        except NotFaster as found:
-            slower.append(found)
-            if plans:
-                break  # still more microbatches save less memory each time
-        except NoSolution as refusal:
-            refusals.append(refusal)
-        if asked != "auto" or not (batch.options.train and beside.may_save(search)):
-            break
-        if (plans or best_s < inf) and clock.left_s <= 0:
-            break
-        count *= 2
-    if not plans and slower:
-        raise min(slower, key=lambda found: found.seconds or inf)
-    if not plans:
-        raise refusals[0]
-    return min(plans, key=lambda first: first.plan.predicted.seconds)
+    return CountSearch(batch, mesh, clock, known_s).run()
 
 
 def _pipelines(
