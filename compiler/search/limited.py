@@ -5,9 +5,10 @@ faster go (worthwhile.py), and an integer program decides placements and what is
 again together (joint.py).
 
 All of that has equal blocks placed alike. Where memory is short, the fastest is often
-that some of them take less memory and the others less time. So what fits is mixed with
-what is faster (mixtures.py) and made better window by window (windows.py); in the end
-each block may take any of the choices met on the way, by an integer program over all.
+that some of them take less memory and the others less time. So in a problem of few
+nodes these may differ at prices of memory, too. What fits is mixed with what is faster
+(mixtures.py) and made better window by window (windows.py); in the end each block may
+take any of the choices met on the way, by an integer program over all.
 """
 
 from __future__ import annotations

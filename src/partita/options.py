@@ -42,7 +42,8 @@ class Options:
         microbatches: into how many equal parts a batch is cut in time; their gradients
             add up before they are reduced. ``"auto"`` is the fastest number for a
             pipeline. For one stage it is 1, but where the fastest plan does not keep
-            to ``memory`` it is the fastest of 1, 2, 4, ... that does.
+            to ``memory`` it is the fastest of those of 1, 2, 4, ... that are tried in
+            time and do.
         schedule: the order of the stages' work: ``"gpipe"``, ``"1f1b"``,
             ``"interleaved"``, ``"zero-bubble"`` or ``"frugal"``, which holds least.
             ``"auto"`` is the fastest of them that keeps to ``memory``, or
