@@ -159,21 +159,22 @@ class _Chooser:
         best = last.keeping
         most = dict[int, float]()
         rings: list[tuple[int, ...]] = []
-        least, lowered, less = float(self.makers.apart.held.max()), -1, 0.0
+        least, less = float(self.makers.apart.held.max()), 0.0
+        lowered: int | None = None  # whose row was asked for less last
         for _ in range(_MOST_ROUNDS):
             if self._is_done(best) or best.peak_bytes <= least:
                 break
             moment, over = last.keeping.moment, last.keeping.peak_bytes - self.limit
             if last.choice.is_over:
                 less /= 2
-                if lowered not in most or less < _LITTLE * self.limit:
+                if lowered is None or less < _LITTLE * self.limit:
                     break
                 most[lowered] += less
             elif moment not in most:
-                most[moment], lowered = float(self.limit), -1
-            elif ring := self._ring(last.choice):
+                most[moment], lowered = float(self.limit), None
+            elif (ring := self._ring(last.choice)) and ring not in rings:
                 rings.append(ring)
-                most, lowered = dict.fromkeys(most, float(self.limit)), -1
+                most, lowered = dict.fromkeys(most, float(self.limit)), None
             else:
                 is_same = lowered == moment and not last.is_new
                 lowered, less = moment, max(over, 2 * less if is_same else 0.0)
