@@ -7,7 +7,7 @@ the op to be taken apart.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from torch import fx
@@ -62,7 +62,9 @@ class ChosenNode:
 class Chosen:
     """The program that will run, its nodes' choices, and how outputs leave.
 
-    ``used`` are the operands of every node; ``nodes`` are in the program's order.
+    ``used`` are the operands of every node; ``nodes`` are in the program's order. Of
+    what is taken apart ``made_by`` has which part makes each result, and as which of
+    its own.
     """
 
     program: Program
@@ -70,6 +72,24 @@ class Chosen:
     expanded: Mapping[str, Expanded]
     outputs: Mapping[OutputRole, Placement]
     used: Mapping[fx.Node, Sequence[Value]]
+    made_by: Mapping[str, Mapping[int, tuple[str, int]]] = field(
+        default_factory=dict[str, Mapping[int, tuple[str, int]]]
+    )
+
+    def in_parts(self, keys: Collection[str]) -> set[str]:
+        """Return keys of nodes and boxings, those of parts where it is taken apart."""
+        found: set[str] = set()
+        for key in keys:
+            producer, _, boxed = key.rpartition("#")
+            index, _, target = boxed.partition(" -> ")
+            if key in self.expanded:
+                found.update(self.expanded[key].nodes)
+            elif producer in self.made_by and int(index) in self.made_by[producer]:
+                part, result = self.made_by[producer][int(index)]
+                found.add(f"{part}#{result} -> {target}")
+            else:
+                found.add(key)
+        return found
 
     def consumers(self) -> Consumers:
         """Return who wants each tensor in each placement, by key, and when.
@@ -141,6 +161,7 @@ def read_choices(
     expansions: dict[str, Expansion] = {}
     parts: dict[str, ChosenNode] = {}
     expanded: dict[str, Expanded] = {}
+    made_by: dict[str, Mapping[int, tuple[str, int]]] = {}
     nodes = zip(posed.items, posed.problem.nodes, choices, strict=True)
     for index, (item, node, number) in enumerate(nodes):
         if isinstance(item, OutputRole):
@@ -165,6 +186,7 @@ def read_choices(
             op_name(item), chosen.signature, tuple(own), chosen.alternatives
         )
         parts |= own
+        made_by[node.key] = dict(_results(node.key, expansion))
     if not expansions:
         return Chosen(program, found, expanded, outputs, posed.candidates.used)
     assert program.graph is posed.candidates.program.graph
@@ -176,6 +198,7 @@ def read_choices(
         expanded,
         outputs,
         used_in(program),
+        made_by,
     )
 
 
@@ -232,6 +255,14 @@ def _parts(
         own = flops if position == slowest else 0.0
         chosen = ChosenNode(priced.parts[position], seconds[position], own, priced.ways)
         yield part_key(key, info(part).key), chosen
+
+
+def _results(key: str, expansion: Expansion) -> Iterator[tuple[int, tuple[str, int]]]:
+    """Yield by which part each result of an op is made, and as which of its own."""
+    for result, node in enumerate(expansion.results):
+        if node is not None and node.op == "call_function":
+            value = value_of(node)
+            yield result, (part_key(key, info(value.node).key), value.index)
 
 
 class _Told:

@@ -144,7 +144,8 @@ class _Decider:
             captured.program, posed, found.choices, found.most_alternatives
         )
         self.asked = Again(chosen.program, posed.candidates.rules, found.asked)
-        again = {*found.recompute, *self.asked.nodes()}
+        self.recompute = chosen.in_parts(found.recompute)
+        again = {*self.recompute, *self.asked.nodes()}
         self.again = needed_again(chosen.program, again)
         chosen = chosen.with_again(self.again)
         self.program = chosen.program
@@ -158,7 +159,7 @@ class _Decider:
         boxings = boxings_of(
             self.chosen,
             self.held,
-            self.found.recompute,
+            self.recompute,
             self.asked,
             self.mesh,
             self.hardware,

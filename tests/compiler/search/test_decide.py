@@ -22,7 +22,7 @@ from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import InputKind, info
 from partita.compiler.ir.sbp import Placement
-from partita.compiler.plan.document import Ref
+from partita.compiler.plan.document import Ref, boxing_key
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.search_result import SearchResult
 from partita.compiler.plan.uses import find_uses, produced
@@ -56,6 +56,51 @@ def test_prediction_is_the_cost_of_the_choices() -> None:
     computing = sum(n.seconds for n in plan.nodes.values() if n.role is None)
     assert plan.predicted.seconds_by_part["compute"] == pytest.approx(computing)
     assert plan.search.status == "optimal"
+
+
+class Normal(nn.Module):
+    """A layer norm between two layers; the backward needs what it makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the mean square."""
+        return self.last(self.norm(self.first(x))).square().mean()
+
+
+def test_of_what_is_taken_apart_parts_are_made_again_and_their_boxings() -> None:
+    found = planner(Normal(), torch.randn(4, 8), mesh=TP)
+    result = SearchResult("drawn", "drawn", None, 0.0)
+    nodes = num_boxed = 0
+    for seed in range(40):
+        choices = draw_choices(random.Random(seed), found.posed)
+        plain = found.draft(Found(choices, result))
+        key = "norm/native_layer_norm/0"
+        if key not in plain.expanded:
+            continue
+        made = plain.expanded[key].nodes
+        draft = found.draft(Found(choices, result, {key}))
+        assert set(draft.recompute) <= {*made}
+        nodes += bool(draft.recompute)
+        whole = found.posed.problem.nodes
+        (index,) = (at for at, node in enumerate(whole) if node.key == key)
+        placed = whole[index].choices[choices[index]].signature.results[0]
+        wants = {
+            whole[user].choices[choices[user]].signature.operands[place]
+            for user, node in enumerate(whole)
+            for place, value in enumerate(node.operands)
+            if value == (index, 0)
+        }
+        boxed = {boxing_key(key, 0, want) for want in wants if want != placed}
+        draft = found.draft(Found(choices, result, boxed))
+        again = [own for own in draft.recompute if "#" in own]
+        assert all(own.split("#")[0] in made for own in again)
+        num_boxed += len(again)
+    assert nodes
+    assert num_boxed
 
 
 def test_drafts_share_the_nodes_that_choose_alike_and_no_others() -> None:
