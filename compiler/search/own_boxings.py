@@ -124,7 +124,14 @@ def boxings_of(problem: Problem, choices: Sequence[int]) -> set[Boxing]:
 
 @dataclass(frozen=True, eq=False)
 class WithinBytes:
-    """Prices of boxings; infinite for those that take more than a limit."""
+    """Prices of boxings; infinite for those that take more than a limit.
+
+    Attributes:
+        prices: of all boxings, in seconds.
+        own: what each takes by itself.
+        limit: in bytes of a rank.
+        known: those that are left in, whatever they take.
+    """
 
     prices: Prices
     own: OwnBoxings

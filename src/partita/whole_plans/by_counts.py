@@ -57,7 +57,7 @@ class CountSearch:
     plans: dict[int, First] = field(default_factory=dict[int, First])
     refusals: dict[int, NoSolution] = field(default_factory=dict[int, NoSolution])
     slower: list[NotFaster] = field(default_factory=list[NotFaster])
-    _may_save: bool = False  # a number of which less is held than of the last
+    _may_save: bool = False  # whether more than were tried last may be of use
 
     def run(self) -> First:
         """Return the fastest plan, of the microbatches that are asked for.
@@ -69,7 +69,7 @@ class CountSearch:
         """
         asked = self.batch.options.microbatches
         count = asked if isinstance(asked, int) else 1
-        self._try(count, is_first=True)
+        self._try(count)
         if asked == "auto" and self.batch.options.train:
             self._try_more(count)
             self._try_fewer()
@@ -118,8 +118,9 @@ class CountSearch:
             yield more
             more //= 2
 
-    def _try(self, count: int, is_first: bool = False) -> _Outcome:
-        """Plan with so many microbatches."""
+    def _try(self, count: int) -> _Outcome:
+        """Plan with so many microbatches; raise what stops the first number."""
+        is_first = not (self.plans or self.refusals or self.slower)
         try:
             planner = self.batch.planner(count, self.mesh)
         except BadOptions:
