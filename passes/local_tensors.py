@@ -69,6 +69,12 @@ class TensorWriter:
         node = self.call(aten.contiguous.default, self.node(x))
         return Local(node, x.shape, x.shape, contiguous=True)
 
+    def copied(self, x: Local) -> Local:
+        """Return ``x`` in memory of its own, laid out in order."""
+        form = torch.contiguous_format
+        node = self.call(aten.clone.default, self.node(x), memory_format=form)
+        return Local(node, x.shape, x.shape, contiguous=True)
+
     def slice(self, x: Local, dim: int, start: Index, size: int) -> Local:
         """Return ``size`` indices of ``dim`` from ``start`` on."""
         if size == x.shape[dim]:

@@ -152,6 +152,7 @@ class _Localizer:
             self.coordinates,
             axes,
             fact.stage,
+            enters=value.node.op == "placeholder",
         )
         # The last node carries the boxing's info; those before it are its parts.
         parts: list[fx.Node] = []

@@ -53,11 +53,15 @@ def emit_steps(
     coords: tuple[int, ...],
     coordinate_nodes: tuple[fx.Node, ...],
     stage: int,
+    *,
+    enters: bool = False,
 ) -> tuple[fx.Node, dict[fx.Node, TensorType]]:
     """Insert ``steps`` on ``x`` at the graph's insertion point.
 
     ``type`` is logical. ``coordinate_nodes`` are ints, one per mesh axis; the groups of
-    the collectives are named ``stage0/tp``.
+    the collectives are named ``stage0/tp``. Of what ``enters`` the program, which is
+    held for the whole step, a slice is a view; any other is a copy, so that what it is
+    of may go.
 
     Returns:
         The result, and what the collectives make and the waits for them.
@@ -67,7 +71,9 @@ def emit_steps(
     for step in steps:
         if step.kind is not StepKind.RELABEL:
             lowering = _StepLowering(graph, type, step, mesh, coords, coordinate_nodes)
-            node = lowering.emit(node, f"stage{stage}/{mesh.names[step.axis]}")
+            is_view = enters and step.kind is StepKind.SLICE
+            enters = is_view
+            node = lowering.emit(node, f"stage{stage}/{mesh.names[step.axis]}", is_view)
             types |= lowering.types
     return node, types
 
@@ -162,8 +168,11 @@ class _StepLowering:
         self.runs = shard_runs(type.shape, self.together, mesh, coords)
         self.types: dict[fx.Node, TensorType] = {}
 
-    def emit(self, node: fx.Node, group: str) -> fx.Node:
-        """Write the step; return its result, laid out in order."""
+    def emit(self, node: fx.Node, group: str, is_view: bool) -> fx.Node:
+        """Write the step; return its result, laid out in order.
+
+        It has memory of its own, unless it may be a view.
+        """
         step, write = self.step, self.write
         x = local(node, shard_shape(self.shape, step.before, self.mesh, self.coords))
         after = shard_shape(self.shape, step.after, self.mesh, self.coords)
@@ -183,6 +192,8 @@ class _StepLowering:
                 y = self._all_to_all(x, old, new, group)
             case Broadcast(), Split():
                 y = self._slice(x, new)
+                if y.shape != x.shape and not is_view:
+                    y = write.copied(y)
             case Broadcast(), Partial():
                 y = self._keep_first(x)
             case Split(), Partial():

@@ -39,6 +39,7 @@ from partita.runtime.channels_last import by_channels
 from partita.runtime.executor import Executable
 from partita.runtime.feeds import FeedKey, Feeds
 from partita.runtime.flat_graph import flatten
+from partita.runtime.kept_copies import keep_copies
 from partita.runtime.sorted_rows import sort_rows
 from partita.runtime.vector_trials import noted_trials
 from partita.runtime.written_buffers import write_buffers
@@ -187,6 +188,7 @@ def _wanted_of(chain: Chain, mode: FakeMode) -> list[_Wanted]:
         with mode:
             inputs = tuple(_entering(program.local, at, known, chain) for at in taken)
         sort_rows(graph, inputs, mode)
+        keep_copies(graph, inputs, mode)
         graph = write_out(graph, inputs, mode)
         stays = [role.kind is not OutputKind.SAVED for role in program.local.outputs]
         graph = by_channels(graph, inputs, mode, stays)

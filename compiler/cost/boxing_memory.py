@@ -46,6 +46,7 @@ def links(
     coordinates: tuple[int, ...],
     *,
     in_order: bool,
+    enters: bool,
     device: str,
     is_exchanged: bool = False,
 ) -> tuple[Link, ...]:
@@ -57,12 +58,13 @@ def links(
         mesh: the mesh.
         coordinates: of the rank.
         in_order: whether the shard it starts from is contiguous.
+        enters: whether that is held for the whole step: a slice of it is a view.
         device: ``cpu`` (gloo) or ``cuda`` (NCCL).
         is_exchanged: whether its gather or scatter is carried out as an exchange.
     """
     if step.kind is StepKind.RELABEL:
         return ()
-    chain = _Chain(type.shape, step, mesh, coordinates, in_order, is_exchanged)
+    chain = _Chain(type.shape, step, mesh, coordinates, in_order, enters, is_exchanged)
     size = type.dtype.itemsize
     return tuple(
         Link(name, numel * size, inside * size if device == "cpu" else 0)
@@ -106,6 +108,7 @@ class _Chain:
     mesh: Mesh
     coordinates: tuple[int, ...]
     in_order: bool
+    enters: bool
     is_exchanged: bool
 
     def links(self) -> Iterator[_Made]:
@@ -138,7 +141,8 @@ class _Chain:
                 got = _with(whole, new.dim, self._cut(new.dim).own)
                 yield from self._join(got, old.dim)
             case Broadcast(), Split():
-                is_view = self.in_order and self._is_in_place(whole, new.dim)
+                is_in_place = self.in_order and self._is_in_place(whole, new.dim)
+                is_view = self.enters and is_in_place
                 if after < before and not is_view:
                     yield "slice", after, 0
             case Split(), Partial():

@@ -33,15 +33,14 @@ class Ways:
     def of(self, boxing: Boxing, shard: Shard) -> Way:
         """Return what a boxing allocates, in order, of a tensor that lies as given."""
         type_ = type_of(self.document, boxing.ref)
-        key = type_, boxing.source, id(boxing.lowering), id(shard)
+        enters = self.document.nodes[boxing.producer].role is not None
+        key = type_, boxing.source, id(boxing.lowering), id(shard), enters
         found = self.known.get(key)
         if found is None:
-            found = self.known[key] = self._find(boxing, type_, shard)
+            steps = steps_of(self.document, boxing)
+            found = way_of(type_, steps, shard, self.rank, self._hardware, enters)
+            self.known[key] = found
         return found
-
-    def _find(self, boxing: Boxing, type_: TensorType, shard: Shard) -> Way:
-        steps = steps_of(self.document, boxing)
-        return way_of(type_, steps, shard, self.rank, self._hardware)
 
     def is_exchanged(self, kind: StepKind, payload_bytes: int, axis: str) -> bool:
         """Whether ranks exchange what several tensors put into a collective."""
@@ -57,6 +56,7 @@ def way_of(
     shard: Shard,
     rank: Rank,
     hardware: Hardware,
+    enters: bool,
 ) -> Way:
     """Return what a boxing allocates on a rank, step by step.
 
@@ -66,6 +66,7 @@ def way_of(
         shard: how the rank's part of it lies.
         rank: that which holds it.
         hardware: what says how collectives are carried out.
+        enters: whether the tensor is held for the whole step.
     """
     chain: list[Chained] = []
     for step in steps:
@@ -76,9 +77,11 @@ def way_of(
             rank.mesh,
             rank.coordinates,
             in_order=shard.is_in_order,
+            enters=enters,
             device=rank.device,
             is_exchanged=is_exchanged,
         )
+        enters = enters and not allocated
         axis, size = rank.mesh.names[step.axis], rank.mesh.sizes[step.axis]
         is_packed = shard.is_in_order
         for link in allocated:

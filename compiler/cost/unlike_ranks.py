@@ -47,11 +47,11 @@ def unlike_ranks(document: Document) -> list[tuple[int, ...]]:
         if not any(_is_uneven(type_.shape, p, mesh) for p in placements):
             continue
         axes = {step.axis}.union(*map(_axes_of, placements))
-        for in_order in (False, True):
+        for in_order, enters in product((False, True), repeat=2):
             kinds.add(
                 axes,
-                lambda at, t=type_, s=step, o=in_order: links(
-                    t, s, mesh, at, in_order=o, device=device
+                lambda at, t=type_, s=step, o=in_order, e=enters: links(
+                    t, s, mesh, at, in_order=o, enters=e, device=device
                 ),
             )
     return kinds.first

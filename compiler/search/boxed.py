@@ -6,6 +6,8 @@ import operator
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from torch import fx
+
 from partita.compiler.cost.boxing import cheapest_steps
 from partita.compiler.cost.boxing_ways import way_of
 from partita.compiler.cost.bucket_memory import Moment, moments_of
@@ -54,11 +56,13 @@ class Boxings:
         type_ = self._posed.problem.nodes[value[0]].result_types[value[1]]
         assert type_ is not None
         shard = self._rank.shard(*self._lies.of(value, made))
-        key = type_, made, want, id(shard)
+        item = self._posed.items[value[0]]
+        enters = isinstance(item, fx.Node) and item.op == "placeholder"
+        key = type_, made, want, id(shard), enters
         if key not in self._known:
             mesh, hardware = self._posed.problem.mesh, self._hardware
             steps = cheapest_steps(type_, made, want, mesh, hardware).steps
-            chain, _ = way_of(type_, steps, shard, self._rank, hardware)
+            chain, _ = way_of(type_, steps, shard, self._rank, hardware, enters)
             self._known[key] = _boxed([*moments_of([chain], _no_bucket)])
         return self._known[key]
 

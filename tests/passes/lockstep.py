@@ -122,13 +122,23 @@ def _join(parts: list[Tensor], sharding: object) -> Tensor:
 
 
 def lowered(
-    type: TensorType, steps: tuple[Step, ...], mesh: Mesh, coords: Coords
+    type: TensorType,
+    steps: tuple[Step, ...],
+    mesh: Mesh,
+    coords: Coords,
+    *,
+    enters: bool = False,
 ) -> fx.Graph:
-    """Return the program of the rank at ``coords``: x and the coordinates go in."""
+    """Return the program of the rank at ``coords``: x and the coordinates go in.
+
+    ``enters`` says that x is held for the whole step.
+    """
     graph = fx.Graph()
     x = graph.placeholder("x")
     nodes = tuple(graph.placeholder(f"coord_{name}") for name in mesh.names)
-    made, _ = emit_steps(graph, x, type, steps, mesh, coords, nodes, stage=0)
+    made, _ = emit_steps(
+        graph, x, type, steps, mesh, coords, nodes, stage=0, enters=enters
+    )
     graph.output(made)
     graph.eliminate_dead_code()
     graph.lint()

@@ -162,10 +162,11 @@ def test_ranks_without_messages_tell_their_empty_shards_and_groups_apart(
     check(TensorType.parse(type), (step,), mesh)
 
 
-def ops_of(type: str, before: str, after: str) -> list[str]:
+def ops_of(type: str, before: str, after: str, *, enters: bool = False) -> list[str]:
     mesh = Mesh(tp=2)
     step = step_of(type, before, after, 0, mesh)
-    graph = lockstep.lowered(TensorType.parse(type), (step,), mesh, (0,))
+    whole = TensorType.parse(type)
+    graph = lockstep.lowered(whole, (step,), mesh, (0,), enters=enters)
     calls = [node for node in graph.nodes if node.op == "call_function"]
     return [
         str(node.target).split(".")[-2] for node in calls if "." in str(node.target)
@@ -178,7 +179,6 @@ def ops_of(type: str, before: str, after: str) -> list[str]:
         ("P(sum)", "B", ["all_reduce", "wait_tensor"]),
         ("S(0)", "B", ["contiguous", "all_gather_into_tensor", "wait_tensor"]),
         ("P(sum)", "S(0)", ["contiguous", "reduce_scatter_tensor", "wait_tensor"]),
-        ("B", "S(0)", ["slice", "contiguous"]),
         ("B", "P(max)", []),
     ],
 )
@@ -186,6 +186,12 @@ def test_step_on_the_outermost_dim_copies_nothing(
     before: str, after: str, ops: list[str]
 ) -> None:
     assert ops_of("f64[8, 4]", before, after) == ops
+
+
+def test_rows_are_copied_unless_all_of_them_are_there_all_the_time() -> None:
+    assert ops_of("f64[8, 4]", "B", "S(0)") == ["slice", "clone"]
+    entering = ops_of("f64[8, 4]", "B", "S(0)", enters=True)
+    assert entering == ["slice", "contiguous"], "which copies nothing that is in order"
 
 
 def test_collectives_name_the_group_of_their_stage_and_axis() -> None:

@@ -48,11 +48,15 @@ def boxed(op: str, made: str, want: str) -> Boxed:
         ("(S(0),)", "(B,)", Boxed(2 * WHOLE, 0, 0)),  # gloo gathers twice
         ("(S(1),)", "(B,)", Boxed(2 * WHOLE, WHOLE, 0)),  # what was gathered is there
         ("(P(sum),)", "(S(0),)", Boxed(3 * WHOLE // 2, 0, 0)),
-        ("(B,)", "(S(0),)", Boxed(0, 0, 0)),  # a view
+        ("(B,)", "(S(0),)", Boxed(WHOLE // 2, 0, 0)),  # so that the rest may go
     ],
 )
 def test_a_boxing_holds_what_its_links_do(made: str, want: str, found: Boxed) -> None:
     assert boxed("add", made, want) == found
+
+
+def test_a_slice_of_what_is_held_anyway_is_a_view() -> None:
+    assert boxed("x", "(B,)", "(S(0),)") == Boxed(0, 0, 0)
 
 
 def test_what_lies_in_no_order_is_packed_first() -> None:
