@@ -37,6 +37,7 @@ from partita.compiler.search.worthwhile import (
 
 _LEAST_S = 2.0  # to know what an assignment holds at the least, where that is asked
 _FAR = 1.5  # times the limit: where the leanest holds more, nothing is searched
+_LEAN_S = 20.0  # for the leanest, though less may be left: a poor one says nothing
 _LEAN_PRICE = 0.8  # of memory, among what takes little by itself
 _FIRST_SHARE = 0.1  # of the time that is left, at the most
 _LEAST_SHARE = 0.3  # of the time that is left, for that of all that were met
@@ -119,9 +120,9 @@ class LimitedSearch(PriceSearch):
     def _leanest(self, limit: int, best: Limited) -> Limited:
         """Return what holds about as little as anything, found in little time."""
         self._keep_to(limit)
-        lean = self._lean(limit, best)
-        found = self._at(_LEAN_PRICE, limit, best, self.clock, lean)
-        return self._with_least(found, limit, min(_LEAST_S, self.clock.left_s))
+        lean, clock = self._lean(limit, best), Clock.of(_LEAN_S)
+        found = self._at(_LEAN_PRICE, limit, best, clock, lean)
+        return self._with_least(found, limit, _LEAST_S)
 
     def _least(self, limit: int, best: Limited) -> Limited:
         """Return what holds the least of all that was met, with much made again.
