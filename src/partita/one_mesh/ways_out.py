@@ -18,6 +18,7 @@ from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.units import format_room, format_seconds, parse_bytes
 from partita.compiler.search.conflict import smallest_conflict
 from partita.compiler.search.parts import Clock
+from partita.one_mesh.too_large import too_large
 from partita.options import Options
 
 Attempt = Callable[[Captured, Mesh, Options], Plan]
@@ -49,6 +50,7 @@ class Refused:
 
     def explained(self, refusal: NoSolution) -> NoSolution:
         """Return the refusal with what conflicts and what would help, in its text."""
+        refusal = self._of_least(refusal)
         parts = [str(refusal)]
         if len(self._demands) > 1 and self.conflict == (_MEMORY,):
             parts.append("no pin is to blame")
@@ -58,6 +60,32 @@ class Refused:
         if found:
             parts.append(f"a plan was found {'; or '.join(found)}")
         return NoSolution("; ".join(parts), refusal.least_bytes, refusal.state_bytes)
+
+    def _of_least(self, refusal: NoSolution) -> NoSolution:
+        """Return the refusal of what needs least, of any number of microbatches.
+
+        None but one were tried where what stays from step to step is over the limit;
+        where that alone has room, they are.
+        """
+        state, least = refusal.state_bytes, refusal.least_bytes
+        is_tried = self.options.microbatches != "auto" or state <= self._limit_bytes
+        if is_tried or least is None:
+            return refusal
+        needed = self._least_bytes(replace(self.options, memory=state))
+        if needed is None or needed >= least:
+            return refusal
+        return too_large(self._limit_bytes, needed, state)
+
+    def _least_bytes(self, options: Options) -> int | None:
+        """Return the bytes of what needs least, as far as the time allows."""
+        if self.clock.left_s <= 0:
+            return None
+        limit = min(options.time_limit, self.clock.left_s)
+        options = replace(options, time_limit=limit)
+        try:
+            return self.attempt(self.captured, self.mesh, options).predicted.bytes
+        except NoSolution as refusal:
+            return refusal.least_bytes
 
     @cached_property
     def conflict(self) -> tuple[str, ...]:
@@ -72,6 +100,10 @@ class Refused:
     def _demands(self) -> tuple[str, ...]:
         limits = () if self.options.memory is None else (_MEMORY,)
         return (*limits, *(f"pin {name!r}" for name in self.options.pins))
+
+    @property
+    def _limit_bytes(self) -> int:
+        return 0 if self.options.memory is None else parse_bytes(self.options.memory)
 
     def _with(self, demands: Sequence[str]) -> Options:
         """Return the options with these demands alone."""
@@ -120,10 +152,9 @@ class Refused:
 
         No batch is so small that it would fit.
         """
-        limit = 0 if self.options.memory is None else parse_bytes(self.options.memory)
         leaves = self.captured.inputs.leaves.values()
         inputs = sum(leaf.num_bytes for leaf in leaves if isinstance(leaf, TensorType))
-        return (refusal.state_bytes - inputs) / more > limit
+        return (refusal.state_bytes - inputs) / more > self._limit_bytes
 
     def _without_pins(self) -> Iterator[tuple[str, Plan]]:
         """Yield plans without one of the pins that conflict, the fastest first.

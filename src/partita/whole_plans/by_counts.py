@@ -64,7 +64,8 @@ class CountSearch:
 
         Raises:
             BadOptions: when the batch cannot be cut as asked.
-            NoSolution: when no plan was found that keeps to the memory limit.
+            NoSolution: when no plan was found that keeps to the memory limit; that of
+                the number that needs least.
             NotFaster: when none takes less than is known.
         """
         asked = self.batch.options.microbatches
@@ -76,7 +77,7 @@ class CountSearch:
         if not self.plans and self.slower:
             raise min(self.slower, key=lambda found: found.seconds or inf)
         if not self.plans:
-            raise next(iter(self.refusals.values()))
+            raise min(self.refusals.values(), key=_least_bytes)
         return min(self.plans.values(), key=_seconds)
 
     @property
@@ -155,6 +156,10 @@ def _seconds(first: First) -> float:
     return first.plan.predicted.seconds
 
 
+def _least_bytes(refusal: NoSolution) -> float:
+    return inf if refusal.least_bytes is None else refusal.least_bytes
+
+
 def _times(refusal: NoSolution | None, limit: int | None) -> int:
     """Return by how much to multiply a number of microbatches, a power of two.
 
@@ -166,8 +171,6 @@ def _times(refusal: NoSolution | None, limit: int | None) -> int:
     """
     if refusal is None or refusal.least_bytes is None or limit is None:
         return 2
-    room = limit - refusal.state_bytes
-    if room <= 0:
-        return 2
+    room = max(limit - refusal.state_bytes, 1)
     over = (refusal.least_bytes - refusal.state_bytes) / room
     return 2 ** max(1, ceil(log2(max(over, 1.0) ** 2)))

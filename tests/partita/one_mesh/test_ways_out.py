@@ -261,6 +261,25 @@ def test_what_holds_too_much_from_step_to_step_is_not_tried() -> None:
     assert not any(asked.in_parts for asked in tried)
 
 
+def test_of_what_holds_too_much_by_itself_the_least_is_looked_for() -> None:
+    """One number of microbatches alone was tried where no other would have helped."""
+
+    def attempt(_: Captured, __: Mesh, options: Options) -> Plan:
+        request = Request(captured_for(8), TP2, options)
+        if request.num_bytes >= 30_000:
+            return some_plan()
+        raise NoSolution("there is none", 30_000 if request.num_bytes == 5000 else None)
+
+    options, clock = Options(memory=1000), Clock.of(60)
+    refused = Refused(captured_for(8), TP2, options, attempt, recapture, clock)
+    refusal = refused.explained(NoSolution("of one batch", 50_000, 5000))
+    assert refusal.least_bytes == 30_000
+    assert "needs less than 29.3 KiB; parameters," in str(refusal)
+    assert "; a plan was found within 29.3 KiB, " in str(refusal)
+    refusal = refused.explained(NoSolution("of one batch", 20_000, 5000))
+    assert str(refusal).startswith("of one batch"), "that was less"
+
+
 def test_nothing_is_tried_once_the_time_is_over() -> None:
     tried: list[Request] = []
     text = explained(

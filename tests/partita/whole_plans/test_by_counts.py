@@ -28,6 +28,7 @@ class Model:
     held: Callable[[int], float]
     seconds: Callable[[int], float]
     microbatches: int | str = "auto"
+    state: int = STATE
     asked: list[int] = field(default_factory=list[int])
     shares: list[float] = field(default_factory=list[float])
 
@@ -71,7 +72,7 @@ class Beside:
         self.model.asked.append(self.count)
         held, seconds = self.model.held(self.count), self.model.seconds(self.count)
         if held > LIMIT:
-            raise NoSolution("too large", int(held), STATE)
+            raise NoSolution("too large", int(held), self.model.state)
         if seconds >= self.known_s:
             raise NotFaster(seconds)
         predicted = SimpleNamespace(seconds=seconds)
@@ -100,6 +101,14 @@ def test_where_much_is_lacking_many_more_are_next_then_those_between() -> None:
     assert model.asked[2:] == [32, 16, 8, 4]
 
 
+def test_where_state_alone_has_room_as_many_as_there_are_are_next() -> None:
+    model = Model(held=lambda c: LIMIT + 640 / c, seconds=float, state=LIMIT)
+    with pytest.raises(NoSolution) as refusal:
+        taken(model)
+    assert model.asked == [1, MOST]
+    assert refusal.value.least_bytes == LIMIT + 10
+
+
 def test_where_little_is_lacking_twice_as_many_are_next() -> None:
     model = Model(held=lambda c: STATE + 90 / c, seconds=lambda c: 1 + c / 100)
     assert taken(model) == 2
@@ -118,11 +127,11 @@ def test_of_a_batch_of_fewer_rows_as_many_are_tried_as_there_are() -> None:
     assert model.asked == [1, 64, 32, 16], "625 times as many there are not"
 
 
-def test_what_nothing_keeps_to_is_refused_as_one_batch_is() -> None:
-    model = Model(held=lambda c: 200 + 10 / c, seconds=float)
+def test_what_nothing_keeps_to_is_refused_as_what_needs_least_is() -> None:
+    model = Model(held=lambda c: 200 + 640 / c, seconds=float)
     with pytest.raises(NoSolution) as refusal:
         taken(model)
-    assert refusal.value.least_bytes == 210
+    assert refusal.value.least_bytes == 210, "of 64 parts"
     assert model.asked[0] == 1
     assert model.asked[-1] == MOST
 
