@@ -114,6 +114,11 @@ class Pin:
         return replace(self, gradient=None, optimizer=None)
 
     @property
+    def unscoped(self) -> Pin:
+        """What is left of it for what it names among others and has no dim to split."""
+        return replace(self, on=())
+
+    @property
     def is_empty(self) -> bool:
         """Whether it asks for nothing."""
         return not (self.placement or self.use or self.on or self.fixes_held)
@@ -167,6 +172,22 @@ def parse_pin(name: str, text: object) -> Pin:
     return Pin(*fixed, on=on, price_s=price_s)
 
 
+def has_dim_to_split(type_: TensorType) -> bool:
+    """Whether a scope (``on tp``) may ask for a split of such a tensor."""
+    return any(size > 1 for size in type_.shape)
+
+
+def check_axes(name: str, pin: Pin, mesh: Mesh) -> None:
+    """Check that a mesh has the axes along which a pin asks for a split.
+
+    Raises:
+        BadOptions: naming the pin and the axis.
+    """
+    for axis in pin.on:
+        if axis not in mesh.names:
+            raise BadOptions(f"pin {name!r}: mesh {mesh} has no axis {axis!r}")
+
+
 def check_pin(
     name: str, pin: Pin, type_: TensorType, mesh: Mesh, stored: bool = False
 ) -> None:
@@ -182,10 +203,8 @@ def check_pin(
     Raises:
         BadOptions: naming the pin, the shape and what is wrong.
     """
-    for axis in pin.on:
-        if axis not in mesh.names:
-            raise BadOptions(f"pin {name!r}: mesh {mesh} has no axis {axis!r}")
-    if pin.on and all(size <= 1 for size in type_.shape):
+    check_axes(name, pin, mesh)
+    if pin.on and not has_dim_to_split(type_):
         raise BadOptions(
             f"pin {name!r} is illegal for {type_}: it has no dim to split on "
             f"{', '.join(pin.on)}"
