@@ -113,6 +113,16 @@ class Pin:
         """What is left of it for what has neither a gradient nor an optimizer."""
         return replace(self, gradient=None, optimizer=None)
 
+    def fits(self, mesh: Mesh) -> bool:
+        """Whether a mesh has the axes that it names, or as many as it has entries."""
+        fixed = (self.placement, self.use, self.gradient, self.optimizer)
+        are_as_many = all(
+            len(placement.shardings) == len(mesh.names)
+            for placement in fixed
+            if placement is not None
+        )
+        return are_as_many and {*self.on} <= {*mesh.names}
+
     @property
     def unscoped(self) -> Pin:
         """What is left of it for what it names among others and has no dim to split."""
