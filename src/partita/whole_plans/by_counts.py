@@ -9,14 +9,14 @@ made again may outweigh what they cost; then those between what was refused and 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from math import ceil, inf, log2
 
 from partita.compiler.errors import BadOptions, NoSolution
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.units import parse_bytes
-from partita.compiler.search.parts import Clock
+from partita.compiler.search.parts import OPTIMAL_GAP, Clock
 from partita.compiler.search.wanted import Wanted
 from partita.one_mesh.batch import Batch
 from partita.one_mesh.not_faster import NotFaster
@@ -78,7 +78,25 @@ class CountSearch:
             raise min(self.slower, key=lambda found: found.seconds or inf)
         if not self.plans:
             raise min(self.refusals.values(), key=_least_bytes)
-        return min(self.plans.values(), key=_seconds)
+        return self._compared(min(self.plans.values(), key=_seconds))
+
+    def _compared(self, fastest: First) -> First:
+        """Return the fastest plan with its gap to what bounds any number of them."""
+        search = fastest.plan.search
+        bounds_s = [
+            (1 - own.plan.search.gap) * _seconds(own)
+            for own in self.plans.values()
+            if own.plan.search.gap is not None
+        ]
+        if search.gap is None:
+            return fastest
+        gap = 1 - min(bounds_s) / _seconds(fastest)
+        if gap <= max(search.gap, OPTIMAL_GAP):
+            return fastest
+        is_own = search.status.startswith("optimal")
+        status = f"not shown to be {search.status}" if is_own else search.status
+        search = replace(search, gap=gap, status=status)
+        return fastest._replace(plan=replace(fastest.plan, search=search))
 
     @property
     def _best_s(self) -> float:

@@ -11,11 +11,14 @@ import pytest
 
 from partita.compiler.errors import BadOptions, NoSolution
 from partita.compiler.ir.mesh import Mesh
+from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.search_result import SearchResult
 from partita.compiler.search.parts import Clock
 from partita.one_mesh.batch import Batch
 from partita.one_mesh.not_faster import NotFaster
 from partita.options import Options
 from partita.whole_plans import by_counts
+from partita.whole_plans.beside_search import First
 from partita.whole_plans.by_counts import CountSearch
 
 LIMIT, STATE, MOST = 100, 20, 64
@@ -29,6 +32,7 @@ class Model:
     seconds: Callable[[int], float]
     microbatches: int | str = "auto"
     state: int = STATE
+    gap: Callable[[int], float] = lambda _: 0.0
     asked: list[int] = field(default_factory=list[int])
     shares: list[float] = field(default_factory=list[float])
 
@@ -75,9 +79,20 @@ class Beside:
             raise NoSolution("too large", int(held), self.model.state)
         if seconds >= self.known_s:
             raise NotFaster(seconds)
+        gap = self.model.gap(self.count)
+        status = "not shown to be optimal" if gap else "optimal"
+        search = SearchResult("", status, gap, 0.0)
         predicted = SimpleNamespace(seconds=seconds)
-        plan = SimpleNamespace(predicted=predicted, microbatches=self.count)
-        return SimpleNamespace(plan=plan)
+        return First(cast(Plan, Made(predicted, self.count, search)))
+
+
+@dataclass(frozen=True)
+class Made:
+    """What of a plan is looked at."""
+
+    predicted: SimpleNamespace
+    microbatches: int
+    search: SearchResult
 
 
 def _searched(*_: object) -> None:
@@ -125,6 +140,21 @@ def test_of_a_batch_of_fewer_rows_as_many_are_tried_as_there_are() -> None:
     model = Model(held=lambda c: STATE + 2000 / c, seconds=lambda c: 1 + c / 100)
     assert taken(model) == 32
     assert model.asked == [1, 64, 32, 16], "625 times as many there are not"
+
+
+def test_the_gap_is_to_what_bounds_any_of_the_numbers() -> None:
+    model = Model(
+        held=lambda c: STATE + 480 / c,
+        seconds=lambda c: abs(c - 16) / 100 + 1,
+        gap=lambda c: 0.0 if c == 16 else 0.5,
+    )
+    search = model.search(float("inf")).run().plan.search
+    assert model.asked == [1, 64, 32, 16, 8]
+    assert search.gap == pytest.approx(1 - 0.5 * 1.16)
+    assert search.status == "not shown to be optimal"
+    model.gap = lambda _: 0.0
+    search = model.search(float("inf")).run().plan.search
+    assert (search.gap, search.status) == (0.0, "optimal")
 
 
 def test_what_nothing_keeps_to_is_refused_as_what_needs_least_is() -> None:
