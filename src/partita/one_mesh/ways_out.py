@@ -5,7 +5,7 @@ Everything is tried, nothing is guessed: a way out is one for which a plan was f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -16,6 +16,7 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.units import format_room, format_seconds, parse_bytes
+from partita.compiler.search.arrangement import PIPELINE
 from partita.compiler.search.conflict import smallest_conflict
 from partita.compiler.search.parts import Clock
 from partita.one_mesh.too_large import too_large
@@ -26,6 +27,7 @@ Attempt = Callable[[Captured, Mesh, Options], Plan]
 
 _MEMORY = "memory"
 _MOST_DOUBLINGS = 3
+_LESS = 0.9  # of what a plan was found within, the next limit that is tried
 
 
 @dataclass(frozen=True)
@@ -50,42 +52,60 @@ class Refused:
 
     def explained(self, refusal: NoSolution) -> NoSolution:
         """Return the refusal with what conflicts and what would help, in its text."""
-        refusal = self._of_least(refusal)
+        known, refusal = refusal, self._of_least(refusal)
         parts = [str(refusal)]
         if len(self._demands) > 1 and self.conflict == (_MEMORY,):
             parts.append("no pin is to blame")
         elif len(self.conflict) > 1:
             parts.append(f"what conflicts: {' and '.join(self.conflict)}")
-        found = [f"{way}, {_price(plan)}" for way, plan in self._ways(refusal)]
+        found = [f"{way}, {_price(plan)}" for way, plan in self._ways(refusal, known)]
         if found:
             parts.append(f"a plan was found {'; or '.join(found)}")
         return NoSolution("; ".join(parts), refusal.least_bytes, refusal.state_bytes)
 
     def _of_least(self, refusal: NoSolution) -> NoSolution:
-        """Return the refusal of what needs least, of any number of microbatches.
+        """Return the refusal of what needs least, as is found in half of the time."""
+        least, limit = refusal.least_bytes, self._limit_bytes
+        if self.options.memory is None or least is None:
+            return refusal
+        clock = Clock.of(self.clock.left_s / 2)
+        needed = self._in_any_number(refusal, least, clock)
+        if PIPELINE in self.mesh.names:
+            needed = self._lowered(needed, clock)
+        if needed >= least:
+            return refusal
+        return too_large(limit, needed, refusal.state_bytes)
+
+    def _in_any_number(self, refusal: NoSolution, least: int, clock: Clock) -> int:
+        """Return what is needed in as many microbatches as needs least.
 
         None but one were tried where what stays from step to step is over the limit;
         where that alone has room, they are.
         """
-        state, least = refusal.state_bytes, refusal.least_bytes
-        is_tried = self.options.microbatches != "auto" or state <= self._limit_bytes
-        if is_tried or least is None:
-            return refusal
-        needed = self._least_bytes(replace(self.options, memory=state))
-        if needed is None or needed >= least:
-            return refusal
-        return too_large(self._limit_bytes, needed, state)
-
-    def _least_bytes(self, options: Options) -> int | None:
-        """Return the bytes of what needs least, as far as the time allows."""
-        if self.clock.left_s <= 0:
-            return None
-        limit = min(options.time_limit, self.clock.left_s)
-        options = replace(options, time_limit=limit)
+        state = refusal.state_bytes
+        if self.options.microbatches != "auto" or state <= self._limit_bytes:
+            return least
+        if clock.left_s <= 0:
+            return least
+        options = self._timed(replace(self.options, memory=state), clock)
         try:
-            return self.attempt(self.captured, self.mesh, options).predicted.bytes
-        except NoSolution as refusal:
-            return refusal.least_bytes
+            plan = self.attempt(self.captured, self.mesh, options)
+        except NoSolution as other:
+            return min(least, other.least_bytes or least)
+        return plan.predicted.bytes
+
+    def _lowered(self, least: int, clock: Clock) -> int:
+        """Return what is needed by less and less, as long as a plan is found.
+
+        Of pipelines few were looked at for what they need at the least.
+        """
+        while (lower := int(_LESS * least)) > self._limit_bytes:
+            room = format_room(lower)
+            less = replace(self.options, memory=room)
+            if self._try(self.captured, self.mesh, less, clock) is None:
+                break
+            least = parse_bytes(room)
+        return least
 
     @cached_property
     def conflict(self) -> tuple[str, ...]:
@@ -117,35 +137,57 @@ class Refused:
     def _is_refused(self, demands: Sequence[str]) -> bool:
         return self._try(self.captured, self.mesh, self._with(demands)) is None
 
-    def _try(self, captured: Captured, mesh: Mesh, options: Options) -> Plan | None:
+    def _timed(self, options: Options, clock: Clock) -> Options:
+        limit = min(options.time_limit, clock.left_s)
+        return replace(options, time_limit=limit)
+
+    def _try(
+        self,
+        captured: Captured,
+        mesh: Mesh,
+        options: Options,
+        clock: Clock | None = None,
+    ) -> Plan | None:
         """Return a plan; none where there is none, or the time is over.
 
         Nor where what was changed does not go with the rest of what is asked: a batch
         of 2 in 4 microbatches.
         """
-        if self.clock.left_s <= 0:
+        clock = clock or self.clock
+        if clock.left_s <= 0:
             return None
-        limit = min(options.time_limit, self.clock.left_s)
         try:
-            return self.attempt(captured, mesh, replace(options, time_limit=limit))
+            return self.attempt(captured, mesh, self._timed(options, clock))
         except (BadOptions, NoSolution):
             return None
 
-    def _ways(self, refusal: NoSolution) -> Iterator[tuple[str, Plan]]:
-        """Yield changes of the request that a plan was found for."""
+    def _ways(
+        self, refusal: NoSolution, known: NoSolution
+    ) -> Iterator[tuple[str, Plan]]:
+        """Yield changes of the request that a plan was found for.
+
+        Args:
+            refusal: of what needs least.
+            known: of what was known to need least at first.
+        """
         yield from self._without_pins()
         if _MEMORY not in self._demands or refusal.least_bytes is None:
             return
-        room = format_room(refusal.least_bytes)
-        more = replace(self.options, memory=room)
-        plan = self._try(self.captured, self.mesh, more)
-        if plan is not None:
-            yield f"within {room}", plan
+        least = (refusal.least_bytes, known.least_bytes or refusal.least_bytes)
+        yield from _first(self._within(dict.fromkeys(map(format_room, least))))
         if not self._is_full(refusal):
             yield from self._in_microbatches()
         yield from _first(self._on_more_ranks(refusal))
         if not self._is_full(refusal):
             yield from _first(self._for_smaller_batches())
+
+    def _within(self, rooms: Iterable[str]) -> Iterator[tuple[str, Plan]]:
+        """Yield plans within other limits."""
+        for room in rooms:
+            more = replace(self.options, memory=room)
+            plan = self._try(self.captured, self.mesh, more)
+            if plan is not None:
+                yield f"within {room}", plan
 
     def _is_full(self, refusal: NoSolution, more: int = 1) -> bool:
         """Whether what stays from step to step is too much, on so many times the ranks.

@@ -280,6 +280,33 @@ def test_of_what_holds_too_much_by_itself_the_least_is_looked_for() -> None:
     assert str(refusal).startswith("of one batch"), "that was less"
 
 
+def test_of_a_pipeline_less_and_less_is_tried() -> None:
+    text = explained(
+        lambda asked: asked.num_bytes >= 40_000, mesh=Mesh(pp=2, dp=1), memory=1000
+    )
+    assert "no plan was found that needs less than 39.56 KiB; a plan was found" in text
+    assert text.endswith("within 39.56 KiB")
+    text = explained(lambda asked: asked.num_bytes >= 40_000, memory=1000)
+    assert text == "refused; a plan was found within 48.83 KiB"
+
+
+def test_what_is_not_found_again_is_told_of_what_was_known_first() -> None:
+    limits: list[int] = []
+
+    def attempt(_: Captured, __: Mesh, options: Options) -> Plan:
+        request = Request(captured_for(8), TP2, options)
+        limits.append(request.num_bytes)
+        if request.num_bytes >= 50_000:
+            return some_plan()
+        raise NoSolution("there is none", 30_000)
+
+    options, clock = Options(memory=1000), Clock.of(60)
+    refused = Refused(captured_for(8), TP2, options, attempt, recapture, clock)
+    text = str(refused.explained(NoSolution("of one batch", 50_000, 5000)))
+    assert "needs less than 29.3 KiB" in text
+    assert "; a plan was found within 48.83 KiB, " in text
+
+
 def test_nothing_is_tried_once_the_time_is_over() -> None:
     tried: list[Request] = []
     text = explained(
