@@ -16,7 +16,6 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.units import format_room, format_seconds, parse_bytes
-from partita.compiler.search.arrangement import PIPELINE
 from partita.compiler.search.conflict import smallest_conflict
 from partita.compiler.search.parts import Clock
 from partita.one_mesh.too_large import too_large
@@ -25,9 +24,12 @@ from partita.options import Options
 Attempt = Callable[[Captured, Mesh, Options], Plan]
 """Plans, or raises ``NoSolution``."""
 
+Ways = tuple[tuple[str, Plan], ...]
+"""Changes of a request, and the plans that were found for them."""
+
 _MEMORY = "memory"
 _MOST_DOUBLINGS = 3
-_LESS = 0.9  # of what a plan was found within, the next limit that is tried
+_LESS = 0.9  # of what a plan was found to need, a limit that is tried, too
 
 
 @dataclass(frozen=True)
@@ -52,29 +54,33 @@ class Refused:
 
     def explained(self, refusal: NoSolution) -> NoSolution:
         """Return the refusal with what conflicts and what would help, in its text."""
-        known, refusal = refusal, self._of_least(refusal)
+        known = refusal
+        refusal, within = self._of_least(refusal)
         parts = [str(refusal)]
         if len(self._demands) > 1 and self.conflict == (_MEMORY,):
             parts.append("no pin is to blame")
         elif len(self.conflict) > 1:
             parts.append(f"what conflicts: {' and '.join(self.conflict)}")
-        found = [f"{way}, {_price(plan)}" for way, plan in self._ways(refusal, known)]
+        ways = self._ways(refusal, known, within)
+        found = [f"{way}, {_price(plan)}" for way, plan in ways]
         if found:
             parts.append(f"a plan was found {'; or '.join(found)}")
         return NoSolution("; ".join(parts), refusal.least_bytes, refusal.state_bytes)
 
-    def _of_least(self, refusal: NoSolution) -> NoSolution:
-        """Return the refusal of what needs least, as is found in half of the time."""
+    def _of_least(self, refusal: NoSolution) -> tuple[NoSolution, Ways]:
+        """Return the refusal of what needs least, as is found in half of the time.
+
+        With it the plan within that, if one was found on the way.
+        """
         least, limit = refusal.least_bytes, self._limit_bytes
         if self.options.memory is None or least is None:
-            return refusal
+            return refusal, ()
         clock = Clock.of(self.clock.left_s / 2)
         needed = self._in_any_number(refusal, least, clock)
-        if PIPELINE in self.mesh.names:
-            needed = self._lowered(needed, clock)
+        needed, ways = self._lowered(needed, clock)
         if needed >= least:
-            return refusal
-        return too_large(limit, needed, refusal.state_bytes)
+            return refusal, ()
+        return too_large(limit, needed, refusal.state_bytes), ways
 
     def _in_any_number(self, refusal: NoSolution, least: int, clock: Clock) -> int:
         """Return what is needed in as many microbatches as needs least.
@@ -94,18 +100,24 @@ class Refused:
             return min(least, other.least_bytes or least)
         return plan.predicted.bytes
 
-    def _lowered(self, least: int, clock: Clock) -> int:
-        """Return what is needed by less and less, as long as a plan is found.
+    def _lowered(self, least: int, clock: Clock) -> tuple[int, Ways]:
+        """Return what is needed by less and less, as long as a plan is found, and that.
 
-        Of pipelines few were looked at for what they need at the least.
+        Far above a limit that nothing keeps to, a search looks at few plans.
         """
-        while (lower := int(_LESS * least)) > self._limit_bytes:
+        held, ratio, ways = least, _LESS, Ways()
+        while (lower := int(ratio * held)) > self._limit_bytes:
             room = format_room(lower)
             less = replace(self.options, memory=room)
-            if self._try(self.captured, self.mesh, less, clock) is None:
+            plan = self._try(self.captured, self.mesh, less, clock)
+            if plan is not None:
+                least, ways = parse_bytes(room), ((f"within {room}", plan),)
+                held, ratio = plan.predicted.bytes, ratio**2
+            elif ratio < _LESS:
+                ratio = _LESS
+            else:
                 break
-            least = parse_bytes(room)
-        return least
+        return least, ways
 
     @cached_property
     def conflict(self) -> tuple[str, ...]:
@@ -162,19 +174,21 @@ class Refused:
             return None
 
     def _ways(
-        self, refusal: NoSolution, known: NoSolution
+        self, refusal: NoSolution, known: NoSolution, within: Ways
     ) -> Iterator[tuple[str, Plan]]:
         """Yield changes of the request that a plan was found for.
 
         Args:
             refusal: of what needs least.
             known: of what was known to need least at first.
+            within: those within what needs least, if they are known.
         """
         yield from self._without_pins()
         if _MEMORY not in self._demands or refusal.least_bytes is None:
             return
         least = (refusal.least_bytes, known.least_bytes or refusal.least_bytes)
-        yield from _first(self._within(dict.fromkeys(map(format_room, least))))
+        rooms = dict.fromkeys(map(format_room, least))
+        yield from within or _first(self._within(rooms))
         if not self._is_full(refusal):
             yield from self._in_microbatches()
         yield from _first(self._on_more_ranks(refusal))

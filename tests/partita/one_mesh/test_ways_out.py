@@ -280,14 +280,26 @@ def test_of_what_holds_too_much_by_itself_the_least_is_looked_for() -> None:
     assert str(refusal).startswith("of one batch"), "that was less"
 
 
-def test_of_a_pipeline_less_and_less_is_tried() -> None:
-    text = explained(
-        lambda asked: asked.num_bytes >= 40_000, mesh=Mesh(pp=2, dp=1), memory=1000
-    )
-    assert "no plan was found that needs less than 39.56 KiB; a plan was found" in text
-    assert text.endswith("within 39.56 KiB")
-    text = explained(lambda asked: asked.num_bytes >= 40_000, memory=1000)
-    assert text == "refused; a plan was found within 48.83 KiB"
+def test_less_and_less_is_tried() -> None:
+    tried: list[int] = []
+
+    def attempt(_: Captured, __: Mesh, options: Options) -> Plan:
+        request = Request(captured_for(8), TP2, options)
+        tried.append(request.num_bytes)
+        if request.num_bytes < 20_000:
+            raise NoSolution("there is none")
+        made = some_plan()
+        predicted = replace(made.predicted, bytes=request.num_bytes)
+        return replace(made, predicted=predicted)
+
+    options, clock = Options(memory=1000), Clock.of(60)
+    refused = Refused(captured_for(8), TP2, options, attempt, recapture, clock)
+    refusal = refused.explained(NoSolution("refused", 100_000))
+    assert refusal.least_bytes is not None
+    assert 20_000 <= refusal.least_bytes < 22_500
+    assert tried[:4] == pytest.approx([90_000, 72_900, 47_830, 20_589], rel=1e-3)
+    room = re.findall(r"a plan was found within ([\d.]+ KiB), ", str(refusal))
+    assert [parse_bytes(own) for own in room] == [refusal.least_bytes]
 
 
 def test_what_is_not_found_again_is_told_of_what_was_known_first() -> None:
@@ -320,7 +332,8 @@ def test_what_is_not_known_in_time_is_not_said() -> None:
         time.sleep(0.1)
         return True
 
-    assert explained(allows, seconds=0.05, memory=1000, pins=PINS) == "refused"
+    text = explained(allows, seconds=0.05, least_bytes=None, memory=1000, pins=PINS)
+    assert text == "refused"
 
 
 def test_what_is_tried_has_the_time_that_is_left() -> None:
@@ -328,4 +341,5 @@ def test_what_is_tried_has_the_time_that_is_left() -> None:
     explained(lambda _: False, seconds=5, tried=tried, memory=1000, time_limit=60)
     assert tried
     assert all(asked.time_limit <= 5 for asked in tried)
-    assert tried[-1].time_limit < tried[0].time_limit
+    assert tried[0].time_limit <= 2.5, "half of it is for what needs least"
+    assert tried[-1].time_limit < tried[1].time_limit
