@@ -12,7 +12,7 @@ from partita.compiler.plan.document import Document, Node
 from partita.compiler.plan.units import format_seconds
 from partita.compiler.plan.uses import Use, find_uses, is_short_copy
 from partita.compiler.search.pin_names import Named, find_pins, naming_any
-from partita.compiler.search.pins import Pin
+from partita.compiler.search.pins import Pin, has_dim_to_split
 
 _PINNABLE = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.INPUT)
 
@@ -56,6 +56,10 @@ def find_asked(document: Document) -> dict[str, Asked]:
     for at, named in find_pins(pins, things).items():
         key = things[at].key
         pin = named.pin if _is_trained(document, key) else named.pin.untrained
+        if pin.on and not _has_dim_to_split(document, key):
+            pin = pin.unscoped
+        if pin.is_empty:
+            continue
         is_followed = _is_placed_so(document, key, signatures[key], pin) and (
             pin.use is None or _is_used_so(document, uses, key, pin.use)
         )
@@ -106,6 +110,12 @@ def _is_trained(document: Document, key: str) -> bool:
     if node is None or node.role is None or node.role.kind is not InputKind.PARAMETER:
         return False
     return document.parameters[node.role.name].placements.optimizer is not None
+
+
+def _has_dim_to_split(document: Document, key: str) -> bool:
+    node = document.nodes.get(key)
+    type_ = node.types[0] if node and node.types else None
+    return type_ is None or has_dim_to_split(type_)
 
 
 def _is_placed_so(document: Document, key: str, signature: Signature, pin: Pin) -> bool:

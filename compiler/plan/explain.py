@@ -8,11 +8,20 @@ from difflib import get_close_matches
 
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.again import again_key, is_again
-from partita.compiler.ir.program import InputKind
+from partita.compiler.ir.program import InputKind, OutputKind
 from partita.compiler.plan.asked import find_asked, own_pins
 from partita.compiler.plan.document import Boxing, Document, Node
-from partita.compiler.plan.explain_boxing import explain_boxing
-from partita.compiler.plan.explain_costs import costs_table, print_signature
+from partita.compiler.plan.explain_boxing import (
+    bucket_of,
+    explain_boxing,
+    sent_together,
+)
+from partita.compiler.plan.explain_costs import (
+    ROUNDING_S,
+    costs_table,
+    print_signature,
+    touching,
+)
 from partita.compiler.plan.explain_formula import call_formula, print_formula
 from partita.compiler.plan.stages import stage_document, stage_of_calls
 from partita.compiler.plan.table import format_table, say_memory_price
@@ -178,7 +187,7 @@ def _reason(document: Document, key: str, node: Node) -> Iterator[str]:
         yield f"  why        {asked}"
     elif best is None:
         yield "  why        the plan keeps no alternative to it"
-    elif best.seconds >= 0:
+    elif best.seconds >= -ROUNDING_S:
         yield "  why        the cheapest for the whole step; the next best stand below"
     else:
         search, gain = document.search, format_seconds(-best.seconds)
@@ -190,6 +199,31 @@ def _reason(document: Document, key: str, node: Node) -> Iterator[str]:
             held = format_bytes(best.held_bytes)
             worth = format_seconds(best.held_bytes * search.memory_price)
             yield f"             but hold {held} more, which are worth {worth}"
+        for bucket in _buckets(document, key, node):
+            yield f"             but is sent {sent_together(document, bucket)}"
+
+
+def _buckets(document: Document, key: str, node: Node) -> list[tuple[str, ...]]:
+    """Return what the messages around a node, or those of its gradient, are sent in.
+
+    What its alternatives cost is told as if each were sent by itself.
+    """
+    keys = [key, *(_gradient(document, node.role.name) if node.role else ())]
+    boxings = (boxing for own in keys for boxing in touching(document, own))
+    found = (bucket_of(document, boxing) for boxing in boxings)
+    return [bucket for bucket in dict.fromkeys(found) if bucket]
+
+
+def _gradient(document: Document, name: str) -> Iterator[str]:
+    """Yield the keys of a parameter's gradient, and of what it is a view of."""
+    for output in document.outputs:
+        if output.kind is OutputKind.GRADIENT and output.name == name and output.value:
+            yield str(output)
+            key = output.value.key
+            while (node := document.nodes[key]).seconds == 0 and node.operands:
+                yield key
+                key = node.operands[0].key
+            yield key
 
 
 def _formula(document: Document, key: str) -> Iterator[str]:

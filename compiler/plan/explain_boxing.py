@@ -30,11 +30,9 @@ def explain_boxing(document: Document, boxing: Boxing) -> Iterator[str]:
         f"  takes      {format_seconds(boxing.seconds)}, "
         f"{format_bytes(boxing.bytes)} sent by a rank"
     )
-    bucket = next((keys for keys in document.buckets if boxing.key in keys), ())
+    bucket = bucket_of(document, boxing)
     if bucket:
-        sent_s, alone_s = map(format_seconds, bucket_seconds(document)[bucket])
-        others = f"{len(bucket) - 1} other{'s' * (len(bucket) > 2)}"
-        yield f"  bucket     with {others}: {sent_s} together, {alone_s} one by one"
+        yield f"  bucket     {sent_together(document, bucket)}"
         yield from _carried_together(document, bucket)
     overlap = load_hardware(document.hardware).overlap
     if overlap and document.microbatches == 1 and boxing.key in sums_beside(document):
@@ -54,7 +52,8 @@ def explain_boxing(document: Document, boxing: Boxing) -> Iterator[str]:
         yield f"  why        {name} is updated in one placement, stored in another"
     ways = [] if boxing.enters else list(removals(document, boxing))
     for what, seconds in ways:
-        yield f"  without    {signed(seconds)} a step, if {what}"
+        alone = ", sent one by one" if bucket else ""
+        yield f"  without    {signed(seconds)} a step{alone}, if {what}"
     if not ways:
         yield "  without    no alternative that the plan keeps does without it"
     rows = [
@@ -74,6 +73,18 @@ def explain_boxing(document: Document, boxing: Boxing) -> Iterator[str]:
         if formula is not None:
             yield ""
             yield from print_formula(formula)
+
+
+def bucket_of(document: Document, boxing: Boxing) -> tuple[str, ...]:
+    """Return the keys of the boxings that one is sent with; none if by itself."""
+    return next((keys for keys in document.buckets if boxing.key in keys), ())
+
+
+def sent_together(document: Document, bucket: tuple[str, ...]) -> str:
+    """Return with how many others a boxing is sent, and what that saves."""
+    sent_s, alone_s = map(format_seconds, bucket_seconds(document)[bucket])
+    others = f"{len(bucket) - 1} other{'s' * (len(bucket) > 2)}"
+    return f"with {others}: {sent_s} together, {alone_s} one by one"
 
 
 def _carried_together(document: Document, bucket: Sequence[str]) -> Iterator[str]:

@@ -16,7 +16,8 @@ from partita.compiler.search.held import Held
 
 HEAD = ("placement", "cost", "compute", "boxings", "sent", "held", "boxed for")
 
-_ROUNDING_S = 1e-14  # far below what any op takes
+ROUNDING_S = 1e-14
+"""Far below what any op takes: sums in another order differ by as much."""
 
 
 def costs_table(
@@ -41,7 +42,7 @@ def costs_table(
         signature: that which was chosen.
         alternatives: others.
     """
-    boxings = _touching(document, key)
+    boxings = touching(document, key)
     node = document.nodes.get(key)
     held = None if node is None else held_of(document, node)
     chosen = (
@@ -120,7 +121,7 @@ def _print_choice(signature: Signature, held: Held | None) -> str:
 
 def signed(seconds: float) -> str:
     """Return a difference of times as text; what rounding leaves is none."""
-    known = seconds if abs(seconds) > _ROUNDING_S else 0.0
+    known = seconds if abs(seconds) > ROUNDING_S else 0.0
     text = format_seconds(known)
     return text if known < 0 else f"+{text}"
 
@@ -130,7 +131,7 @@ def _signed_bytes(count: int) -> str:
     return text if count < 0 else f"+{text}"
 
 
-def _touching(document: Document, key: str) -> list[Boxing]:
+def touching(document: Document, key: str) -> list[Boxing]:
     """Return the boxings of what a node makes and of what it uses."""
     whole = document.expanded.get(key)
     keys = {key, *(whole.nodes if whole else ())}

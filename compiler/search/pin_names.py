@@ -125,16 +125,25 @@ def find_pins(pins: Mapping[str, str], things: Sequence[Named]) -> dict[int, Nam
         closest = exact or [pin for closeness, pin in matching if closeness == least]
         for other in closest[1:]:
             if other.pin != closest[0].pin:
-                raise BadOptions(
-                    f"pins {closest[0].name!r} and {other.name!r} differ and name "
-                    f"{thing.title!r} equally closely; pin it by its own name"
-                )
+                raise BadOptions(_differ(closest[0].name, other.name, thing))
         if closest:
             found[position] = closest[0]
     for pin in parsed.values():
         if pin.name not in used:
             raise BadOptions(_names_nothing(pin, things))
     return found
+
+
+def _differ(first: str, second: str, thing: Named) -> str:
+    if {first, second} <= {*thing.names, thing.key}:
+        return (
+            f"pins {first!r} and {second!r} differ and are both of {thing.title!r}, "
+            "which is held once; leave one of them out"
+        )
+    return (
+        f"pins {first!r} and {second!r} differ and name {thing.title!r} equally "
+        "closely; pin it by its own name"
+    )
 
 
 def naming_any(pins: Mapping[str, str], things: Sequence[Named]) -> dict[str, str]:

@@ -23,7 +23,12 @@ from partita.compiler.ir.program import (
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.search.candidates import Candidates
 from partita.compiler.search.pin_names import Named, NamedPin, find_pins, naming_any
-from partita.compiler.search.pins import Pin, check_pin
+from partita.compiler.search.pins import (
+    Pin,
+    check_axes,
+    check_pin,
+    has_dim_to_split,
+)
 from partita.compiler.search.problem import Choice
 from partita.compiler.search.split_inputs import SplitInputs
 
@@ -230,15 +235,18 @@ class Pinned:
         """Return what a pin asks of a node that it names.
 
         Of a gradient and an optimizer it asks where there are such: one pin may be
-        meant for the whole model, or for a model of which some is frozen later.
+        meant for the whole model, or for a model of which some is frozen later. Of
+        the things in a module, or that a pattern names, a scope asks where there is a
+        dim to split.
         """
         role, name, pin = self._roles.get(node), named.name, named.pin
         stored = role is not None and not self._is_input(node)
         thing = _named(node, role)
         is_exact = name in (thing.key, *thing.names)
         title = name if is_exact else thing.title
+        check_axes(name, pin, self._mesh)
         if role is None or not self._is_trained(role):
-            pin = named.pin.untrained
+            pin = pin.untrained
             is_parameter = role is not None and role.kind is InputKind.PARAMETER
             is_mistaken = pin.is_empty or not is_parameter
             if pin != named.pin and is_exact and is_mistaken:
@@ -246,8 +254,11 @@ class Pinned:
                     f"pin {name!r} fixes a gradient or optimizer, but {title} is no "
                     "parameter that is trained"
                 )
+        type_ = type_of(Value(node, 0))
+        if not (is_exact or has_dim_to_split(type_)):
+            pin = pin.unscoped
         try:
-            check_pin(title, pin, type_of(Value(node, 0)), self._mesh, stored)
+            check_pin(title, pin, type_, self._mesh, stored)
         except BadOptions as error:
             if is_exact:
                 raise

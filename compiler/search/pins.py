@@ -113,6 +113,21 @@ class Pin:
         """What is left of it for what has neither a gradient nor an optimizer."""
         return replace(self, gradient=None, optimizer=None)
 
+    def fits(self, mesh: Mesh) -> bool:
+        """Whether a mesh has the axes that it names, or as many as it has entries."""
+        fixed = (self.placement, self.use, self.gradient, self.optimizer)
+        are_as_many = all(
+            len(placement.shardings) == len(mesh.names)
+            for placement in fixed
+            if placement is not None
+        )
+        return are_as_many and {*self.on} <= {*mesh.names}
+
+    @property
+    def unscoped(self) -> Pin:
+        """What is left of it for what it names among others and has no dim to split."""
+        return replace(self, on=())
+
     @property
     def is_empty(self) -> bool:
         """Whether it asks for nothing."""
@@ -167,6 +182,22 @@ def parse_pin(name: str, text: object) -> Pin:
     return Pin(*fixed, on=on, price_s=price_s)
 
 
+def has_dim_to_split(type_: TensorType) -> bool:
+    """Whether a scope (``on tp``) may ask for a split of such a tensor."""
+    return any(size > 1 for size in type_.shape)
+
+
+def check_axes(name: str, pin: Pin, mesh: Mesh) -> None:
+    """Check that a mesh has the axes along which a pin asks for a split.
+
+    Raises:
+        BadOptions: naming the pin and the axis.
+    """
+    for axis in pin.on:
+        if axis not in mesh.names:
+            raise BadOptions(f"pin {name!r}: mesh {mesh} has no axis {axis!r}")
+
+
 def check_pin(
     name: str, pin: Pin, type_: TensorType, mesh: Mesh, stored: bool = False
 ) -> None:
@@ -182,10 +213,8 @@ def check_pin(
     Raises:
         BadOptions: naming the pin, the shape and what is wrong.
     """
-    for axis in pin.on:
-        if axis not in mesh.names:
-            raise BadOptions(f"pin {name!r}: mesh {mesh} has no axis {axis!r}")
-    if pin.on and all(size <= 1 for size in type_.shape):
+    check_axes(name, pin, mesh)
+    if pin.on and not has_dim_to_split(type_):
         raise BadOptions(
             f"pin {name!r} is illegal for {type_}: it has no dim to split on "
             f"{', '.join(pin.on)}"

@@ -106,6 +106,7 @@ class Options:
                 f"precision is {precision!r}; want one of {', '.join(PRECISIONS)}, or "
                 "None, which leaves the model as it is"
             )
+        self._check_pins(cast(object, self.pins))
         if isinstance(self.recompute, str):
             raise BadOptions(
                 f"recompute is {self.recompute!r}; want a sequence of names, like "
@@ -132,6 +133,19 @@ class Options:
                 f"stages_per_rank is {stages!r}; want a whole number from 1 on, or "
                 "'auto'"
             )
+
+    def _check_pins(self, pins: object) -> None:
+        if not isinstance(pins, Mapping):
+            raise BadOptions(
+                f"pins is {pins!r}; want placements by name, like "
+                "{'h.*.mlp': 'on tp'}"
+            )
+        for name in cast(Mapping[object, object], pins):
+            if not isinstance(name, str):
+                raise BadOptions(
+                    f"pins has {name!r}; want the name of a parameter, buffer, input, "
+                    "node or module, or a pattern"
+                )
 
     def _check_microbatches(self, count: object) -> None:
         if count == "auto" or (type(count) is int and count == 1):

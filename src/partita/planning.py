@@ -34,7 +34,7 @@ from partita.one_mesh.ways_out import Refused
 from partita.options import Options
 from partita.pipelines.outlines import are_too_many, counts_in_order
 from partita.pipelines.pipeline_search import PipelineSearch
-from partita.pipelines.pipeline_space import PipelineSpace, meshes_of
+from partita.pipelines.pipeline_space import PipelineSpace, meshes_for, meshes_of
 from partita.pipelines.staged import PIPELINE, SINGLE, stage_mesh
 from partita.whole_plans.beside_search import First
 from partita.whole_plans.bucketed import with_buckets
@@ -63,7 +63,8 @@ def plan(
         options: see ``Options``.
         devices: in place of ``mesh``, a number of ranks: meshes of one and two axes
             (``dp``, ``tp``) are tried, and pipelines, whose stages may each have a
-            mesh of their own; the fastest plan is taken, and says what was tried.
+            mesh of their own, as far as the pins fit them; the fastest plan is taken,
+            and says what was tried.
             They share ``Options(time_limit=)``.
         kwargs: example keyword inputs.
 
@@ -167,10 +168,18 @@ def _of_devices(
     turns = options.stages_per_rank
     is_staged = options.schedule not in ("auto", "sequential")
     is_staged |= isinstance(turns, int) and turns > 1
-    if options.schedule == "sequential" or (devices == 1 and not is_staged):
-        return [*meshes_of(devices)], None
-    meshes = [] if is_staged else [*meshes_of(devices)]
-    return meshes, PipelineSpace.of_devices(devices, options)
+    is_one = options.schedule == "sequential" or (devices == 1 and not is_staged)
+    meshes = [] if is_staged else [*meshes_for(devices, options)]
+    space = None if is_one else PipelineSpace.of_devices(devices, options)
+    if space is not None and not space.sizes and options.pins:
+        space = None
+    if not meshes and space is None:
+        known = " or ".join(map(str, meshes_of(devices)))
+        raise BadOptions(
+            f"pins: they name axes, or as many, that no mesh of {devices} ranks has "
+            f"({known}); give a mesh in place of devices"
+        )
+    return meshes, space
 
 
 def _check_no_stages(options: Options) -> None:

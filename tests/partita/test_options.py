@@ -55,6 +55,15 @@ def test_defaults() -> None:
             "the model as it is",
         ),
         ({"wide_sums": 1}, "wide_sums is 1; want True or False"),
+        (
+            {"pins": ["up"]},
+            "pins is ['up']; want placements by name, like {'h.*.mlp': 'on tp'}",
+        ),
+        (
+            {"pins": {5: "B"}},
+            "pins has 5; want the name of a parameter, buffer, input, node or module, "
+            "or a pattern",
+        ),
         ({"time_limit": -1.5}, "time_limit is -1.5; want seconds above 0"),
     ],
 )

@@ -31,6 +31,27 @@ def test_one_of_mesh_and_devices_is_needed(given: dict[str, Any]) -> None:
     assert str(caught.value) == "give either mesh=Mesh(dp=2, ...) or devices=N"
 
 
+@pytest.mark.parametrize(
+    ("pin", "meshes"), [("on tp", ["dp=2,tp=2"]), ("(S(0),)", ["dp=4"])]
+)
+def test_devices_form_meshes_that_the_pins_fit(pin: str, meshes: list[str]) -> None:
+    model, args, _ = zoo.mlp()
+    options = Options(pins={"up.weight": pin}, schedule="sequential")
+    found = plan(model, *args, devices=4, options=options)
+    assert [str(found.mesh)] == meshes
+    assert "S(" in str(found.parameters["up.weight"].placements.storage)
+
+
+def test_pins_that_no_mesh_fits_are_refused() -> None:
+    model, args, _ = zoo.mlp()
+    with pytest.raises(BadOptions) as caught:
+        plan(model, *args, devices=2, options=Options(pins={"up": "on tp"}))
+    assert str(caught.value) == (
+        "pins: they name axes, or as many, that no mesh of 2 ranks has (dp=2); give a "
+        "mesh in place of devices"
+    )
+
+
 def test_model_on_meta_is_planned_like_a_real_one() -> None:
     model, args, _ = zoo.mlp()
     with torch.device("meta"):

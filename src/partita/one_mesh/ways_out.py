@@ -5,7 +5,7 @@ Everything is tried, nothing is guessed: a way out is one for which a plan was f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -18,13 +18,18 @@ from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.units import format_room, format_seconds, parse_bytes
 from partita.compiler.search.conflict import smallest_conflict
 from partita.compiler.search.parts import Clock
+from partita.one_mesh.too_large import too_large
 from partita.options import Options
 
 Attempt = Callable[[Captured, Mesh, Options], Plan]
 """Plans, or raises ``NoSolution``."""
 
+Ways = tuple[tuple[str, Plan], ...]
+"""Changes of a request, and the plans that were found for them."""
+
 _MEMORY = "memory"
 _MOST_DOUBLINGS = 3
+_LESS = 0.9  # of what a plan was found to need, a limit that is tried, too
 
 
 @dataclass(frozen=True)
@@ -49,15 +54,70 @@ class Refused:
 
     def explained(self, refusal: NoSolution) -> NoSolution:
         """Return the refusal with what conflicts and what would help, in its text."""
+        known = refusal
+        refusal, within = self._of_least(refusal)
         parts = [str(refusal)]
         if len(self._demands) > 1 and self.conflict == (_MEMORY,):
             parts.append("no pin is to blame")
         elif len(self.conflict) > 1:
             parts.append(f"what conflicts: {' and '.join(self.conflict)}")
-        found = [f"{way}, {_price(plan)}" for way, plan in self._ways(refusal)]
+        ways = self._ways(refusal, known, within)
+        found = [f"{way}, {_price(plan)}" for way, plan in ways]
         if found:
             parts.append(f"a plan was found {'; or '.join(found)}")
         return NoSolution("; ".join(parts), refusal.least_bytes, refusal.state_bytes)
+
+    def _of_least(self, refusal: NoSolution) -> tuple[NoSolution, Ways]:
+        """Return the refusal of what needs least, as is found in half of the time.
+
+        With it the plan within that, if one was found on the way.
+        """
+        least, limit = refusal.least_bytes, self._limit_bytes
+        if self.options.memory is None or least is None:
+            return refusal, ()
+        clock = Clock.of(self.clock.left_s / 2)
+        needed = self._in_any_number(refusal, least, clock)
+        needed, ways = self._lowered(needed, clock)
+        if needed >= least:
+            return refusal, ()
+        return too_large(limit, needed, refusal.state_bytes), ways
+
+    def _in_any_number(self, refusal: NoSolution, least: int, clock: Clock) -> int:
+        """Return what is needed in as many microbatches as needs least.
+
+        None but one were tried where what stays from step to step is over the limit;
+        where that alone has room, they are.
+        """
+        state = refusal.state_bytes
+        if self.options.microbatches != "auto" or state <= self._limit_bytes:
+            return least
+        if clock.left_s <= 0:
+            return least
+        options = self._timed(replace(self.options, memory=state), clock)
+        try:
+            plan = self.attempt(self.captured, self.mesh, options)
+        except NoSolution as other:
+            return min(least, other.least_bytes or least)
+        return plan.predicted.bytes
+
+    def _lowered(self, least: int, clock: Clock) -> tuple[int, Ways]:
+        """Return what is needed by less and less, as long as a plan is found, and that.
+
+        Far above a limit that nothing keeps to, a search looks at few plans.
+        """
+        held, ratio, ways = least, _LESS, Ways()
+        while (lower := int(ratio * held)) > self._limit_bytes:
+            room = format_room(lower)
+            less = replace(self.options, memory=room)
+            plan = self._try(self.captured, self.mesh, less, clock)
+            if plan is not None:
+                least, ways = parse_bytes(room), ((f"within {room}", plan),)
+                held, ratio = plan.predicted.bytes, ratio**2
+            elif ratio < _LESS:
+                ratio = _LESS
+            else:
+                break
+        return least, ways
 
     @cached_property
     def conflict(self) -> tuple[str, ...]:
@@ -73,6 +133,10 @@ class Refused:
         limits = () if self.options.memory is None else (_MEMORY,)
         return (*limits, *(f"pin {name!r}" for name in self.options.pins))
 
+    @property
+    def _limit_bytes(self) -> int:
+        return 0 if self.options.memory is None else parse_bytes(self.options.memory)
+
     def _with(self, demands: Sequence[str]) -> Options:
         """Return the options with these demands alone."""
         options = self.options
@@ -85,45 +149,68 @@ class Refused:
     def _is_refused(self, demands: Sequence[str]) -> bool:
         return self._try(self.captured, self.mesh, self._with(demands)) is None
 
-    def _try(self, captured: Captured, mesh: Mesh, options: Options) -> Plan | None:
+    def _timed(self, options: Options, clock: Clock) -> Options:
+        limit = min(options.time_limit, clock.left_s)
+        return replace(options, time_limit=limit)
+
+    def _try(
+        self,
+        captured: Captured,
+        mesh: Mesh,
+        options: Options,
+        clock: Clock | None = None,
+    ) -> Plan | None:
         """Return a plan; none where there is none, or the time is over.
 
         Nor where what was changed does not go with the rest of what is asked: a batch
         of 2 in 4 microbatches.
         """
-        if self.clock.left_s <= 0:
+        clock = clock or self.clock
+        if clock.left_s <= 0:
             return None
-        limit = min(options.time_limit, self.clock.left_s)
         try:
-            return self.attempt(captured, mesh, replace(options, time_limit=limit))
+            return self.attempt(captured, mesh, self._timed(options, clock))
         except (BadOptions, NoSolution):
             return None
 
-    def _ways(self, refusal: NoSolution) -> Iterator[tuple[str, Plan]]:
-        """Yield changes of the request that a plan was found for."""
+    def _ways(
+        self, refusal: NoSolution, known: NoSolution, within: Ways
+    ) -> Iterator[tuple[str, Plan]]:
+        """Yield changes of the request that a plan was found for.
+
+        Args:
+            refusal: of what needs least.
+            known: of what was known to need least at first.
+            within: those within what needs least, if they are known.
+        """
         yield from self._without_pins()
         if _MEMORY not in self._demands or refusal.least_bytes is None:
             return
-        room = format_room(refusal.least_bytes)
-        more = replace(self.options, memory=room)
-        plan = self._try(self.captured, self.mesh, more)
-        if plan is not None:
-            yield f"within {room}", plan
+        least = (refusal.least_bytes, known.least_bytes or refusal.least_bytes)
+        rooms = dict.fromkeys(map(format_room, least))
+        yield from within or _first(self._within(rooms))
         if not self._is_full(refusal):
             yield from self._in_microbatches()
         yield from _first(self._on_more_ranks(refusal))
         if not self._is_full(refusal):
             yield from _first(self._for_smaller_batches())
 
+    def _within(self, rooms: Iterable[str]) -> Iterator[tuple[str, Plan]]:
+        """Yield plans within other limits."""
+        for room in rooms:
+            more = replace(self.options, memory=room)
+            plan = self._try(self.captured, self.mesh, more)
+            if plan is not None:
+                yield f"within {room}", plan
+
     def _is_full(self, refusal: NoSolution, more: int = 1) -> bool:
         """Whether what stays from step to step is too much, on so many times the ranks.
 
         No batch is so small that it would fit.
         """
-        limit = 0 if self.options.memory is None else parse_bytes(self.options.memory)
         leaves = self.captured.inputs.leaves.values()
         inputs = sum(leaf.num_bytes for leaf in leaves if isinstance(leaf, TensorType))
-        return (refusal.state_bytes - inputs) / more > limit
+        return (refusal.state_bytes - inputs) / more > self._limit_bytes
 
     def _without_pins(self) -> Iterator[tuple[str, Plan]]:
         """Yield plans without one of the pins that conflict, the fastest first.

@@ -10,6 +10,7 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.schedules.make import SCHEDULES, make_schedule
 from partita.compiler.schedules.schedule import Action, Schedule
 from partita.compiler.search.arrangement import Form
+from partita.compiler.search.pins import parse_pin
 from partita.options import Options
 
 _BUSY = 4
@@ -46,7 +47,7 @@ class PipelineSpace:
 
     @classmethod
     def of_devices(cls, devices: int, options: Options) -> PipelineSpace:
-        """Return the pipelines of so many ranks, two rows and more."""
+        """Return the pipelines of so many ranks, two rows and more, that pins fit."""
         if devices > _MIXED:
             rows = (n for n in range(2, devices + 1) if devices % n == 0)
             sizes = tuple((devices // n,) * n for n in rows)
@@ -55,7 +56,9 @@ class PipelineSpace:
             parts = [n for n in any_size if devices <= _ANY_SIZES or devices % n == 0]
             sizes = tuple(_sums(devices, parts))
         known = {size for row in sizes for size in row}
-        return cls(sizes, {size: meshes_of(size) for size in known}, options)
+        meshes = {size: meshes_for(size, options) for size in known}
+        sizes = tuple(row for row in sizes if all(meshes[size] for size in row))
+        return cls(sizes, meshes, options)
 
     @property
     def most_microbatches(self) -> int:
@@ -124,6 +127,17 @@ def meshes_of(size: int) -> tuple[Mesh, ...]:
     """
     pairs = [(n, size // n) for n in range(2, size) if size % n == 0]
     return Mesh(dp=size), *(Mesh(dp=dp, tp=tp) for dp, tp in pairs)
+
+
+def meshes_for(size: int, options: Options) -> tuple[Mesh, ...]:
+    """Return those of them that all pins fit.
+
+    >>> [str(mesh) for mesh in meshes_for(4, Options(pins={"up": "on tp"}))]
+    ['dp=2,tp=2']
+    """
+    pins = [parse_pin(name, text) for name, text in options.pins.items()]
+    meshes = meshes_of(size)
+    return tuple(mesh for mesh in meshes if all(pin.fits(mesh) for pin in pins))
 
 
 def _sums(total: int, parts: Sequence[int]) -> Iterator[tuple[int, ...]]:

@@ -9,14 +9,14 @@ made again may outweigh what they cost; then those between what was refused and 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from math import ceil, inf, log2
 
 from partita.compiler.errors import BadOptions, NoSolution
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.units import parse_bytes
-from partita.compiler.search.parts import Clock
+from partita.compiler.search.parts import OPTIMAL_GAP, Clock
 from partita.compiler.search.wanted import Wanted
 from partita.one_mesh.batch import Batch
 from partita.one_mesh.not_faster import NotFaster
@@ -64,7 +64,8 @@ class CountSearch:
 
         Raises:
             BadOptions: when the batch cannot be cut as asked.
-            NoSolution: when no plan was found that keeps to the memory limit.
+            NoSolution: when no plan was found that keeps to the memory limit; that of
+                the number that needs least.
             NotFaster: when none takes less than is known.
         """
         asked = self.batch.options.microbatches
@@ -76,8 +77,26 @@ class CountSearch:
         if not self.plans and self.slower:
             raise min(self.slower, key=lambda found: found.seconds or inf)
         if not self.plans:
-            raise next(iter(self.refusals.values()))
-        return min(self.plans.values(), key=_seconds)
+            raise min(self.refusals.values(), key=_least_bytes)
+        return self._compared(min(self.plans.values(), key=_seconds))
+
+    def _compared(self, fastest: First) -> First:
+        """Return the fastest plan with its gap to what bounds any number of them."""
+        search = fastest.plan.search
+        bounds_s = [
+            (1 - own.plan.search.gap) * _seconds(own)
+            for own in self.plans.values()
+            if own.plan.search.gap is not None
+        ]
+        if search.gap is None:
+            return fastest
+        gap = 1 - min(bounds_s) / _seconds(fastest)
+        if gap <= max(search.gap, OPTIMAL_GAP):
+            return fastest
+        is_own = search.status.startswith("optimal")
+        status = f"not shown to be {search.status}" if is_own else search.status
+        search = replace(search, gap=gap, status=status)
+        return fastest._replace(plan=replace(fastest.plan, search=search))
 
     @property
     def _best_s(self) -> float:
@@ -155,6 +174,10 @@ def _seconds(first: First) -> float:
     return first.plan.predicted.seconds
 
 
+def _least_bytes(refusal: NoSolution) -> float:
+    return inf if refusal.least_bytes is None else refusal.least_bytes
+
+
 def _times(refusal: NoSolution | None, limit: int | None) -> int:
     """Return by how much to multiply a number of microbatches, a power of two.
 
@@ -166,8 +189,6 @@ def _times(refusal: NoSolution | None, limit: int | None) -> int:
     """
     if refusal is None or refusal.least_bytes is None or limit is None:
         return 2
-    room = limit - refusal.state_bytes
-    if room <= 0:
-        return 2
+    room = max(limit - refusal.state_bytes, 1)
     over = (refusal.least_bytes - refusal.state_bytes) / room
     return 2 ** max(1, ceil(log2(max(over, 1.0) ** 2)))

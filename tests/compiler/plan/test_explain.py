@@ -2,12 +2,17 @@ from dataclasses import replace
 
 import pytest
 from small_plan import UP
+from tests.models.zoo import ZOO, data_parallel_pins
 
 from partita.compiler.errors import BadOptions
+from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
+from partita.compiler.plan.alternative import Alternative
 from partita.compiler.plan.document import PlanOptions, Predicted
 from partita.compiler.plan.plan import Plan
 from partita.compiler.search.held import Held
+from partita.options import Options
+from partita.planning import plan as make_plan
 
 OF_UP = """\
 up.weight: parameter, f32[6, 10]
@@ -151,6 +156,33 @@ def test_better_alternative_is_admitted(plan: Plan) -> None:
     text = other.explain("up.weight")
     assert "another would gain 2 us by itself (search: time-limit)" in text
     assert "-2 us a step" in text
+
+
+def test_what_rounding_leaves_is_no_better_alternative(plan: Plan) -> None:
+    node = plan.nodes[UP]
+    equal = replace(node.alternatives[0], seconds=-5e-20)
+    nodes = {**plan.nodes, UP: replace(node, alternatives=(equal,))}
+    text = replace(plan, nodes=nodes).explain("up.weight")
+    assert "  why        the cheapest for the whole step" in text
+
+
+@pytest.mark.parametrize("of", ["producer", "parameter"])
+def test_what_shares_a_message_says_so_beside_a_better_alternative(of: str) -> None:
+    model, args, kwargs = built = ZOO["mlp"]()
+    options = Options(pins=data_parallel_pins(built, 1))
+    found = make_plan(model, *args, mesh=Mesh(dp=2), options=options, **kwargs)
+    producer = next(b.producer for b in found.boxings if "up/addmm/0~grad/mm" in b.key)
+    (bucket,) = found.buckets
+    key = producer if of == "producer" else "parameter:up.weight"
+    node = found.nodes[key]
+    better = Alternative(node.signature, -2e-6)
+    nodes = {**found.nodes, key: replace(node, alternatives=(better,))}
+    unpinned = replace(found, nodes=nodes, options=PlanOptions())
+    lines = unpinned.explain(key).splitlines()
+    at = next(i for i, line in enumerate(lines) if "would gain 2 us" in line)
+    sent = lines[at + 1].strip()
+    assert sent.startswith(f"but is sent with {len(bucket) - 1} others: ")
+    assert sent.endswith(" one by one")
 
 
 @pytest.mark.parametrize(

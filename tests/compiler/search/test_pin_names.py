@@ -83,7 +83,6 @@ def test_pins_as_close_as_each_other_agree() -> None:
     ("first", "second", "thing"),
     [
         ("*.mlp.weight", "h.*lp.weight", "h.0.mlp.weight"),
-        ("h.0.mlp.weight", "tied.weight", "h.0.mlp.weight"),
         ("*.0.mlp/mm/0", "h.*.mlp/mm/0", "h.0.mlp/mm/0"),
     ],
 )
@@ -95,6 +94,15 @@ def test_pins_that_contradict_each_other_are_refused(
     assert str(caught.value) == (
         f"pins {first!r} and {second!r} differ and name {thing!r} equally closely; pin "
         "it by its own name"
+    )
+
+
+def test_two_names_of_one_thing_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(BadOptions) as caught:
+        find_pins({"h.0.mlp.weight": "S(0)", "tied.weight": "S(1)"}, THINGS)
+    assert str(caught.value) == (
+        "pins 'h.0.mlp.weight' and 'tied.weight' differ and are both of "
+        "'h.0.mlp.weight', which is held once; leave one of them out"
     )
 
 

@@ -74,6 +74,23 @@ def test_scope_leaves_the_dim_to_the_search() -> None:
     assert set(broken(posed, "input:x")) == {"(S(0),)", "(S(1),)"}
 
 
+def test_scope_leaves_what_has_no_dim_to_split_alone() -> None:
+    """A batch norm counts batches in a number: a module is meant but for that."""
+
+    class Normed(nn.BatchNorm1d):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            return super().forward(input).exp().mean()
+
+    x, counted = torch.randn(16, 8), "num_batches_tracked"
+    plan = searched(planner(Normed(8), x, mesh=TP, pins={"*": "on tp"}))
+    assert str(plan.buffers["running_mean"].placement) == "(S(0),)"
+    assert str(plan.buffers[counted].placement) == "(B,)"
+    assert "pinned to on tp" in plan.explain("running_mean")
+    assert "pinned" not in plan.explain(counted)
+    with pytest.raises(BadOptions, match="it has no dim to split on tp"):
+        searched(planner(Normed(8), x, mesh=TP, pins={counted: "on tp"}))
+
+
 def test_scope_holds_where_axes_are_searched_one_after_another() -> None:
     plan = searched(mlp({"*.weight": "on tp, pod"}, CUBE))
     for name in ("up.weight", "down.weight"):
@@ -205,8 +222,7 @@ def test_layers_of_which_one_is_pinned_do_not_choose_alike() -> None:
         (
             {"*.weight": "on cp"},
             BadOptions,
-            "pin '*.weight' names 'up.weight' too: pin 'up.weight': mesh tp=2 has no "
-            "axis 'cp'; give that a pin of its own, or choose a closer pattern",
+            "pin '*.weight': mesh tp=2 has no axis 'cp'",
         ),
         (
             {"x": "optimizer=B"},

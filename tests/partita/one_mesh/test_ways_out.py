@@ -261,6 +261,64 @@ def test_what_holds_too_much_from_step_to_step_is_not_tried() -> None:
     assert not any(asked.in_parts for asked in tried)
 
 
+def test_of_what_holds_too_much_by_itself_the_least_is_looked_for() -> None:
+    """One number of microbatches alone was tried where no other would have helped."""
+
+    def attempt(_: Captured, __: Mesh, options: Options) -> Plan:
+        request = Request(captured_for(8), TP2, options)
+        if request.num_bytes >= 30_000:
+            return some_plan()
+        raise NoSolution("there is none", 30_000 if request.num_bytes == 5000 else None)
+
+    options, clock = Options(memory=1000), Clock.of(60)
+    refused = Refused(captured_for(8), TP2, options, attempt, recapture, clock)
+    refusal = refused.explained(NoSolution("of one batch", 50_000, 5000))
+    assert refusal.least_bytes == 30_000
+    assert "needs less than 29.3 KiB; parameters," in str(refusal)
+    assert "; a plan was found within 29.3 KiB, " in str(refusal)
+    refusal = refused.explained(NoSolution("of one batch", 20_000, 5000))
+    assert str(refusal).startswith("of one batch"), "that was less"
+
+
+def test_less_and_less_is_tried() -> None:
+    tried: list[int] = []
+
+    def attempt(_: Captured, __: Mesh, options: Options) -> Plan:
+        request = Request(captured_for(8), TP2, options)
+        tried.append(request.num_bytes)
+        if request.num_bytes < 20_000:
+            raise NoSolution("there is none")
+        made = some_plan()
+        predicted = replace(made.predicted, bytes=request.num_bytes)
+        return replace(made, predicted=predicted)
+
+    options, clock = Options(memory=1000), Clock.of(60)
+    refused = Refused(captured_for(8), TP2, options, attempt, recapture, clock)
+    refusal = refused.explained(NoSolution("refused", 100_000))
+    assert refusal.least_bytes is not None
+    assert 20_000 <= refusal.least_bytes < 22_500
+    assert tried[:4] == pytest.approx([90_000, 72_900, 47_830, 20_589], rel=1e-3)
+    room = re.findall(r"a plan was found within ([\d.]+ KiB), ", str(refusal))
+    assert [parse_bytes(own) for own in room] == [refusal.least_bytes]
+
+
+def test_what_is_not_found_again_is_told_of_what_was_known_first() -> None:
+    limits: list[int] = []
+
+    def attempt(_: Captured, __: Mesh, options: Options) -> Plan:
+        request = Request(captured_for(8), TP2, options)
+        limits.append(request.num_bytes)
+        if request.num_bytes >= 50_000:
+            return some_plan()
+        raise NoSolution("there is none", 30_000)
+
+    options, clock = Options(memory=1000), Clock.of(60)
+    refused = Refused(captured_for(8), TP2, options, attempt, recapture, clock)
+    text = str(refused.explained(NoSolution("of one batch", 50_000, 5000)))
+    assert "needs less than 29.3 KiB" in text
+    assert "; a plan was found within 48.83 KiB, " in text
+
+
 def test_nothing_is_tried_once_the_time_is_over() -> None:
     tried: list[Request] = []
     text = explained(
@@ -274,7 +332,8 @@ def test_what_is_not_known_in_time_is_not_said() -> None:
         time.sleep(0.1)
         return True
 
-    assert explained(allows, seconds=0.05, memory=1000, pins=PINS) == "refused"
+    text = explained(allows, seconds=0.05, least_bytes=None, memory=1000, pins=PINS)
+    assert text == "refused"
 
 
 def test_what_is_tried_has_the_time_that_is_left() -> None:
@@ -282,4 +341,5 @@ def test_what_is_tried_has_the_time_that_is_left() -> None:
     explained(lambda _: False, seconds=5, tried=tried, memory=1000, time_limit=60)
     assert tried
     assert all(asked.time_limit <= 5 for asked in tried)
-    assert tried[-1].time_limit < tried[0].time_limit
+    assert tried[0].time_limit <= 2.5, "half of it is for what needs least"
+    assert tried[-1].time_limit < tried[1].time_limit

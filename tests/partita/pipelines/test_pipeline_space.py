@@ -18,6 +18,15 @@ def test_few_ranks_form_rows_of_any_sizes() -> None:
     assert space.meshes[3] == (Mesh(dp=3),)
 
 
+def test_rows_have_the_axes_that_pins_name() -> None:
+    space = PipelineSpace.of_devices(8, pt.Options(pins={"up": "on tp"}))
+    assert space.sizes == ((4, 4),)
+    assert space.meshes[4] == (Mesh(dp=2, tp=2),)
+    assert not PipelineSpace.of_devices(2, pt.Options(pins={"up": "on tp"})).sizes
+    one_entry = pt.Options(pins={"up.weight": "(S(0),) use=(B,)"})
+    assert PipelineSpace.of_devices(8, one_entry).meshes[4] == (Mesh(dp=4),)
+
+
 def test_more_ranks_form_rows_that_divide_them() -> None:
     sizes = PipelineSpace.of_devices(8, pt.Options()).sizes
     assert (2, 2, 4) in sizes

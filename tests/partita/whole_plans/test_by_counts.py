@@ -11,11 +11,14 @@ import pytest
 
 from partita.compiler.errors import BadOptions, NoSolution
 from partita.compiler.ir.mesh import Mesh
+from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.search_result import SearchResult
 from partita.compiler.search.parts import Clock
 from partita.one_mesh.batch import Batch
 from partita.one_mesh.not_faster import NotFaster
 from partita.options import Options
 from partita.whole_plans import by_counts
+from partita.whole_plans.beside_search import First
 from partita.whole_plans.by_counts import CountSearch
 
 LIMIT, STATE, MOST = 100, 20, 64
@@ -28,6 +31,8 @@ class Model:
     held: Callable[[int], float]
     seconds: Callable[[int], float]
     microbatches: int | str = "auto"
+    state: int = STATE
+    gap: Callable[[int], float] = lambda _: 0.0
     asked: list[int] = field(default_factory=list[int])
     shares: list[float] = field(default_factory=list[float])
 
@@ -71,12 +76,23 @@ class Beside:
         self.model.asked.append(self.count)
         held, seconds = self.model.held(self.count), self.model.seconds(self.count)
         if held > LIMIT:
-            raise NoSolution("too large", int(held), STATE)
+            raise NoSolution("too large", int(held), self.model.state)
         if seconds >= self.known_s:
             raise NotFaster(seconds)
+        gap = self.model.gap(self.count)
+        status = "not shown to be optimal" if gap else "optimal"
+        search = SearchResult("", status, gap, 0.0)
         predicted = SimpleNamespace(seconds=seconds)
-        plan = SimpleNamespace(predicted=predicted, microbatches=self.count)
-        return SimpleNamespace(plan=plan)
+        return First(cast(Plan, Made(predicted, self.count, search)))
+
+
+@dataclass(frozen=True)
+class Made:
+    """What of a plan is looked at."""
+
+    predicted: SimpleNamespace
+    microbatches: int
+    search: SearchResult
 
 
 def _searched(*_: object) -> None:
@@ -100,6 +116,14 @@ def test_where_much_is_lacking_many_more_are_next_then_those_between() -> None:
     assert model.asked[2:] == [32, 16, 8, 4]
 
 
+def test_where_state_alone_has_room_as_many_as_there_are_are_next() -> None:
+    model = Model(held=lambda c: LIMIT + 640 / c, seconds=float, state=LIMIT)
+    with pytest.raises(NoSolution) as refusal:
+        taken(model)
+    assert model.asked == [1, MOST]
+    assert refusal.value.least_bytes == LIMIT + 10
+
+
 def test_where_little_is_lacking_twice_as_many_are_next() -> None:
     model = Model(held=lambda c: STATE + 90 / c, seconds=lambda c: 1 + c / 100)
     assert taken(model) == 2
@@ -118,11 +142,26 @@ def test_of_a_batch_of_fewer_rows_as_many_are_tried_as_there_are() -> None:
     assert model.asked == [1, 64, 32, 16], "625 times as many there are not"
 
 
-def test_what_nothing_keeps_to_is_refused_as_one_batch_is() -> None:
-    model = Model(held=lambda c: 200 + 10 / c, seconds=float)
+def test_the_gap_is_to_what_bounds_any_of_the_numbers() -> None:
+    model = Model(
+        held=lambda c: STATE + 480 / c,
+        seconds=lambda c: abs(c - 16) / 100 + 1,
+        gap=lambda c: 0.0 if c == 16 else 0.5,
+    )
+    search = model.search(float("inf")).run().plan.search
+    assert model.asked == [1, 64, 32, 16, 8]
+    assert search.gap == pytest.approx(1 - 0.5 * 1.16)
+    assert search.status == "not shown to be optimal"
+    model.gap = lambda _: 0.0
+    search = model.search(float("inf")).run().plan.search
+    assert (search.gap, search.status) == (0.0, "optimal")
+
+
+def test_what_nothing_keeps_to_is_refused_as_what_needs_least_is() -> None:
+    model = Model(held=lambda c: 200 + 640 / c, seconds=float)
     with pytest.raises(NoSolution) as refusal:
         taken(model)
-    assert refusal.value.least_bytes == 210
+    assert refusal.value.least_bytes == 210, "of 64 parts"
     assert model.asked[0] == 1
     assert model.asked[-1] == MOST
 
