@@ -4,6 +4,7 @@ More microbatches hold less and take longer. So one is tried first. Where that i
 refused, many more are next if much is lacking: each number takes its share of the time.
 From the first that fits on, more are tried until they are slower, as what need not be
 made again may outweigh what they cost; then those between what was refused and that.
+What time is left then is for those of them whose share was not enough.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class CountSearch:
     refusals: dict[int, NoSolution] = field(default_factory=dict[int, NoSolution])
     slower: list[NotFaster] = field(default_factory=list[NotFaster])
     _may_save: bool = False  # whether more than were tried last may be of use
+    _cut_short: set[int] = field(default_factory=set[int])  # when their time was over
 
     def run(self) -> First:
         """Return the fastest plan, of the microbatches that are asked for.
@@ -74,6 +76,7 @@ class CountSearch:
         if asked == "auto" and self.batch.options.train:
             self._try_more(count)
             self._try_fewer()
+            self._try_longer()
         if not self.plans and self.slower:
             raise min(self.slower, key=lambda found: found.seconds or inf)
         if not self.plans:
@@ -128,6 +131,16 @@ class CountSearch:
                 return
             count //= 2
 
+    def _try_longer(self) -> None:
+        """Use what time is left for the best number, and the next one below it."""
+        best = min(self.plans, key=lambda count: _seconds(self.plans[count]), default=0)
+        below = [count for count in self.refusals if count < best or not best]
+        again = [max(below, default=0), best]
+        again = [count for count in again if count in self._cut_short]
+        for number, count in enumerate(again):
+            if self.clock.left_s > 0:
+                self._try(count, 1 / (len(again) - number))
+
     def _more_than(self, count: int) -> Iterator[int]:
         """Yield which number to try next, or else, where the batch cannot be cut so."""
         memory = self.batch.options.memory
@@ -137,8 +150,11 @@ class CountSearch:
             yield more
             more //= 2
 
-    def _try(self, count: int) -> _Outcome:
-        """Plan with so many microbatches; raise what stops the first number."""
+    def _try(self, count: int, part: float = _SHARE) -> _Outcome:
+        """Plan with so many microbatches; raise what stops the first number.
+
+        Of several numbers it has a part of the time that is left.
+        """
         is_first = not (self.plans or self.refusals or self.slower)
         try:
             planner = self.batch.planner(count, self.mesh)
@@ -149,7 +165,7 @@ class CountSearch:
         options, best_s = self.batch.options, self._best_s
         is_last = options.microbatches != "auto" or options.memory is None
         left_s = max(self.clock.left_s, _LEAST_S)
-        share = Clock.of(left_s if is_last else left_s * _SHARE)
+        share = Clock.of(left_s if is_last else left_s * part)
         beside = BesideSearch(planner, share, best_s)
         hidden_s = beside.most_hidden_s if best_s < inf else 0.0
         search = Search(planner, share, Wanted(best_s + hidden_s))
@@ -167,6 +183,8 @@ class CountSearch:
             self.refusals[count] = refusal
             outcome = _Outcome.REFUSED
         self._may_save = beside.may_save(search)
+        if share.left_s <= 0:
+            self._cut_short.add(count)
         return outcome
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -35,6 +36,7 @@ class Model:
     gap: Callable[[int], float] = lambda _: 0.0
     asked: list[int] = field(default_factory=list[int])
     shares: list[float] = field(default_factory=list[float])
+    needs_s: dict[int, float] = field(default_factory=dict[int, float])
 
     @property
     def options(self) -> Options:
@@ -61,6 +63,7 @@ class Beside:
     def __init__(self, planner: tuple[Model, int], clock: Clock, known_s: float):
         self.model, self.count = planner
         self.model.shares.append(clock.left_s)
+        self.clock = clock
         self.known_s = known_s
 
     def least_s(self, *_: object) -> float:
@@ -74,6 +77,9 @@ class Beside:
     def first(self, _: object) -> object:
         """Return a plan, as ``BesideSearch.first`` does."""
         self.model.asked.append(self.count)
+        if self.clock.left_s < self.model.needs_s.get(self.count, 0.0):
+            time.sleep(max(self.clock.left_s, 0.0))
+            raise NoSolution("not found in time", LIMIT + 1, self.model.state)
         held, seconds = self.model.held(self.count), self.model.seconds(self.count)
         if held > LIMIT:
             raise NoSolution("too large", int(held), self.model.state)
@@ -155,6 +161,18 @@ def test_the_gap_is_to_what_bounds_any_of_the_numbers() -> None:
     model.gap = lambda _: 0.0
     search = model.search(float("inf")).run().plan.search
     assert (search.gap, search.status) == (0.0, "optimal")
+
+
+def test_what_was_not_found_in_its_share_is_tried_again_in_what_time_is_left() -> None:
+    model = Model(held=lambda _: 50, seconds=lambda c: 1 + c / 100)
+    model.needs_s = {1: 1.0}
+    found = model.search(float("inf"), left_s=2.0).run()
+    assert found.plan.microbatches == 1
+    assert model.asked == [1, 2, 4, 1], "2 needed no more than it had"
+    model.asked, model.needs_s = [], {1: 60.0}
+    found = model.search(float("inf"), left_s=0.1).run()
+    assert found.plan.microbatches == 2
+    assert model.asked == [1, 2, 4, 1]
 
 
 def test_what_nothing_keeps_to_is_refused_as_what_needs_least_is() -> None:
