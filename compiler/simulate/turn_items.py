@@ -15,7 +15,7 @@ from partita.compiler.cost.memory import StepMemory
 from partita.compiler.cost.timeline import Timeline
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.program import Phase
-from partita.compiler.plan.beside import leaving_alone, sums_beside
+from partita.compiler.plan.beside import Beside
 from partita.compiler.plan.document import Boxing, Document
 from partita.compiler.plan.emitted import (
     Unit,
@@ -25,7 +25,7 @@ from partita.compiler.plan.emitted import (
     together,
     units_alone,
 )
-from partita.compiler.plan.turns import Half, Turn, turns_of
+from partita.compiler.plan.turns import END, Half, Turn, turns_of
 from partita.compiler.search.group_seconds import GroupSeconds
 from partita.compiler.search.joined_seconds import JoinedSeconds
 from partita.compiler.simulate.boxing_items import boxing_items, halves_of
@@ -54,8 +54,8 @@ class TurnItems:
 
     def runs(self, document: Document) -> Runs:
         """Return ``units`` with the calls joined that no message of it parts."""
-        wanted = {*document.ahead.values(), *document.late.values()} & self._at.keys()
         runs = self._runs
+        wanted = {*document.ahead.values(), *document.late.values()} - {END}
         if not wanted <= runs.in_forward.keys():
             runs = self._joined(self.alone, wanted)
         if not document.buckets:
@@ -101,13 +101,12 @@ class TurnItems:
 
     def seconds(self, unit: Unit) -> float:
         """Return what a call takes each time, or calls that are one."""
-        first, keys = unit[0], [item for item in unit if isinstance(item, str)]
+        first = unit[0]
         if len(unit) == 1 and isinstance(first, str):
-            whole_s = self.document.nodes[first].seconds
-        elif first in self._is_joined:
-            whole_s = self._product(keys)
-        else:
-            whole_s = self._group(keys)
+            return self.document.nodes[first].seconds / self.document.microbatches
+        keys = [item for item in unit if isinstance(item, str)]
+        is_product = first in self._is_joined
+        whole_s = self._product(keys) if is_product else self._group(keys)
         return whole_s / self.document.microbatches
 
     def _boxed(self, unit: Unit, half: Half) -> tuple[Item, ...]:
@@ -138,7 +137,7 @@ class TurnItems:
     @cached_property
     def leaving(self) -> frozenset[str]:
         """The messages that are no sums, and that nothing waits for."""
-        return leaving_alone(self.document)
+        return self._beside.others
 
     @cached_property
     def alone(self) -> list[Unit]:
@@ -160,7 +159,11 @@ class TurnItems:
     @cached_property
     def _late(self) -> frozenset[str]:
         """The sums that nothing waits for, where there is something to pass beside."""
-        return sums_beside(self.document) if self.hardware.overlap else frozenset()
+        return self._beside.sums if self.hardware.overlap else frozenset()
+
+    @cached_property
+    def _beside(self) -> Beside:
+        return Beside(self.document)
 
 
 def _boxings(unit: Unit) -> list[Boxing]:
