@@ -28,7 +28,11 @@ from partita.compiler.plan.emitted import (
 from partita.compiler.plan.turns import END, Half, Turn, turns_of
 from partita.compiler.search.group_seconds import GroupSeconds
 from partita.compiler.search.joined_seconds import JoinedSeconds
-from partita.compiler.simulate.boxing_items import boxing_items, halves_of
+from partita.compiler.simulate.boxing_items import (
+    LastMessages,
+    boxing_items,
+    halves_of,
+)
 from partita.compiler.simulate.item import Item
 from partita.compiler.simulate.runs import Runs
 
@@ -43,6 +47,8 @@ class TurnItems:
         self._is_joined = {key for keys in document.joined for key in keys}
         self._known: dict[str | tuple[Half, tuple[str, ...]], tuple[Item, ...]] = {}
         self._whole: dict[tuple[str, ...], list[Item]] = {}
+        self._halves: dict[tuple[str, ...], tuple[list[Item], list[Item]]] = {}
+        self._last_message_s = LastMessages(document, self.hardware)
 
     def turns(self, document: Document) -> list[Turn]:
         """Return the turns of a plan that differs from this one in them alone."""
@@ -118,7 +124,10 @@ class TurnItems:
             self._whole[keys] = whole
         items = whole
         if half is not Half.BOTH:
-            halves = halves_of(self.document, boxings, self.hardware, whole)
+            halves = self._halves.get(keys)
+            if halves is None:
+                halves = halves_of(whole, self._last_message_s(boxings))
+                self._halves[keys] = halves
             items = halves[half is Half.SECOND]
         last = items[-1]
         if last.axis is not None and all(key in self._late for key in keys):
