@@ -16,9 +16,10 @@ what an all-reduce does so, which allocates both, says bucket_memory.py.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
 from math import prod
 
@@ -76,7 +77,7 @@ _Made = tuple[str, int, int]
 """A link's name, its elements, and those that gloo allocates besides."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Cut:
     """How an axis cuts one dim of what its ranks hold together, piece by piece."""
 
@@ -84,18 +85,18 @@ class _Cut:
     num: int
     index: int
 
-    @property
+    @cached_property
     def own(self) -> int:
         """The size of the rank's own chunks."""
         ends = (chunk(size, self.num, self.index) for size in self.pieces)
         return sum(stop - start for start, stop in ends)
 
-    @property
+    @cached_property
     def padded(self) -> int:
         """The size of the largest chunks."""
         return sum(-(-size // self.num) for size in self.pieces)
 
-    @property
+    @cached_property
     def has_groups(self) -> bool:
         """Whether there are pieces of several sizes, which are treated one by one."""
         return len(set(self.pieces)) > 1
@@ -110,6 +111,7 @@ class _Chain:
     in_order: bool
     enters: bool
     is_exchanged: bool
+    _cuts: dict[int, _Cut] = field(default_factory=dict[int, _Cut])  # by dim
 
     def links(self) -> Iterator[_Made]:
         step, axis = self.step, self.step.axis
@@ -206,6 +208,11 @@ class _Chain:
 
     def _cut(self, dim: int) -> _Cut:
         """Return how the axis cuts ``dim``, before the step or after it."""
+        if dim not in self._cuts:  # there may be thousands of pieces
+            self._cuts[dim] = self._find_cut(dim)
+        return self._cuts[dim]
+
+    def _find_cut(self, dim: int) -> _Cut:
         axis = self.step.axis
         placements = self.step.before, self.step.after
         splits = [placement.shardings[axis] for placement in placements]
@@ -215,8 +222,8 @@ class _Chain:
         cuts = list(accumulate(split.segments[:-1]))
         pieces: list[int] = []
         for start, stop in runs:
-            inside = [start, *(cut for cut in cuts if start < cut < stop), stop]
-            pieces += [b - a for a, b in pairwise(inside) if a < b]
+            within = cuts[bisect_right(cuts, start) : bisect_left(cuts, stop)]
+            pieces += [b - a for a, b in pairwise([start, *within, stop]) if a < b]
         return _Cut(tuple(pieces), self.mesh.sizes[axis], self.coordinates[axis])
 
     def _padded(self, whole: Sequence[int], dim: int) -> int:

@@ -156,7 +156,7 @@ class _Recorder:
 
         A view does not wait for what is in it (passes/sink_waits.py).
         """
-        if waits:
+        if waits and storage.until_used:
             storage.land(self.now)
         now = storage.last = self.now
         if self.is_forward[storage.first] and not self.is_forward[now]:

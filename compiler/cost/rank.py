@@ -52,10 +52,14 @@ class Result(NamedTuple):
 
 
 class Made(NamedTuple):
-    """What a call makes, and the memory that its kernel takes besides."""
+    """What a call makes, and the memory that its kernel takes besides.
+
+    ``is_view`` says whether all that it makes lies in its operands' memory.
+    """
 
     results: tuple[Result, ...]
     workspace_bytes: int
+    is_view: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +124,8 @@ class Rank:
                 self.mesh.sizes,
             )
             workspace = workspace_bytes(call)
-        return Made(results, self.rounded(workspace))
+        is_view = all(result.operand is not None for result in results)
+        return Made(results, self.rounded(workspace), is_view)
 
     def rounded(self, num_bytes: int) -> int:
         """Return what the device's allocator takes for so many bytes."""

@@ -107,15 +107,15 @@ class Recipes:
             wanted = zip(node.operands, node.signature.operands, strict=True)
             operands = [self.seen(key, ref, placement) for ref, placement in wanted]
         else:
-            operands = [self.slot(ref) for ref in node.operands]
+            slots = self._slots
+            operands = [slots.setdefault(ref, len(slots)) for ref in node.operands]
         made = self.rank.made(node, [tensors[o].shard for o in operands], is_fused)
-        is_view = all(operand is not None for *_, operand in made.results)
         results: list[NewTensor] = []
         for position, shard, num_bytes, operand in made.results:
             ref = Ref(key, position)
-            own = 0 if ref in self._inside else num_bytes
+            own = 0 if self._inside and ref in self._inside else num_bytes
             results.append(NewTensor(self.slot(ref), str(ref), shard, own, operand))
-        waits = is_fused or not is_view
+        waits = is_fused or not made.is_view
         return CallRecipe(tuple(operands), waits, tuple(results), made.workspace_bytes)
 
     def _part_of_product(self, key: str, keys: Sequence[str]) -> CallRecipe:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from itertools import accumulate, groupby
 
 from partita.compiler.errors import BadPlacement
@@ -203,8 +204,7 @@ class Placement:
             position += 1
 
     def __str__(self) -> str:
-        inner = ", ".join(str(sharding) for sharding in self.shardings)
-        return f"({inner},)" if len(self.shardings) == 1 else f"({inner})"
+        return _printed(self)
 
     @property
     def ndim(self) -> int:
@@ -234,3 +234,10 @@ class Placement:
         parts = list(self.shardings)
         parts[axis] = sharding
         return Placement(tuple(parts))
+
+
+@lru_cache(maxsize=1 << 14)
+def _printed(placement: Placement) -> str:
+    """Return what a placement prints: plans name thousands of boxings by few."""
+    inner = ", ".join(str(sharding) for sharding in placement.shardings)
+    return f"({inner},)" if len(placement.shardings) == 1 else f"({inner})"

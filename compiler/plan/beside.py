@@ -9,7 +9,9 @@ says (``Document.late``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import cached_property
 
 from partita.compiler.cost.step import StepKind
 from partita.compiler.hardware.profile import load_hardware
@@ -18,18 +20,76 @@ from partita.compiler.plan.document import Boxing, Document
 from partita.compiler.plan.emitted import completing_units
 
 
+@dataclass(frozen=True)
+class Beside:
+    """Which boxings of a plan of one stage nothing needs to wait for, by their keys."""
+
+    document: Document
+
+    @cached_property
+    def sums(self) -> frozenset[str]:
+        """Those that end in a sum."""
+        sums = [boxing for boxing in self.document.boxings if ends_in_sum(boxing)]
+        last = self._views_that_leave(frozenset()) if sums else frozenset[str]()
+        return frozenset(boxing.key for boxing in sums if self._leaves(boxing, last))
+
+    @cached_property
+    def others(self) -> frozenset[str]:
+        """Those that send something, of which no kernel has a view inside."""
+        fused = {key for keys in self.document.fusion for key in keys}
+        last = self._views_that_leave(fused)
+        return frozenset(
+            boxing.key
+            for boxing in self.document.boxings
+            if sends(boxing)
+            and not ends_in_sum(boxing)
+            and not boxing.enters
+            and self._leaves(boxing, last)
+        )
+
+    def _leaves(self, boxing: Boxing, last: Set[str]) -> bool:
+        """Whether nothing takes what it makes but views, these, that leave."""
+        nodes = self.document.nodes
+        return all(user not in nodes or user in last for user in boxing.consumers)
+
+    def _views_that_leave(self, fused: Set[str]) -> Set[str]:
+        """Return the views of one tensor that leave as they are, or views of them do.
+
+        Those are left out that a kernel of several calls makes.
+        """
+        views, waited_for = self._views, self._waited_for | fused
+        for view in reversed([key for key in self.document.order if key in views]):
+            if view in waited_for:
+                waited_for.add(views[view])
+        return views.keys() - waited_for
+
+    @cached_property
+    def _views(self) -> Mapping[str, str]:
+        """The node that each view of one tensor is of."""
+        return {
+            key: node.operands[0].key
+            for key, node in self.document.nodes.items()
+            if not node.seconds and len(node.operands) == 1 and node.role is None
+        }
+
+    @cached_property
+    def _waited_for(self) -> set[str]:
+        """The nodes whose results are boxed, or taken by what is no such view."""
+        views, boxings = self._views, self.document.boxings
+        return {boxing.producer for boxing in boxings} | {
+            ref.key
+            for key, node in self.document.nodes.items()
+            if key not in views
+            for ref in node.operands
+        }
+
+
 def sums_beside(document: Document) -> frozenset[str]:
     """Return the keys of boxings that end in a sum which nothing waits for.
 
     ``document`` is a plan of one stage.
     """
-    sums = [boxing for boxing in document.boxings if ends_in_sum(boxing)]
-    last = _views_that_leave(document) if sums else frozenset[str]()
-    return frozenset(
-        boxing.key
-        for boxing in sums
-        if all(user not in document.nodes or user in last for user in boxing.consumers)
-    )
+    return Beside(document).sums
 
 
 def completed_beside(document: Document) -> tuple[int, ...]:
@@ -61,16 +121,7 @@ def leaving_alone(document: Document) -> frozenset[str]:
     They are no sums, and no kernel has a view of what they make inside. ``document`` is
     a plan of one stage.
     """
-    fused = {key for keys in document.fusion for key in keys}
-    last = _views_that_leave(document, fused)
-    return frozenset(
-        boxing.key
-        for boxing in document.boxings
-        if sends(boxing)
-        and not ends_in_sum(boxing)
-        and not boxing.enters
-        and all(user not in document.nodes or user in last for user in boxing.consumers)
-    )
+    return Beside(document).others
 
 
 def sends(boxing: Boxing) -> bool:
@@ -81,29 +132,3 @@ def sends(boxing: Boxing) -> bool:
 def ends_in_sum(boxing: Boxing) -> bool:
     """Whether the last step of a boxing is an all-reduce."""
     return bool(boxing.lowering) and boxing.lowering[-1].kind == StepKind.ALL_REDUCE
-
-
-def _views_that_leave(
-    document: Document, fused: Set[str] = frozenset()
-) -> frozenset[str]:
-    """Return the views of one tensor that leave as they are, or views of them do.
-
-    Those are left out that a kernel of several calls makes.
-    """
-    nodes = document.nodes
-    views = {
-        key: node.operands[0].key
-        for key, node in nodes.items()
-        if not node.seconds and len(node.operands) == 1 and node.role is None
-    }
-    waited_for = {boxing.producer for boxing in document.boxings} | fused
-    waited_for |= {
-        ref.key
-        for key, node in nodes.items()
-        if key not in views
-        for ref in node.operands
-    }
-    for view in reversed([key for key in document.order if key in views]):
-        if view in waited_for:
-            waited_for.add(views[view])
-    return frozenset(views.keys() - waited_for)

@@ -197,7 +197,11 @@ def together(apart: Iterable[Unit], groups: Sequence[Sequence[str]]) -> Iterator
 
 def places(units: Iterable[Unit]) -> dict[str, int]:
     """Return the number of the unit that each call and boxing is in."""
-    return {key_of(item): i for i, unit in enumerate(units) for item in unit}
+    return {
+        item if isinstance(item, str) else item.key: number
+        for number, unit in enumerate(units)
+        for item in unit
+    }
 
 
 def key_of(item: Item) -> str:

@@ -61,29 +61,43 @@ def take_turns(
     """
     if not (ahead or late):
         return [Turn(unit, Half.BOTH) for unit in units]
-    at = places(units)
-    first = _by_place(ahead, at, len(units))
-    second = _by_place(late, at, len(units))
+    turns = numbered_turns(len(units), places(units), ahead, late, views)
+    return [Turn(units[number], half) for number, half in turns]
+
+
+def numbered_turns(
+    num: int,
+    at: Mapping[str, int],
+    ahead: Mapping[str, str],
+    late: Mapping[str, str],
+    views: Mapping[int, Sequence[int]],
+) -> list[tuple[int, Half]]:
+    """Return the turns of so many units by their numbers; see ``take_turns``.
+
+    ``at`` has the number of the unit that a call or boxing is in.
+    """
+    first = _by_place(ahead, at, num)
+    second = _by_place(late, at, num)
     is_ahead = {at[key] for key in ahead}
     is_late = {at[key] for key in late}
     followers = {view for own in views.values() for view in own}
-    found: list[Turn] = []
+    found: list[tuple[int, Half]] = []
 
     def end(unit: int) -> None:
-        found.append(Turn(units[unit], Half.SECOND))
-        found.extend(Turn(units[view], Half.BOTH) for view in views.get(unit, ()))
+        found.append((unit, Half.SECOND))
+        found.extend((view, Half.BOTH) for view in views.get(unit, ()))
 
-    for place, unit in enumerate(units):
+    for place in range(num):
         for own in second.get(place, ()):
             end(own)
-        found += [Turn(units[early], Half.FIRST) for early in first.get(place, ())]
+        found += [(early, Half.FIRST) for early in first.get(place, ())]
         if place in is_ahead:
-            found.append(Turn(unit, Half.SECOND))
+            found.append((place, Half.SECOND))
         elif place in is_late:
-            found.append(Turn(unit, Half.FIRST))
+            found.append((place, Half.FIRST))
         elif place not in followers:
-            found.append(Turn(unit, Half.BOTH))
-    for own in second.get(len(units), ()):
+            found.append((place, Half.BOTH))
+    for own in second.get(num, ()):
         end(own)
     return found
 

@@ -145,19 +145,26 @@ def _marked(fold: Fold, unawaited: Set[tuple[int, int]]) -> tuple[SearchNode, ..
     results: dict[int, list[int]] = {}
     for own, result in unawaited:
         results.setdefault(own, []).append(result)
-    return tuple(
-        _unawaited(node, results.get(own, ()))
-        for node, own in zip(fold.problem.nodes, fold.class_of, strict=True)
-    )
+    nodes = list(fold.problem.nodes)
+    for own, marked in results.items():
+        for index in fold.members[own]:
+            node = nodes[index]
+            types = _unawaited(node.result_types, marked)
+            nodes[index] = SearchNode(
+                node.key, node.choices, node.operands, types, node.times
+            )
+    return tuple(nodes)
 
 
-def _unawaited(node: SearchNode, results: Sequence[int]) -> SearchNode:
-    types = list(node.result_types)
+def _unawaited(
+    types: Sequence[TensorType | None], results: Sequence[int]
+) -> tuple[TensorType | None, ...]:
+    found = list(types)
     for result in results:
-        type_ = types[result]
+        type_ = found[result]
         assert type_ is not None
-        types[result] = Unawaited(type_.shape, type_.dtype)
-    return replace(node, result_types=tuple(types)) if results else node
+        found[result] = Unawaited(type_.shape, type_.dtype)
+    return tuple(found)
 
 
 @dataclass(frozen=True)

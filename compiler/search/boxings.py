@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from partita.compiler.cost.boxing import (
@@ -88,7 +88,7 @@ class _Boxings:
             halves = {phase is Phase.FORWARD for phase in users.values()}
             wanted = key in self.again or self.asked.has_boxing(value, key, users)
             if not wanted or len(halves) == 1:
-                found.append(self._boxing(key, value, source, target, tuple(users)))
+                found.append(self._wanted(key, value, source, target, tuple(users)))
                 continue
             for own, in_forward in ((key, True), (again_key(key), False)):
                 part = tuple(
@@ -96,7 +96,7 @@ class _Boxings:
                     for user, phase in users.items()
                     if (phase is Phase.FORWARD) is in_forward
                 )
-                found.append(self._boxing(own, value, source, target, part))
+                found.append(self._wanted(own, value, source, target, part))
         return (*self._entering(), *found)
 
     def _entering(self) -> Iterator[Boxing]:
@@ -111,8 +111,19 @@ class _Boxings:
             if held.optimizer != storage:
                 name = info(node).key
                 key = storage_key(name, storage)
-                made = self._boxing(key, value, held.optimizer, storage, (name,))
-                yield replace(made, why=why_entering(held.optimizer, storage))
+                why = why_entering(held.optimizer, storage)
+                yield self._boxing(key, value, held.optimizer, storage, (name,), why)
+
+    def _wanted(
+        self,
+        key: str,
+        value: Value,
+        source: Placement,
+        target: Placement,
+        users: tuple[str, ...],
+    ) -> Boxing:
+        why = why_wanted(source, target, users)
+        return self._boxing(key, value, source, target, users, why)
 
     def _boxing(
         self,
@@ -121,6 +132,7 @@ class _Boxings:
         source: Placement,
         target: Placement,
         users: tuple[str, ...],
+        why: str,
     ) -> Boxing:
         stops = self._stops(source, target, users)
         count = self.chosen.program.in_time.count
@@ -134,7 +146,7 @@ class _Boxings:
                 target=target,
                 lowering=lowering,
                 consumers=users,
-                why=why_wanted(source, target, users),
+                why=why,
             )
 
         times = 1 if count == 1 else times_in_step(made(()), count)

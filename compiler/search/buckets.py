@@ -20,6 +20,8 @@ from dataclasses import dataclass, replace
 
 from partita.compiler.hardware.profile import Hardware, load_hardware
 from partita.compiler.ir.program import InputKind, OutputKind, Phase
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.buckets import bucket_sent, is_shared, way_of
 from partita.compiler.plan.document import Boxing, Document
 from partita.compiler.plan.emitted import Unit, completing, units_alone
@@ -47,12 +49,12 @@ class Packing:
         """
         document = replace(document, buckets=())
         units = units_alone(document) if units is None else units
-        savings = _Savings(document)
-        ways: list[tuple[Packed, ...]] = []
-        for boxings in _alike(document, units):
-            able = [Packed(b, _held(document, b), *savings(b)) for b in boxings]
-            ways.append(tuple(one for one in able if one.saved_s > 0))
-        return cls(tuple(ways))
+        ways = (
+            tuple(Packed(boxing, *kind.figures) for boxing, kind in alike)
+            for alike in _alike(document, units)
+        )
+        paying = (tuple(one for one in able if one.saved_s > 0) for able in ways)
+        return cls(tuple(paying))
 
     def into(self, most_bytes: int) -> tuple[tuple[str, ...], ...]:
         """Return the buckets, as keys of boxings; so many bytes close one."""
@@ -81,18 +83,33 @@ class Packed:
     shared_s: float
 
 
-def _alike(document: Document, units: Sequence[Unit]) -> Iterator[list[Boxing]]:
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What boxings of one type, source and lowering have alike.
+
+    ``way`` is what those of one bucket have equal, ``figures`` are those of ``Packed``.
+    """
+
+    way: object
+    figures: tuple[int, float, float]
+
+
+_Members = list[tuple[Boxing, _Kind]]
+
+
+def _alike(document: Document, units: Sequence[Unit]) -> Iterator[_Members]:
     """Yield boxings that can be in one bucket, in the order in which they are made."""
+    kind_of = _Kinds(document)
     body = [item for unit in units for item in unit if isinstance(item, Boxing)]
     entering = [boxing for boxing in document.boxings if boxing.enters]
     last = _last_calls(document)
-    ways: dict[object, list[Boxing]] = {}
+    ways: dict[object, _Members] = {}
     for number, boxings in enumerate((body, completing(document), entering)):
         for boxing in boxings:
             use = _use(document, boxing, last)
-            way = None if use is None else way_of(document, boxing)
-            if way is not None:
-                ways.setdefault((number, use, way), []).append(boxing)
+            kind = None if use is None else kind_of(boxing)
+            if kind is not None:
+                ways.setdefault((number, use, kind.way), []).append((boxing, kind))
     yield from ways.values()
 
 
@@ -170,23 +187,36 @@ def _pays(members: Sequence[Packed]) -> bool:
     return sum(one.saved_s for one in members) > max(one.shared_s for one in members)
 
 
-class _Savings:
-    """What boxings save in a bucket, and what that takes but for what they add."""
+class _Kinds:
+    """The kinds of a plan's boxings, each looked at once."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
         self.hardware: Hardware = load_hardware(document.hardware)
-        self.known: dict[object, tuple[float, float]] = {}
+        self._known: dict[object, _Kind | None] = {}
+        # A plan's boxings that are lowered alike most often share what says so.
+        self._shared: dict[tuple[TensorType, Placement, int], _Kind | None] = {}
 
-    def __call__(self, boxing: Boxing) -> tuple[float, float]:
+    def __call__(self, boxing: Boxing) -> _Kind | None:
+        """Return the kind of a boxing; ``None`` if it can be in no bucket."""
         type_ = type_of(self.document, boxing.ref)
-        alike = type_, boxing.source, boxing.lowering
-        if alike not in self.known:
-            two_s = self._seconds([boxing] * 2)
-            added_s = self._seconds([boxing] * 3) - two_s
-            alone_s = sum(s.seconds for s in boxing.lowering if is_shared(s))
-            self.known[alike] = alone_s - added_s, two_s - 2 * added_s
-        return self.known[alike]
+        shared = type_, boxing.source, id(boxing.lowering)
+        if shared not in self._shared:
+            alike = type_, boxing.source, boxing.lowering
+            if alike not in self._known:
+                self._known[alike] = self._kind(boxing)
+            self._shared[shared] = self._known[alike]
+        return self._shared[shared]
+
+    def _kind(self, boxing: Boxing) -> _Kind | None:
+        way = way_of(self.document, boxing)
+        if way is None:
+            return None
+        two_s = self._seconds([boxing] * 2)
+        added_s = self._seconds([boxing] * 3) - two_s
+        alone_s = sum(s.seconds for s in boxing.lowering if is_shared(s))
+        figures = alone_s - added_s, two_s - 2 * added_s
+        return _Kind(way, (_held(self.document, boxing), *figures))
 
     def _seconds(self, boxings: Sequence[Boxing]) -> float:
         sent = bucket_sent(self.document, boxings)

@@ -45,7 +45,7 @@ from partita.compiler.plan.search_result import SearchResult
 from partita.compiler.plan.stage_records import Stage
 from partita.compiler.search.again import Again
 from partita.compiler.search.boxings import boxings_of, made_twice
-from partita.compiler.search.chosen import Chosen, ChosenNode, read_choices, told_of
+from partita.compiler.search.chosen import Chosen, ChosenNode, read_choices
 from partita.compiler.search.held import Held, update_seconds
 from partita.compiler.search.pose import Posed, adding_seconds
 from partita.compiler.search.reported import derived_rows, find_reported
@@ -107,27 +107,6 @@ def counted(draft: Plan) -> Plan:
     sizes = {str(category): size for category, size in parts.items()}
     held = replace(apart, bytes=memory.peak_bytes, bytes_by_part=sizes)
     return replace(draft, predicted=with_hidden(held, draft))
-
-
-def with_alternatives(
-    draft: Plan, posed: Posed, choices: Sequence[int], most: int
-) -> Plan:
-    """Return a draft with what its nodes are told of their other choices.
-
-    Args:
-        draft: as the function of that name makes it.
-        posed: the problem that was solved.
-        choices: a choice per node of it, those that the draft was made of.
-        most: of its other choices each node is told of.
-    """
-    told = told_of(posed, choices, most)
-    nodes, expanded = dict(draft.nodes), dict(draft.expanded)
-    for key, others in told.items():
-        if key in expanded:
-            expanded[key] = replace(expanded[key], alternatives=others)
-        elif others:
-            nodes[key] = replace(nodes[key], alternatives=others)
-    return replace(draft, nodes=nodes, expanded=expanded)
 
 
 class _Decider:

@@ -174,8 +174,14 @@ class Fold:
 
         No view is handed on in it.
         """
-        fold = Fold(problem, self.class_of)
-        # Found from what a node takes and who shares it, which is as it was.
+        return self._with(Fold(problem, self.class_of))
+
+    def with_handed(self, handed: Mapping[int, HandedOn]) -> Fold:
+        """Return the fold in which these views are handed on."""
+        return self._with(Fold(self.problem, self.class_of, handed))
+
+    def _with(self, fold: Fold) -> Fold:
+        """Return a fold whose classes take what they do here, and share it alike."""
         known = {"members": self.members, "shared": self.shared, "ties": self.ties}
         vars(fold).update({**known, "offers": self.offers})
         return fold

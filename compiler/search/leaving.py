@@ -9,7 +9,6 @@ boxing behind it costs what it does on the cheaper side. ``settled`` puts it the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -47,7 +46,7 @@ def boxed_once(fold: Fold) -> Fold:
             handed = _handed_on(fold, view, into[view][0], from_[view][0])
             if handed is not None:
                 found[view] = handed
-    return replace(fold, handed=found)
+    return fold.with_handed(found)
 
 
 def _handed_on(fold: Fold, view: int, taken: Shared, left: Shared) -> HandedOn | None:

@@ -54,12 +54,12 @@ def _without_split(
 ) -> Iterator[fx.Node]:
     """Yield nodes that an axis repeats because their row offers it nothing else."""
     known: dict[tuple[int, int], bool] = {}  # equal calls that choose alike
-    for node in candidates.program.calls():
+    for node, read in candidates.read.items():
         decided = nodes.get(info(node).key)
         if decided is None or not decided.seconds:
             continue
         signature = decided.signature
-        one = id(candidates.read[node]), id(signature)
+        one = id(read), id(signature)
         if one not in known:
             axes = _axes_without_split(candidates, node)
             known[one] = any(_repeats(signature, axis) for axis in axes)

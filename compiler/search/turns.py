@@ -111,10 +111,10 @@ class _Messages:
         late: list[int] = []
         is_new = True
         for number, unit in enumerate(units):
-            boxings = [item for item in unit if isinstance(item, Boxing)]
-            if not boxings:
+            if isinstance(unit[0], str):  # no call shares a unit with a boxing
                 is_new = True
                 continue
+            boxings = [item for item in unit if isinstance(item, Boxing)]
             key = boxings[0].key
             if all(b.key in leaving for b in boxings):
                 late.append(number)

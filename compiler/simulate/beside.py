@@ -83,27 +83,27 @@ def play(
     """
     now = 0.0  # when the rank is free
     passed: dict[str, float] = {}  # by link, when its last message is there
+    last = 0.0  # of all links
     there: dict[str, float] = {}  # by key, when the message that passes beside is
     times: list[tuple[float, float]] = []
     for item in items:
         if item.is_behind:
             now = max(now, there.get(item.key, now))
         if item.axis is None:
-            last = max(passed.values(), default=0.0)
             start, now = now, _computed(now, item.seconds, last, overlap)
             times.append((start, now))
             continue
         link = link_of.get(item.axis, item.axis)
         # Without overlap a rank does one thing at a time.
-        free = passed.get(link, 0.0) if overlap else max(passed.values(), default=0.0)
-        start = max(now, free)
-        passed[link] = start + item.seconds
-        times.append((start, passed[link]))
+        start = max(now, passed.get(link, 0.0) if overlap else last)
+        end = passed[link] = start + item.seconds
+        last = max(last, end)
+        times.append((start, end))
         if item.is_beside:
-            there[item.key] = passed[link]
+            there[item.key] = end
         else:
-            now = passed[link]
-    return Played(tuple(times), max([now, *passed.values()]), now)
+            now = end
+    return Played(tuple(times), max(now, last), now)
 
 
 def _computed(now: float, seconds: float, passed: float, overlap: float) -> float:

@@ -16,6 +16,8 @@ from partita.compiler.cost.step import StepKind
 from partita.compiler.cost.unlike_ranks import steps_of
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.program import Phase
+from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.buckets import bucket_sent, is_shared
 from partita.compiler.plan.document import Boxing, Document
 from partita.compiler.plan.turns import Half
@@ -36,18 +38,8 @@ def boxing_items(
     whole = list(_items(document, boxings, hardware))
     if half is Half.BOTH:
         return whole
-    first, second = halves_of(document, boxings, hardware, whole)
+    first, second = halves_of(whole, LastMessages(document, hardware)(boxings))
     return first if half is Half.FIRST else second
-
-
-def halves_of(
-    document: Document,
-    boxings: Sequence[Boxing],
-    hardware: Hardware,
-    whole: Sequence[Item],
-) -> tuple[list[Item], list[Item]]:
-    """Return both halves of what ``boxing_items`` of some boxings gives."""
-    return _halves([*whole], _last_message_s(document, boxings, hardware))
 
 
 def _items(
@@ -83,28 +75,42 @@ def _phase(document: Document, boxing: Boxing) -> Phase:
     return (first or document.nodes[boxing.producer]).phase
 
 
-def _last_message_s(
-    document: Document, boxings: Sequence[Boxing], hardware: Hardware
-) -> float:
-    """Return the seconds of the last message by itself, without copies around it."""
-    boxing = boxings[0]
-    times = times_in_step(boxing, document.microbatches)
-    if len(boxings) > 1:
-        return bucket_sent(document, boxings)[-1].message_s(hardware) / times
-    pairs = zip(boxing.lowering, steps_of(document, boxing), strict=True)
-    stated, step = [pair for pair in pairs if pair[0].bytes][-1]
-    type_ = type_of(document, boxing.ref)
-    copies_s = copies_seconds(type_, step, document.mesh, hardware)
-    return max(0.0, stated.seconds / times - copies_s)
+class LastMessages:
+    """The seconds of last messages by themselves; of boxings lowered alike, once."""
+
+    def __init__(self, document: Document, hardware: Hardware) -> None:
+        self.document = document
+        self.hardware = hardware
+        self._known: dict[tuple[TensorType, Placement, int, int], float] = {}
+
+    def __call__(self, boxings: Sequence[Boxing]) -> float:
+        """Return those of a boxing, or of a bucket's, without copies around it."""
+        document, boxing = self.document, boxings[0]
+        times = times_in_step(boxing, document.microbatches)
+        if len(boxings) > 1:
+            return bucket_sent(document, boxings)[-1].message_s(self.hardware) / times
+        type_ = type_of(document, boxing.ref)
+        alike = type_, boxing.source, id(boxing.lowering), times
+        if alike not in self._known:
+            pairs = zip(boxing.lowering, steps_of(document, boxing), strict=True)
+            stated, step = [pair for pair in pairs if pair[0].bytes][-1]
+            copies_s = copies_seconds(type_, step, document.mesh, self.hardware)
+            self._known[alike] = max(0.0, stated.seconds / times - copies_s)
+        return self._known[alike]
 
 
-def _halves(whole: list[Item], message_s: float) -> tuple[list[Item], list[Item]]:
-    """Return what is done up to the last message, and what waits for that."""
+def halves_of(whole: Sequence[Item], message_s: float) -> tuple[list[Item], list[Item]]:
+    """Return what is done up to the last message, and what waits for that.
+
+    Args:
+        whole: what ``boxing_items`` of some boxings gives.
+        message_s: the seconds of its last message by itself.
+    """
     last = max(i for i, item in enumerate(whole) if item.axis is not None)
     message = whole[last]
     copies_s = message.seconds - message_s
     copies = Item(message.key, f"copies of {message.name}", message.phase, copies_s)
-    before, behind = whole[:last], whole[last + 1 :]
+    before, behind = [*whole[:last]], [*whole[last + 1 :]]
     if message.name.startswith(f"{StepKind.ALL_GATHER} "):
         behind.insert(0, copies)
     elif copies_s > 0:

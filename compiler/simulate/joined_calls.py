@@ -5,12 +5,13 @@ What no message parts is one item (simulate/runs.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from partita.compiler.plan.document import Document
-from partita.compiler.plan.turns import Half, Turn, take_turns
+from partita.compiler.plan.emitted import places
+from partita.compiler.plan.turns import Half, Turn, numbered_turns
 from partita.compiler.simulate.item import Item
 from partita.compiler.simulate.runs import Runs
 from partita.compiler.simulate.stage_items import StageItems, link_of
@@ -52,18 +53,36 @@ class JoinedCalls:
     @cached_property
     def apart_s(self) -> float:
         """What a microbatch takes with nothing beside anything."""
-        turns = [Turn(unit, Half.BOTH) for unit in self.runs.units]
-        return sum([item.seconds for item in self._items(turns)])
+        items = self._step_in({}, {}).microbatch
+        return sum([item.seconds for item in items])
 
     def _step(self, document: Document) -> StageItems:
-        turns = take_turns(self.runs.units, document.ahead, document.late, {})
-        overlap = self.items.hardware.overlap
-        return StageItems((), self._items(turns), (), overlap, self.link_of)
+        return self._step_in(document.ahead, document.late)
 
-    def _items(self, turns: Iterable[Turn]) -> tuple[Item, ...]:
-        own: list[Item] = []
-        for turn in turns:
-            first = turn.unit[0]
-            is_call = isinstance(first, str)
-            own += [self.runs.computed[first]] if is_call else self.items(turn)
-        return (*own, *self.runs.after)
+    def _step_in(self, ahead: Mapping[str, str], late: Mapping[str, str]) -> StageItems:
+        found: list[Item] = []
+        num, known = len(self.runs.units), self._known
+        for number, half in numbered_turns(num, self._at, ahead, late, {}):
+            own = known[half]
+            items = own[number]
+            if items is None:
+                items = own[number] = self._items(number, half)
+            found += items
+        overlap = self.items.hardware.overlap
+        return StageItems((), (*found, *self.runs.after), (), overlap, self.link_of)
+
+    def _items(self, number: int, half: Half) -> Sequence[Item]:
+        unit = self.runs.units[number]
+        first = unit[0]
+        if isinstance(first, str):
+            return (self.runs.computed[first],)
+        return self.items(Turn(unit, half))
+
+    @cached_property
+    def _at(self) -> dict[str, int]:
+        return places(self.runs.units)
+
+    @cached_property
+    def _known(self) -> dict[Half, list[Sequence[Item] | None]]:
+        """What is done in a turn, by the number of its unit."""
+        return {half: [None] * len(self.runs.units) for half in Half}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from partita.compiler.ir.program import Phase
 from partita.compiler.plan.document import Document
-from partita.compiler.plan.emitted import Unit, is_forward, key_of
+from partita.compiler.plan.emitted import Unit, is_forward
 from partita.compiler.simulate.adding_items import adding_items
 from partita.compiler.simulate.item import Item
 
@@ -59,19 +59,21 @@ class Runs:
         in_forward: dict[str, bool] = {}
         first = ""  # of the calls that no message parts
         for unit in units:
-            key, forward = key_of(unit[0]), is_forward(document, unit)
-            is_call = isinstance(unit[0], str)
+            item, forward = unit[0], is_forward(document, unit)
+            if not isinstance(item, str):
+                joined.append(unit)
+                in_forward[item.key] = forward
+                first = ""
+                continue
             is_parted = not first or in_forward[first] is not forward
-            if not is_call or is_parted or not parted.isdisjoint(unit):
-                joined.append((key,) if is_call else unit)
-                in_forward[key] = forward
-                first = key if is_call else ""
-                if is_call:
-                    computed[first] = 0.0
-            if is_call:
-                computed[first] += seconds(unit)
-                if added:
-                    computed[first] += sum([added.pop(str(k), 0.0) for k in unit])
+            if is_parted or not parted.isdisjoint(unit):
+                joined.append((item,))
+                in_forward[item] = forward
+                computed[item] = 0.0
+                first = item
+            computed[first] += seconds(unit)
+            if added:
+                computed[first] += sum([added.pop(str(k), 0.0) for k in unit])
         items = {key: _item(key, in_forward[key], s) for key, s in computed.items()}
         after = tuple(item for item in adding if item.key in added)
         return cls(joined, items, in_forward, after)

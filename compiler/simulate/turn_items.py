@@ -15,7 +15,7 @@ from partita.compiler.cost.memory import StepMemory
 from partita.compiler.cost.timeline import Timeline
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.program import Phase
-from partita.compiler.plan.beside import leaving_alone, sums_beside
+from partita.compiler.plan.beside import Beside
 from partita.compiler.plan.document import Boxing, Document
 from partita.compiler.plan.emitted import (
     Unit,
@@ -25,10 +25,14 @@ from partita.compiler.plan.emitted import (
     together,
     units_alone,
 )
-from partita.compiler.plan.turns import Half, Turn, turns_of
+from partita.compiler.plan.turns import END, Half, Turn, turns_of
 from partita.compiler.search.group_seconds import GroupSeconds
 from partita.compiler.search.joined_seconds import JoinedSeconds
-from partita.compiler.simulate.boxing_items import boxing_items, halves_of
+from partita.compiler.simulate.boxing_items import (
+    LastMessages,
+    boxing_items,
+    halves_of,
+)
 from partita.compiler.simulate.item import Item
 from partita.compiler.simulate.runs import Runs
 
@@ -43,6 +47,8 @@ class TurnItems:
         self._is_joined = {key for keys in document.joined for key in keys}
         self._known: dict[str | tuple[Half, tuple[str, ...]], tuple[Item, ...]] = {}
         self._whole: dict[tuple[str, ...], list[Item]] = {}
+        self._halves: dict[tuple[str, ...], tuple[list[Item], list[Item]]] = {}
+        self._last_message_s = LastMessages(document, self.hardware)
 
     def turns(self, document: Document) -> list[Turn]:
         """Return the turns of a plan that differs from this one in them alone."""
@@ -54,8 +60,8 @@ class TurnItems:
 
     def runs(self, document: Document) -> Runs:
         """Return ``units`` with the calls joined that no message of it parts."""
-        wanted = {*document.ahead.values(), *document.late.values()} & self._at.keys()
         runs = self._runs
+        wanted = {*document.ahead.values(), *document.late.values()} - {END}
         if not wanted <= runs.in_forward.keys():
             runs = self._joined(self.alone, wanted)
         if not document.buckets:
@@ -101,13 +107,12 @@ class TurnItems:
 
     def seconds(self, unit: Unit) -> float:
         """Return what a call takes each time, or calls that are one."""
-        first, keys = unit[0], [item for item in unit if isinstance(item, str)]
+        first = unit[0]
         if len(unit) == 1 and isinstance(first, str):
-            whole_s = self.document.nodes[first].seconds
-        elif first in self._is_joined:
-            whole_s = self._product(keys)
-        else:
-            whole_s = self._group(keys)
+            return self.document.nodes[first].seconds / self.document.microbatches
+        keys = [item for item in unit if isinstance(item, str)]
+        is_product = first in self._is_joined
+        whole_s = self._product(keys) if is_product else self._group(keys)
         return whole_s / self.document.microbatches
 
     def _boxed(self, unit: Unit, half: Half) -> tuple[Item, ...]:
@@ -119,7 +124,10 @@ class TurnItems:
             self._whole[keys] = whole
         items = whole
         if half is not Half.BOTH:
-            halves = halves_of(self.document, boxings, self.hardware, whole)
+            halves = self._halves.get(keys)
+            if halves is None:
+                halves = halves_of(whole, self._last_message_s(boxings))
+                self._halves[keys] = halves
             items = halves[half is Half.SECOND]
         last = items[-1]
         if last.axis is not None and all(key in self._late for key in keys):
@@ -138,7 +146,7 @@ class TurnItems:
     @cached_property
     def leaving(self) -> frozenset[str]:
         """The messages that are no sums, and that nothing waits for."""
-        return leaving_alone(self.document)
+        return self._beside.others
 
     @cached_property
     def alone(self) -> list[Unit]:
@@ -160,7 +168,11 @@ class TurnItems:
     @cached_property
     def _late(self) -> frozenset[str]:
         """The sums that nothing waits for, where there is something to pass beside."""
-        return sums_beside(self.document) if self.hardware.overlap else frozenset()
+        return self._beside.sums if self.hardware.overlap else frozenset()
+
+    @cached_property
+    def _beside(self) -> Beside:
+        return Beside(self.document)
 
 
 def _boxings(unit: Unit) -> list[Boxing]:

@@ -26,12 +26,12 @@ from partita.compiler.search.decide import (
     Found,
     counted,
     draft,
-    with_alternatives,
 )
 from partita.compiler.search.draw import draw_again, draw_choices, draw_held
 from partita.compiler.search.fusion import add_fusion
 from partita.compiler.search.known_prices import KnownPrices
 from partita.compiler.search.pose import Posed, pose
+from partita.compiler.search.told import with_alternatives
 from partita.lowering import in_microbatches
 from partita.one_mesh.decided import Decided
 from partita.options import Options

@@ -12,9 +12,10 @@ from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.stages import stage_documents
 from partita.compiler.search.buckets import Packing
 from partita.compiler.search.turns import turned, with_turns
+from partita.compiler.simulate.hidden import without
 from partita.compiler.simulate.turn_items import TurnItems
 from partita.whole_plans.recount import (
-    apart_by_part,
+    one_after_another,
     with_figures,
     with_memory,
     with_seconds,
@@ -63,10 +64,11 @@ def turned_with_buckets(alone: Plan, most_bytes: int, items: TurnItems) -> Plan:
     for draft in drafts:
         if best is not None and _seconds(best) <= _seconds(draft):
             break
-        fitting = draft if limit is None else with_turns(draft, items)
-        found = with_seconds(fitting, items)
-        found = found if limit is None else with_memory(found, items)
-        fits = limit is None or found.predicted.bytes <= limit
+        found, fits = draft, True
+        if limit is not None:
+            fitting = with_turns(draft, items)
+            found = with_memory(with_seconds(fitting, items), items)
+            fits = found.predicted.bytes <= limit
         if fits and (best is None or _seconds(found) < _seconds(best)):
             best = found
     if best is None or _seconds(best) > _seconds(alone):
@@ -81,14 +83,11 @@ def _counted(plan: Plan, items: TurnItems) -> Plan:
 
 
 def _draft(plan: Plan, items: TurnItems) -> Plan:
-    """Return the plan with the turns that it has without a limit.
-
-    Of its figures the seconds are right.
-    """
+    """Return the plan with the turns that it has without a limit, and their seconds."""
     found, hidden_s = turned(plan, items, None)
-    hidden = found.microbatches * sum(hidden_s.values())
-    seconds = sum(apart_by_part(found).values()) - hidden
-    return replace(found, predicted=replace(found.predicted, seconds=seconds))
+    apart = one_after_another(found)
+    predicted = without(apart, hidden_s, found.microbatches)
+    return replace(found, predicted=predicted)
 
 
 def _in_sizes(

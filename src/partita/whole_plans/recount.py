@@ -82,11 +82,16 @@ def with_seconds(plan: Plan, items: TurnItems | None = None) -> Plan:
     What it holds takes longer to count, and stays as it is stated (``with_memory``).
     ``items`` are known of a plan that differs in its turns and buckets alone.
     """
+    return replace(plan, predicted=with_hidden(one_after_another(plan), plan, items))
+
+
+def one_after_another(plan: Plan) -> Predicted:
+    """Return what a plan of one stage predicts with nothing beside anything.
+
+    What it holds is as it is stated.
+    """
     seconds, stated = apart_by_part(plan), plan.predicted
-    apart = Predicted(
-        sum(seconds.values()), stated.bytes, seconds, stated.bytes_by_part
-    )
-    return replace(plan, predicted=with_hidden(apart, plan, items))
+    return Predicted(sum(seconds.values()), stated.bytes, seconds, stated.bytes_by_part)
 
 
 def with_memory(plan: Plan, items: TurnItems | None = None) -> Plan:
