@@ -36,9 +36,6 @@ from partita.compiler.search.worthwhile import (
 )
 
 _LEAST_S = 2.0  # to know what an assignment holds at the least, where that is asked
-_FAR = 1.5  # times the limit: where the leanest holds more, nothing is searched
-_LEAN_S = 20.0  # for the leanest, though less may be left: a poor one says nothing
-_LEAN_PRICE = 0.8  # of memory, among what takes little by itself
 _FIRST_SHARE = 0.1  # of the time that is left, at the most
 _LEAST_SHARE = 0.3  # of the time that is left, for that of all that were met
 _SHARE = 0.5  # of the time that is left, for one search of placements
@@ -70,11 +67,6 @@ class LimitedSearch(PriceSearch):
     )
     _is_large: bool = False  # too much for an integer program
 
-    def is_far(self, found: Limited, limit: int) -> bool:
-        """Whether, of many nodes, it is so far from a limit that no more is tried."""
-        is_large = len(self._nodes) > _MOST_NODES
-        return is_large and found.keeping.peak_bytes > _FAR * limit
-
     def run(self, limit: int) -> Limited:
         """Return the fastest assignment found that holds at most ``limit`` bytes."""
         best = self._keep(self.free.choices, limit, self.free.bound_s)
@@ -90,10 +82,6 @@ class LimitedSearch(PriceSearch):
             best = best.better(least)
             if limit < self.state_bytes:
                 return self._least(limit, best)
-            if self.is_far(best, limit):
-                best = best.better(self._leanest(limit, best))
-                if self.is_far(best, limit):
-                    return best
         for choices in self._found:  # under another limit; with more made again
             best = best.better(self._keep(choices, limit, -inf))
         whole = self.clock
@@ -116,13 +104,6 @@ class LimitedSearch(PriceSearch):
         others = (one for one in self.fitting(limit) if one.choices != than)
         slower = [one for one in others if one.seconds <= _LITTLE * known_s]
         return slower[:_MOST_OTHERS]
-
-    def _leanest(self, limit: int, best: Limited) -> Limited:
-        """Return what holds about as little as anything, found in little time."""
-        self._keep_to(limit)
-        lean, clock = self._lean(limit, best), Clock.of(_LEAN_S)
-        found = self._at(_LEAN_PRICE, limit, best, clock, lean)
-        return self._with_least(found, limit, _LEAST_S)
 
     def _least(self, limit: int, best: Limited) -> Limited:
         """Return what holds the least of all that was met, with much made again.

@@ -132,24 +132,6 @@ def test_equal_blocks_differ_where_memory_is_short() -> None:
     assert found.bound_s <= found.seconds
 
 
-def test_of_many_nodes_what_is_far_from_a_limit_is_told_soon(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("partita.compiler.search.limited._MOST_NODES", 10)
-    posed = posed_layers(Mesh(dp=2, tp=2))
-    far = limited(posed)
-    limit = far.state_bytes + 1
-    found = far.run(limit)
-    assert far.is_far(found, limit)
-    assert not found.fits
-    prices = far._at_price._solved  # pyright: ignore[reportPrivateUsage]
-    assert len(prices) == 1, "the leanest alone is searched"
-    near = limited(posed)
-    near.run(int(0.7 * found.keeping.peak_bytes))
-    prices = near._at_price._solved  # pyright: ignore[reportPrivateUsage]
-    assert len(prices) > 1, "what is near is searched at all prices"
-
-
 def test_where_nothing_fits_it_says_so() -> None:
     search = limited(posed_layers(Mesh(tp=2)), "adamw", 2)
     found = search.run(100)
