@@ -36,6 +36,7 @@ from partita.compiler.search.worthwhile import (
 )
 
 _LEAST_S = 2.0  # to know what an assignment holds at the least, where that is asked
+_FAR = 2.0  # times the limit, where the least found holds more
 _FIRST_SHARE = 0.1  # of the time that is left, at the most
 _LEAST_SHARE = 0.3  # of the time that is left, for that of all that were met
 _SHARE = 0.5  # of the time that is left, for one search of placements
@@ -66,6 +67,11 @@ class LimitedSearch(PriceSearch):
         default_factory=dict[tuple[int, ...], None]
     )
     _is_large: bool = False  # too much for an integer program
+
+    def is_far(self, found: Limited, limit: int) -> bool:
+        """Whether, of many nodes, what holds least is far from keeping to a limit."""
+        is_large = len(self._nodes) > _MOST_NODES
+        return is_large and found.keeping.peak_bytes > _FAR * limit
 
     def run(self, limit: int) -> Limited:
         """Return the fastest assignment found that holds at most ``limit`` bytes."""

@@ -35,6 +35,7 @@ from partita.compiler.simulate.turn_items import TurnItems
 from partita.one_mesh.not_faster import NotFaster
 from partita.one_mesh.planner import Planner
 from partita.one_mesh.search import ALIKE, MOST_FITTINGS, WITHIN, Search
+from partita.one_mesh.too_large import too_large
 from partita.whole_plans.recount import with_memory
 
 ONE_BY_ONE = "messages one by one"
@@ -163,15 +164,13 @@ class BesideSearch:
         if planner.limit is not None:
             if self.limited is None:
                 return First(_counted(search.run()))
-            return self._within(search, self.limited, messages)
+            return self._within(search, self.limited)
         result = self._result(free.solver, search.seconds, messages.fold, BESIDE)
         return self._with_gap(self._drafted(Found(free.choices, result)), free.bound_s)
 
-    def _within(
-        self, search: Search, limited: LimitedSearch, messages: MessagesBeside
-    ) -> First:
+    def _within(self, search: Search, limited: LimitedSearch) -> First:
         """Return the faster of the plans of both searches that keep to the limit."""
-        found, bound_s = self._fitting(search, limited, messages)
+        found, bound_s = self._fitting(search, limited)
         if found is None:
             return First(_one_by_one(_counted(search.run())))
         found = self._with_gap(found, bound_s)
@@ -179,7 +178,7 @@ class BesideSearch:
         if gap is not None and gap <= OPTIMAL_GAP:
             return found
         try:
-            other, _ = self._fitting(search, self._alone(seconds), messages, seconds)
+            other, _ = self._fitting(search, self._alone(seconds), seconds)
         except NotFaster:
             return found
         if other is None or other.plan.predicted.seconds >= seconds:
@@ -206,7 +205,6 @@ class BesideSearch:
         self,
         search: Search,
         limited: LimitedSearch,
-        messages: MessagesBeside,
         known_s: float = inf,
     ) -> tuple[First | None, float]:
         """Return a plan that keeps to the limit, if there is one, and a bound.
@@ -215,6 +213,7 @@ class BesideSearch:
         if that is less than is known.
 
         Raises:
+            NoSolution: when nothing that was found is near the limit.
             NotFaster: when it takes no less than is wanted.
         """
         limit = allowed = self.planner.limit
@@ -227,6 +226,9 @@ class BesideSearch:
             if below_s < inf and not (found.fits and found.seconds < below_s):
                 raise NotFaster(found.seconds if found.fits else None)
             if not found.fits:
+                if limited.is_far(found, limit):  # one by one it holds about as much
+                    least = self._kept(search, limited, found).plan.predicted.bytes
+                    raise too_large(limit, least, limited.state_bytes)
                 break
             if not number:  # of the limit itself; less is allowed from now on
                 bound_s = max(bound_s, found.bound_s)
@@ -235,18 +237,30 @@ class BesideSearch:
                 found = min([found, *limited.fitting(allowed)], key=self._seconds)
                 if self._seconds(found) >= known_s:
                     raise NotFaster(self._seconds(found))
-            ways = [
-                *([BESIDE] if is_beside else ()),
-                *([WITHIN] if limited.moments else ()),
-            ]
-            result = self._result(found.solver, search.seconds, messages.fold, *ways)
-            result = replace(result, memory_price=price)
-            made = self._drafted(Found(found.choices, result, found.keeping.again))
-            plan = with_memory(made.plan, made.items)
-            if (num_bytes := plan.predicted.bytes) <= limit:
-                return made._replace(plan=plan), bound_s
+            made = self._kept(search, limited, found, price)
+            if (num_bytes := made.plan.predicted.bytes) <= limit:
+                return made, bound_s
             allowed = lowered(allowed, limit, found.keeping.peak_bytes, num_bytes)
         return None, bound_s
+
+    def _kept(
+        self,
+        search: Search,
+        limited: LimitedSearch,
+        found: Limited,
+        price: float | None = None,
+    ) -> First:
+        """Return what was found under a limit as a plan that says what it holds."""
+        assert self.messages is not None
+        ways = [
+            *([BESIDE] if limited is self.limited else ()),
+            *([WITHIN] if limited.moments else ()),
+        ]
+        fold, seconds = self.messages.fold, search.seconds
+        result = self._result(found.solver, seconds, fold, *ways)
+        result = replace(result, memory_price=price)
+        made = self._drafted(Found(found.choices, result, found.keeping.again))
+        return made._replace(plan=with_memory(made.plan, made.items))
 
     def _seconds(self, found: Limited) -> float:
         """Return what is found takes beside messages, and what is made again."""

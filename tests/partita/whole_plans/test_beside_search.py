@@ -121,6 +121,24 @@ def test_of_a_limit_that_leaves_nothing_faster_no_plan_is_made() -> None:
     assert not search.steps  # nothing was solved one by one
 
 
+def test_what_is_far_from_a_limit_is_not_searched_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = within(0.5)
+    near = Search(made, Clock.of(1.0))
+    with pytest.raises(NoSolution):
+        BesideSearch(made, Clock.of(4.0)).first(near)
+    assert near.steps
+    monkeypatch.setattr("partita.compiler.search.limited._MOST_NODES", 10)
+    monkeypatch.setattr("partita.compiler.search.limited._FAR", 1.1)
+    far = Search(made, Clock.of(1.0))
+    with pytest.raises(NoSolution) as refusal:
+        BesideSearch(made, Clock.of(4.0)).first(far)
+    assert refusal.value.least_bytes is not None
+    assert refusal.value.least_bytes > (made.limit or 0)
+    assert not far.steps
+
+
 @pytest.mark.parametrize(("part", "may"), [(2.0, False), (0.8, True), (0.01, False)])
 def test_more_microbatches_may_save_where_the_limit_binds(
     part: float, may: bool
