@@ -60,8 +60,8 @@ def emit_steps(
 
     ``type`` is logical. ``coordinate_nodes`` are ints, one per mesh axis; the groups of
     the collectives are named ``stage0/tp``. Of what ``enters`` the program, which is
-    held for the whole step, a slice is a view; any other is a copy, so that what it is
-    of may go.
+    held for the whole step, a first slice is a view; any other is a copy, so that what
+    it is of may go.
 
     Returns:
         The result, and what the collectives make and the waits for them.
@@ -71,9 +71,8 @@ def emit_steps(
     for step in steps:
         if step.kind is not StepKind.RELABEL:
             lowering = _StepLowering(graph, type, step, mesh, coords, coordinate_nodes)
-            is_view = enters and step.kind is StepKind.SLICE
-            enters = is_view
-            node = lowering.emit(node, f"stage{stage}/{mesh.names[step.axis]}", is_view)
+            node = lowering.emit(node, f"stage{stage}/{mesh.names[step.axis]}", enters)
+            enters = False
             types |= lowering.types
     return node, types
 
@@ -168,10 +167,10 @@ class _StepLowering:
         self.runs = shard_runs(type.shape, self.together, mesh, coords)
         self.types: dict[fx.Node, TensorType] = {}
 
-    def emit(self, node: fx.Node, group: str, is_view: bool) -> fx.Node:
+    def emit(self, node: fx.Node, group: str, enters: bool) -> fx.Node:
         """Write the step; return its result, laid out in order.
 
-        It has memory of its own, unless it may be a view.
+        A slice of what ``enters`` may be a view.
         """
         step, write = self.step, self.write
         x = local(node, shard_shape(self.shape, step.before, self.mesh, self.coords))
@@ -192,7 +191,7 @@ class _StepLowering:
                 y = self._all_to_all(x, old, new, group)
             case Broadcast(), Split():
                 y = self._slice(x, new)
-                if y.shape != x.shape and not is_view:
+                if y.shape != x.shape and not enters:
                     y = write.copied(y)
             case Broadcast(), Partial():
                 y = self._keep_first(x)

@@ -81,7 +81,7 @@ def way_of(
             device=rank.device,
             is_exchanged=is_exchanged,
         )
-        enters = enters and not allocated
+        enters = enters and step.kind is StepKind.RELABEL
         axis, size = rank.mesh.names[step.axis], rank.mesh.sizes[step.axis]
         is_packed = shard.is_in_order
         for link in allocated:

@@ -87,16 +87,19 @@ class _Boxings:
             key = boxing_key(info(value.node).key, value.index, target)
             halves = {phase is Phase.FORWARD for phase in users.values()}
             wanted = key in self.again or self.asked.has_boxing(value, key, users)
-            if not wanted or len(halves) == 1:
-                found.append(self._wanted(key, value, source, target, tuple(users)))
-                continue
-            for own, in_forward in ((key, True), (again_key(key), False)):
-                part = tuple(
-                    user
-                    for user, phase in users.items()
-                    if (phase is Phase.FORWARD) is in_forward
-                )
-                found.append(self._wanted(own, value, source, target, part))
+            parts = {key: tuple(users)}
+            if wanted and len(halves) > 1:
+                parts = {
+                    own: tuple(
+                        user
+                        for user, phase in users.items()
+                        if (phase is Phase.FORWARD) is in_forward
+                    )
+                    for own, in_forward in ((key, True), (again_key(key), False))
+                }
+            for own, part in parts.items():
+                why = why_wanted(source, target, part)
+                found.append(self._boxing(own, value, source, target, part, why))
         return (*self._entering(), *found)
 
     def _entering(self) -> Iterator[Boxing]:
@@ -113,17 +116,6 @@ class _Boxings:
                 key = storage_key(name, storage)
                 why = why_entering(held.optimizer, storage)
                 yield self._boxing(key, value, held.optimizer, storage, (name,), why)
-
-    def _wanted(
-        self,
-        key: str,
-        value: Value,
-        source: Placement,
-        target: Placement,
-        users: tuple[str, ...],
-    ) -> Boxing:
-        why = why_wanted(source, target, users)
-        return self._boxing(key, value, source, target, users, why)
 
     def _boxing(
         self,

@@ -194,6 +194,16 @@ def test_rows_are_copied_unless_all_of_them_are_there_all_the_time() -> None:
     assert entering == ["slice", "contiguous"], "which copies nothing that is in order"
 
 
+def test_a_slice_of_a_slice_is_a_copy_whatever_the_first_is() -> None:
+    mesh, type_ = Mesh(dp=2, tp=2), TensorType.parse("f64[8, 4]")
+    first = step_of(str(type_), "(B, B)", "(S(0), B)", 0, mesh)
+    second = step_of(str(type_), "(S(0), B)", "(S(0), S(0))", 1, mesh)
+    graph = lockstep.lowered(type_, (first, second), mesh, (0, 0), enters=True)
+    ops = [str(node.target) for node in graph.nodes if node.op == "call_function"]
+    copies = [op for op in ops if "clone" in op or "contiguous" in op]
+    assert copies == ["aten.contiguous.default", "aten.clone.default"]
+
+
 def test_collectives_name_the_group_of_their_stage_and_axis() -> None:
     mesh, type = Mesh(dp=2, tp=2), TensorType.parse("f64[8, 4]")
     step = step_of(str(type), "(B, P(sum))", "(B, B)", 1, mesh)
