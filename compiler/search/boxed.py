@@ -41,12 +41,11 @@ class Boxings:
 
     Args:
         posed: the problem.
-        lies: of the problem.
     """
 
-    def __init__(self, posed: Posed, lies: Lies) -> None:
+    def __init__(self, posed: Posed) -> None:
         self._posed = posed
-        self._lies = lies
+        self._lies = posed.known(Lies)
         mesh, self._hardware = posed.problem.mesh, posed.candidates.hardware
         self._rank = Rank(mesh, (0,) * mesh.ndim, self._hardware.device.kind)
         self._known: dict[object, Boxed] = {}

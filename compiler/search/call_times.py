@@ -49,7 +49,7 @@ class CallTimes:
     def __init__(self, posed: Posed) -> None:
         self.posed = posed
         self.nodes = posed.problem.nodes
-        self.lies = Lies(posed)
+        self.lies = posed.known(Lies)
         items = (
             (index, item)
             for index, item in enumerate(posed.items)

@@ -156,11 +156,11 @@ class _Finder:
         self.nodes = posed.problem.nodes
         self.mesh = posed.problem.mesh
         self.optimizer = optimizer
-        self.times = CallTimes(posed)
+        self.times = posed.known(CallTimes)
         self.moments = self.times.moments
         self.workspaces = Workspaces(posed)
         self.lies = self.times.lies
-        self.boxings = Boxings(posed, self.lies)
+        self.boxings = posed.known(Boxings)
         self.let_go = posed.let_go
         self.chosen = [
             node.choices[choice]

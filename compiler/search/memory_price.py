@@ -30,6 +30,7 @@ import numpy as np
 from partita.compiler.cost.held_bytes import held_bytes
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.call_times import CallTimes, Tensor, Use
+from partita.compiler.search.late_uses import LateUses
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import (
     Choice,
@@ -79,72 +80,58 @@ class MemoryPrice:
         held: dict[Tensor, float] = defaultdict(float)
         uses: dict[Use, float] = defaultdict(float)
         roots: dict[Use, Tensor] = {}
-        for value in self._roots():
+        for value in self._roots:
             for moment in self.moments:
-                path = self._path(value, moment)
+                path = self._late.path(value, moment)
                 if path is not None and self._times.time(value) <= moment:
                     held[value] += part
                     for use in path:
                         uses[use] += part
                         roots[use] = value
-        for value in self._added_up:
+        for value in self._late.added_up:
             held[value] += seconds_per_byte
         nodes = self._nodes(held, seconds_per_byte, may_make_again)
         let_go = self._let_go(uses, roots, nodes)
         for moment in self.moments:
-            index = self._at.get(moment)
+            index = self._late.at.get(moment)
             if index is not None:
                 nodes[index] = self._working(index, nodes[index], part)
-        copies = {value: part * self._num_between(value) for value in self._users}
+        views = self._late.roots.items()
         prices = HeldPrices(
-            {value: rate for value, rate in copies.items() if rate},
-            {value: self._charged_for(value, held) for value in self._users},
+            self._copies(part),
+            {value: size if held.get(root) else 0.0 for value, (root, size) in views},
             let_go,
-            tuple(not self._times.is_forward(index) for index in range(len(nodes))),
+            self._late.in_backward,
         )
         return replace(self.posed.problem, nodes=tuple(nodes), held=prices)
 
-    # --- who uses what, and when
+    def _copies(self, rate: float) -> dict[Tensor, float]:
+        """Return what copies cost that both halves want, held between them."""
+        found: dict[Tensor, float] = {}
+        for value, (first, last) in self._late.between.items():
+            count = sum(first <= moment <= last for moment in self.moments)
+            if count:
+                found[value] = rate * count
+        return found
 
-    @cached_property
-    def _added_up(self) -> frozenset[Tensor]:
-        """The tensors of which microbatches make a sum, which is held all the time."""
-        nodes = self.posed.problem.nodes
-        count = self.posed.candidates.program.in_time.count
-        return frozenset(
-            value for node in nodes if node.times < count for value in node.operands
-        )
+    @property
+    def _late(self) -> LateUses:
+        return self.posed.known(LateUses)
 
-    @cached_property
+    @property
     def _times(self) -> CallTimes:
-        return CallTimes(self.posed)
-
-    @cached_property
-    def _at(self) -> dict[int, int]:
-        """The node of each call, by when it runs."""
-        return {call.time: index for index, call in self._times.calls.items()}
+        return self._late.times
 
     @cached_property
     def _workspaces(self) -> Workspaces:
         return Workspaces(self.posed)
 
-    @cached_property
-    def _users(self) -> dict[Tensor, list[Use]]:
-        """Who uses a tensor while it is there: not who takes the sum of it."""
-        count = self.posed.candidates.program.in_time.count
-        found: dict[Tensor, list[Use]] = {}
-        for index, node in enumerate(self.posed.problem.nodes):
-            for position, value in enumerate(node.operands):
-                if node.times == count and index not in self.posed.let_go:
-                    found.setdefault(value, []).append((index, position))
-        return found
-
+    @property
     def _roots(self) -> list[Tensor]:
-        """Return what other stages hand over, and what calls make that is no view."""
-        times = self._times
-        made = (index for index, call in times.calls.items() if not call.is_view)
-        every = (*sorted(self._states.received), *made)
-        return [value for index in every for value in times.values(index)]
+        """What other stages hand over, and what calls make that is no view."""
+        received = sorted(self._states.received)
+        handed = (value for index in received for value in self._times.values(index))
+        return [*handed, *self._late.made]
 
     @property
     def _while_fed(self) -> float:
@@ -155,58 +142,6 @@ class MemoryPrice:
     @cached_property
     def _states(self) -> States:
         return States(self.posed, self.optimizer)
-
-    def _path(self, value: Tensor, moment: int) -> list[Use] | None:
-        """Return uses on the way to one at a moment or later that may box to less.
-
-        ``None`` where nothing uses the tensor that late, nor a view of it.
-        """
-        if self._times.time(value) == moment:
-            return []
-        calls, users = self._times.calls, self._users.get(value, [])
-        late = [u for u in users if self._end(u[0]) >= moment]
-        if late:
-            # Who alone may box it does so then, and needs it until then.
-            is_first = len(late) == len(users) and late[0][0] in calls
-            is_first &= self._times.boxed_at(late[0]) >= moment
-            return [] if is_first else [late[0]]
-        for use in users:
-            if self._times.is_view(use):
-                for seen in self._times.values(use[0]):
-                    path = self._path(seen, moment)
-                    if path is not None:
-                        return [use, *path]
-        return None
-
-    def _end(self, node: int) -> int:
-        """Return until when a use of a tensor by a node lasts."""
-        call = self._times.calls.get(node)
-        return self._times.end(node) if call is None else call.time
-
-    def _num_between(self, value: Tensor) -> int:
-        """Return at how many moments all of forward is done with it, not backward."""
-        calls = self._times.calls
-        users = [calls[index] for index, _ in self._users[value] if index in calls]
-        early = [call.time for call in users if call.is_forward]
-        late = [call.time for call in users if not call.is_forward]
-        if not early or not late:
-            return 0
-        return sum(max(early) <= m <= min(late) for m in self.moments)
-
-    def _charged_for(self, value: Tensor, held: dict[Tensor, float]) -> float:
-        """Return what a tensor is charged for, in parts of its own size."""
-        sizes, calls = [self._num_bytes(value)], self._times.calls
-        while value[0] in calls and calls[value[0]].is_view:
-            value = self.posed.problem.nodes[value[0]].operands[0]
-            sizes.append(self._num_bytes(value))
-        return max(sizes) / max(sizes[0], 1) if held.get(value) else 0.0
-
-    def _num_bytes(self, value: Tensor) -> int:
-        type_ = self.posed.problem.nodes[value[0]].result_types[value[1]]
-        assert type_ is not None
-        return type_.num_bytes
-
-    # --- what choices are charged
 
     def _let_go(
         self,

@@ -49,7 +49,7 @@ class MemoryRows:
         self.optimizer = optimizer
         self.num_ahead = num_live - 1
         self.workspaces = Workspaces(posed)
-        self.boxings = Boxings(posed, self.timed.lies)
+        self.boxings = posed.known(Boxings)
         self.program = placed.program
         self.again = MadeAgain(self.timed).again
         self.needs = MemoryNeeds(self.timed, self.again)

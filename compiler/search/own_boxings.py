@@ -46,8 +46,8 @@ class OwnBoxings:
     def __init__(self, posed: Posed, state_bytes: int) -> None:
         self._posed = posed
         self._state_bytes = state_bytes
-        self._lies = Lies(posed)
-        self._boxings = Boxings(posed, self._lies)
+        self._lies = posed.known(Lies)
+        self._boxings = posed.known(Boxings)
         self._known: dict[Boxing, int] = {}
         self._tables: dict[object, Floats] = {}
 

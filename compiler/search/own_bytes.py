@@ -42,7 +42,7 @@ class OwnBytes:
         self._posed = posed
         self._fold = fold
         self._nodes = posed.problem.nodes
-        self._times = CallTimes(posed)
+        self._times = posed.known(CallTimes)
         self._states = States(posed, optimizer)
         self._workspaces = Workspaces(posed)
 

@@ -14,9 +14,10 @@ and what gives them their last placement is done once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, TypeVar
 
 from torch import fx
 
@@ -57,6 +58,8 @@ from partita.compiler.search.wide_sums import with_narrow
 
 Item = fx.Node | OutputRole
 
+_Made = TypeVar("_Made")
+
 
 @dataclass(frozen=True)
 class Posed:
@@ -71,6 +74,20 @@ class Posed:
     candidates: Candidates
     pins: Mapping[str, Pin] = field(default_factory=dict[str, Pin])
     optimizer: str = "adamw"
+    _known: dict[object, Any] = field(
+        default_factory=dict[object, Any], compare=False, repr=False
+    )
+
+    def known(self, make: Callable[[Posed], _Made]) -> _Made:
+        """Return what is made of the problem, once for all with the same nodes.
+
+        That is for what choices and prices make no difference to: ``replace`` hands it
+        on to a problem that differs in these.
+        """
+        if make not in self._known:
+            self._known[make] = make(self)
+        found: _Made = self._known[make]
+        return found
 
     @cached_property
     def fold(self) -> Fold:

@@ -25,7 +25,7 @@ class Workspaces:
     def __init__(self, posed: Posed) -> None:
         self._posed = posed
         self._nodes = posed.problem.nodes
-        self._lies = Lies(posed)
+        self._lies = posed.known(Lies)
         self._known: dict[int, int] = {}
 
     def of(self, index: int, choice: Choice) -> int:

@@ -65,7 +65,7 @@ class Run:
         self.memory: dict[tuple[int, int], Memory] = {}
         self.sizes: dict[Memory, int] = {}
         self.lies = Lies(posed)
-        self.boxings = Boxings(posed, self.lies)
+        self.boxings = Boxings(posed)
         self.copied = 0  # of gradients that do not lie in order, as they leave
         self.boxed: dict[Memory, Boxed] = {}
         self.boxed_for: dict[tuple[Memory, int], int] = {}

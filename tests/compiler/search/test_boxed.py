@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.search.boxed import Boxed, Boxings
-from partita.compiler.search.lies import Lies
 
 WHOLE = 64 * 8 * 4
 
@@ -37,7 +36,7 @@ def boxed(op: str, made: str, want: str) -> Boxed:
         for at, node in enumerate(posed.problem.nodes)
         if op in node.key and "~" not in node.key
     )
-    boxings = Boxings(posed, Lies(posed))
+    boxings = Boxings(posed)
     return boxings.of((index, 0), Placement.parse(made), Placement.parse(want))
 
 
