@@ -3,9 +3,10 @@
 For a few prices of memory, the cheapest placements are searched (memory_price.py) among
 choices that may fit by themselves and belong to something faster than what is known
 (narrowed.py); for each of these, what to make again so that they keep to the limit
-(keeping.py). The price is raised until placements fit, then prices between the last
-that did not and the first that did are tried; where placements fit without a price,
-prices near that of the best bound. Each price gives a lower bound, too.
+(keeping.py). The price is raised until placements fit, from the higher a one on, the
+further the plan without one is over the limit; then prices near that of the fastest
+that fits are tried; where placements fit without a price, prices near that of the best
+bound. Each price gives a lower bound, too.
 
 Memory has a price at a few moments alone. The higher it is, the more do placements hold
 at others, where that makes room at those. So the same is searched among what takes
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import inf, sqrt
+from math import inf
 
 from partita.compiler.search.at_price import AtPrice
 from partita.compiler.search.build import build_model
@@ -32,12 +33,22 @@ from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import SearchNode, cost_of
 from partita.compiler.search.solver import Solution
 from partita.compiler.search.wanted import ANY, Wanted
-from partita.compiler.search.within_limit import STEP, Limited, nearer_the_top
+from partita.compiler.search.within_limit import (
+    STEP,
+    Limited,
+    nearer_the_least,
+    nearer_the_top,
+)
 
 PRICES_IF_KEPT = (0.8, 6.4, 51.2, 409.6)
-"""Of memory, as if nothing could be made again: where all others hold too much."""
+"""Of memory, as if nothing could be made again: where all others hold too much.
+
+At the last, placements hold about as little as any: no higher price is tried.
+"""
 
 _FIRST = 0.1  # of the seconds and bytes that the plan without a limit takes
+_LEAN_FIRST = 2.0  # times a limit: from there on what is lean is searched first
+_POWER = 2  # of how often it is over the limit: the first price is that much higher
 _MOST_RAISES = 5
 _MOST_NARROWING = 1.0  # at higher prices hardly a choice is left out
 _MOST_MIDDLES = 3  # prices between one that is too low and one that is not
@@ -120,50 +131,68 @@ class PriceSearch:
         self._keep_to(limit)
         if self._keep(self.free.choices, limit, -inf).fits:
             return self._near_the_top(limit, best)
-        clock = Clock.of(_SHARE * self.clock.left_s)
-        best = self._raised(limit, best, clock)
-        is_done = best.is_optimal or (best.fits and self.wanted.is_rough)
-        if is_done or self._is_too_slow(best):
+        over = 1.0 if best.fits else max(1.0, best.keeping.peak_bytes / limit)
+        price = min(_FIRST * over**_POWER, PRICES_IF_KEPT[-1])
+        is_far = over > _LEAN_FIRST
+        for number, is_lean in enumerate((is_far, not is_far)):
+            share = Clock.of(self.clock.left_s * (1.0 if number else _SHARE))
+            among = self._lean(limit, best) if is_lean else None
+            best, of_best = self._raised(limit, best, share, price, among)
+            price = of_best or price
+            is_done = best.is_optimal or (best.fits and self.wanted.is_rough)
+            if is_done or self._is_too_slow(best):
+                return best
+            if self.clock.left_s <= 0:
+                break
+        if best.fits:
             return best
-        lean = self._lean(limit, best)
-        if self.clock.left_s > 0:
-            best = self._raised(limit, best, self.clock, lean)
         is_late = self.clock.left_s <= 0  # then there is one price, that holds little
         prices = PRICES_IF_KEPT[::-1] if is_late else PRICES_IF_KEPT
-        for price_if_kept in () if best.fits else prices:
+        lean = self._lean(limit, best)
+        for price_if_kept in prices:
             best = best.better(self._at_if_kept(price_if_kept, limit, lean))
             if best.fits or self.clock.left_s <= 0:
                 break
         return best
 
     def _raised(
-        self, limit: int, best: Limited, clock: Clock, lean: Narrowed | None = None
-    ) -> Limited:
-        """Raise the price until placements fit; then try prices below that.
+        self,
+        limit: int,
+        best: Limited,
+        clock: Clock,
+        price: float,
+        lean: Narrowed | None = None,
+    ) -> tuple[Limited, float]:
+        """Raise a price until placements fit; then try others near the best so far.
 
-        With ``lean``, that alone is searched.
+        With ``lean``, that alone is searched. With the best comes the price that led
+        to the fastest that fits, 0 where none does.
         """
-        low, high, price = 0.0, 0.0, _FIRST
+        tried: dict[float, float] = {}
         for _ in range(_MOST_RAISES):
             count = len(self.moments)
             found = self._at(price, limit, best, clock, lean)
             best = best.better(found)
             if found.fits:
-                high = price
+                tried[price] = found.seconds
                 break
             if len(self.moments) == count:  # else once more, with the moment priced
-                low, price = price, price * STEP
-            if clock.left_s <= 0 or self._is_too_slow(best):
-                return best
+                tried[price] = inf
+                price = price * STEP
+            is_over = clock.left_s <= 0 or price > PRICES_IF_KEPT[-1]
+            if is_over or self._is_too_slow(best):
+                return best, 0.0
+        if price not in tried:
+            return best, 0.0
         clock = Clock.of(_PRICES_SHARE * clock.left_s)
-        for _ in range(_MOST_MIDDLES if high else 0):
+        for _ in range(_MOST_MIDDLES):
             if clock.left_s <= 0 or best.is_optimal:
                 break
-            price = sqrt(max(low, high / STEP**2) * high)
+            price = nearer_the_least(tried)
             found = self._at(price, limit, best, clock, lean)
             best = best.better(found)
-            low, high = (low, price) if found.fits else (price, high)
-        return best
+            tried[price] = found.seconds if found.fits else inf
+        return best, min(tried, key=tried.__getitem__)
 
     def _lean(self, limit: int, best: Limited) -> Narrowed:
         """Return the problem without what takes much of a limit by itself.

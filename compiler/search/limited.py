@@ -36,7 +36,7 @@ from partita.compiler.search.worthwhile import (
 )
 
 _LEAST_S = 2.0  # to know what an assignment holds at the least, where that is asked
-_FAR = 2.0  # times a limit: what holds more is far from it
+_FAR = 1.25  # times a limit: what holds more is far from it
 _FIRST_SHARE = 0.1  # of the time that is left, at the most
 _LEAST_SHARE = 0.3  # of the time that is left, for that of all that were met
 _SHARE = 0.5  # of the time that is left, for one search of placements

@@ -99,3 +99,26 @@ def nearer_the_top(bounds: Mapping[float, float]) -> float:
     if above / prices[top] >= prices[top] / below:
         return sqrt(prices[top] * above)
     return sqrt(below * prices[top])
+
+
+def nearer_the_least(seconds: Mapping[float, float]) -> float:
+    """Return a price next to that which led to the fastest that fits.
+
+    It is half of the way to the next that was tried, the further away of both, in
+    ratios. A lower price lets placements take more, of which more is to be made again.
+
+    Args:
+        seconds: by price; infinite where nothing fits.
+
+    >>> nearer_the_least({1.0: float("inf"), 4.0: 3.0})
+    2.0
+    >>> nearer_the_least({2.0: 4.0, 4.0: 3.0, 64.0: 5.0})
+    16.0
+    """
+    prices = sorted(seconds)
+    at = min(range(len(prices)), key=lambda number: seconds[prices[number]])
+    price = prices[at]
+    below = prices[at - 1] if at else price / STEP**2
+    above = prices[at + 1] if at + 1 < len(prices) else price
+    is_above = above / price > price / below
+    return sqrt(price * (above if is_above else below))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
+import pytest
 from tests.compiler.search.test_limited import posed_layers
 
 from partita.compiler.ir.mesh import Mesh
@@ -90,3 +91,38 @@ def test_equal_blocks_differ_where_that_is_faster() -> None:
     assert apart.seconds < 0.999 * alike.seconds
     firsts = [apart.choices[members[0]] for members in search.fold.members]
     assert search.fold.unfold(firsts) != apart.choices
+
+
+@dataclass
+class Noted(Prices):
+    """Notes which prices are tried, and whether among what is lean."""
+
+    tried: list[tuple[float, bool]] = field(default_factory=list[tuple[float, bool]])
+
+    def _at(
+        self,
+        price: float,
+        limit: int,
+        best: Limited,
+        clock: Clock,
+        lean: Narrowed | None = None,
+    ) -> Limited:
+        self.tried.append((price, lean is not None))
+        return super()._at(price, limit, best, clock, lean)
+
+
+@pytest.mark.parametrize(("times", "is_lean"), [(1.5, False), (3.0, True)])
+def test_far_over_a_limit_prices_are_high_at_once_and_lean_comes_first(
+    times: float, is_lean: bool
+) -> None:
+    posed = posed_layers(Mesh(tp=4), 6)
+    free = solve(posed.problem, 60, fold=posed.fold)
+    search = Noted(posed, free, "adamw", Clock.of(60))
+    fastest = search.begin()
+    limit = int(fastest.keeping.peak_bytes / times)
+    assert not search.kept(limit).fits
+    search.by_prices(limit, replace(fastest, fits=False))
+    price, among_lean = search.tried[0]
+    assert price == pytest.approx(0.1 * times**2, rel=0.01)
+    assert among_lean is is_lean
+    assert {lean for _, lean in search.tried} == {False, True}, "then the other"
