@@ -114,8 +114,9 @@ def test_what_else_was_met_keeps_to_the_limit_too() -> None:
     assert [one.seconds for one in met] == sorted(one.seconds for one in met)
     assert met[0].seconds == best.seconds
     others = search.others(limit, met[0].choices, best.seconds)
-    assert [one.choices for one in others] == [met[1].choices]
-    assert others[0].seconds <= 1.002 * best.seconds < met[2].seconds
+    little = [one for one in met[1:] if one.seconds <= 1.002 * best.seconds]
+    assert 0 < len(little) < len(met) - 1
+    assert [one.choices for one in others] == [one.choices for one in little]
 
 
 @pytest.mark.slow
