@@ -54,7 +54,7 @@ _MOST_NARROWING = 1.0  # at higher prices hardly a choice is left out
 _MOST_MIDDLES = 3  # prices near that of the fastest that fits
 _MOST_TOPS = 4  # prices near that of the best bound, where none is needed to fit
 _SHARE = 0.5  # of the time that is left, for one search of placements
-_PRICES_SHARE = 0.5  # of the time that is left, for prices between two others
+_PRICES_SHARE = 0.5  # of the time that is left, for prices near another
 _LEAN = 0.9  # how near to the least that a call may take, between a limit and that
 _MUCH = 2.0  # times what is free; of bounds above it, it is asked whether all is less
 
@@ -131,7 +131,7 @@ class PriceSearch:
         self._keep_to(limit)
         if self._keep(self.free.choices, limit, -inf).fits:
             return self._near_the_top(limit, best)
-        over = 1.0 if best.fits else max(1.0, best.keeping.peak_bytes / limit)
+        over = 1.0 if best.fits else best.keeping.peak_bytes / limit
         price = min(_FIRST * over**_POWER, PRICES_IF_KEPT[-1])
         is_far = over > _LEAN_FIRST
         for number, is_lean in enumerate((is_far, not is_far)):
@@ -182,7 +182,7 @@ class PriceSearch:
             is_over = clock.left_s <= 0 or price > PRICES_IF_KEPT[-1]
             if is_over or self._is_too_slow(best):
                 return best, 0.0
-        if price not in tried:
+        else:
             return best, 0.0
         clock = Clock.of(_PRICES_SHARE * clock.left_s)
         for _ in range(_MOST_MIDDLES):

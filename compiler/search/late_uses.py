@@ -62,7 +62,7 @@ class LateUses:
         return [value for index in made for value in self.times.values(index)]
 
     @cached_property
-    def at(self) -> dict[int, int]:
+    def node_at(self) -> dict[int, int]:
         """The node of each call, by when it runs."""
         return {call.time: index for index, call in self.times.calls.items()}
 

@@ -93,7 +93,7 @@ class MemoryPrice:
         nodes = self._nodes(held, seconds_per_byte, may_make_again)
         let_go = self._let_go(uses, roots, nodes)
         for moment in self.moments:
-            index = self._late.at.get(moment)
+            index = self._late.node_at.get(moment)
             if index is not None:
                 nodes[index] = self._working(index, nodes[index], part)
         views = self._late.roots.items()
