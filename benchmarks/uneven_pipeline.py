@@ -24,7 +24,7 @@ from partita.compiler.capture.capture import capture
 from partita.compiler.search.arrange import Arranger, Best
 from partita.compiler.search.arrangement import SINGLE
 from partita.compiler.search.parts import Clock
-from partita.lowering import in_microbatches
+from partita.microbatched import in_microbatches
 from partita.one_mesh.planner import Planner
 from partita.pipelines.cutter import Cutter
 from partita.pipelines.pipeline_space import PipelineSpace

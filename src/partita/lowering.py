@@ -36,8 +36,8 @@ from partita.compiler.plan.uses import type_of
 from partita.compiler.rules.calls import call_of
 from partita.compiler.rules.rule import Call, Rule, RuleSet
 from partita.compiler.rules.table import default_rules
-from partita.compiler.search.in_time import choose_in_time
 from partita.compiler.search.stretches import Stretch
+from partita.microbatched import in_microbatches
 from partita.passes.annotate_stages import AnnotateStages
 from partita.passes.base import run_sequence
 from partita.passes.begin_sums import begin_sums
@@ -53,11 +53,9 @@ from partita.passes.lower_boxings import lowering_key
 from partita.passes.part_messages import part_messages
 from partita.passes.reduce_beside import reduce_beside
 from partita.passes.send_together import send_together
-from partita.passes.separate_numbers import SeparateNumbers
 from partita.passes.sequence import sequence
 from partita.passes.share_gradients import ShareGradients
 from partita.passes.sink_waits import sink_waits
-from partita.passes.split_in_time import SplitInTime
 from partita.passes.split_phases import split_phases
 
 _Placed = tuple[tuple[int, ...], Placement]
@@ -100,19 +98,6 @@ def capture_for(
     captured = in_microbatches(captured, plan.microbatches, rules)
     check_same_model(name, captured.program, plan)
     return captured
-
-
-def in_microbatches(captured: Captured, count: int, rules: RuleSet) -> Captured:
-    """Return ``captured`` with the program of one of ``count`` microbatches.
-
-    Raises:
-        BadOptions: when the model cannot be cut so; the message says where.
-    """
-    if count == 1:
-        return captured
-    whole = run_sequence(captured.program, (SeparateNumbers(),))
-    split = SplitInTime(count, choose_in_time(whole, rules, count), rules)
-    return replace(captured, program=run_sequence(whole, (split,)))
 
 
 def loss_of(plan: Plan, given: LossFunction | None) -> LossFunction | None:

@@ -25,6 +25,7 @@ MAY_IMPORT = {
 ROOMS = (
     "version",
     "options",
+    "microbatched",
     "lowering",
     "testing",
     "one_mesh",

@@ -29,7 +29,8 @@ from partita.compiler.ir.program import OutputKind
 from partita.compiler.plan.stages import read_schedule
 from partita.compiler.search.arrangement import SINGLE
 from partita.compiler.search.parts import Clock
-from partita.lowering import in_microbatches, lower
+from partita.lowering import lower
+from partita.microbatched import in_microbatches
 from partita.one_mesh.planner import Planner
 from partita.pipelines.pipeline_search import PipelineSearch
 from partita.pipelines.pipeline_space import PipelineSpace, meshes_of

@@ -18,7 +18,7 @@ from partita.compiler.plan.plan import Plan
 from partita.compiler.rules.table import default_rules
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import Choice
-from partita.lowering import in_microbatches
+from partita.microbatched import in_microbatches
 from partita.one_mesh.planner import Planner
 from partita.options import Options
 from partita.verifying.verification import Verifier

@@ -12,7 +12,7 @@ from partita.compiler.ir.program import OutputKind, Program, info, value_of
 from partita.compiler.rules.table import default_rules
 from partita.compiler.search.cut_line import Line
 from partita.compiler.search.stage_of import stage_of
-from partita.lowering import in_microbatches
+from partita.microbatched import in_microbatches
 from partita.passes.annotate_stages import AnnotateStages
 from partita.passes.share_gradients import ShareGradients
 

@@ -29,7 +29,7 @@ from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.reapplied import Reapplied, compare_reapplied
 from partita.compiler.plan.units import parse_bytes
 from partita.compiler.search.carried import carried_pins
-from partita.lowering import in_microbatches
+from partita.microbatched import in_microbatches
 from partita.one_mesh.rules_for import rules_for
 from partita.options import Options
 from partita.passes.expand_ops import ExpandOps

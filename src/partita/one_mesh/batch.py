@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from partita.compiler.capture.capture import Captured
 from partita.compiler.ir.mesh import Mesh
-from partita.lowering import in_microbatches
+from partita.microbatched import Microbatched
 from partita.one_mesh.planner import Planner
 from partita.one_mesh.rules_for import rules_for
 from partita.options import Options
@@ -27,6 +28,10 @@ class Batch:
     )
     last: tuple[int, Planner] | None = None
 
+    @cached_property
+    def _microbatched(self) -> Microbatched:
+        return Microbatched(self.captured, self.options.rules)
+
     def planner(self, count: int, mesh: Mesh) -> Planner:
         """Return what plans the program of one of ``count`` microbatches.
 
@@ -34,7 +39,7 @@ class Batch:
             BadOptions: when the batch cannot be cut so.
         """
         if count not in self.known:
-            captured = in_microbatches(self.captured, count, self.options.rules)
+            captured = self._microbatched.of(count)
             rules = rules_for(captured.program, self.options.rules)
             self.known[count] = captured, replace(self.options, rules=rules)
         if self.last is None or self.last[0] != count or self.last[1].mesh != mesh:

@@ -32,7 +32,7 @@ from partita.compiler.search.fusion import add_fusion
 from partita.compiler.search.known_prices import KnownPrices
 from partita.compiler.search.pose import Posed, pose
 from partita.compiler.search.told import with_alternatives
-from partita.lowering import in_microbatches
+from partita.microbatched import in_microbatches
 from partita.one_mesh.decided import Decided
 from partita.options import Options
 from partita.passes.expand_ops import ExpandOps

@@ -40,7 +40,8 @@ from partita.compiler.plan.store import format_json, parse_json
 from partita.compiler.plan.units import printable
 from partita.compiler.rules.rule import RuleSet
 from partita.compiler.rules.table import default_rules
-from partita.lowering import check_same_model, in_microbatches, loss_of
+from partita.lowering import check_same_model, loss_of
+from partita.microbatched import in_microbatches
 from partita.passes.promote_precision import promote_precision, promote_tensor
 from partita.runtime.feeds import FeedKey, shards_of
 from partita.runtime.virtual import run_all

@@ -12,7 +12,7 @@ from tests.models.pipelines import tied
 import partita as pt
 from partita.compiler.capture.capture import capture
 from partita.compiler.plan.plan import Plan
-from partita.lowering import in_microbatches
+from partita.microbatched import in_microbatches
 
 SAVED = Path(__file__).parents[1] / "plan" / "two_layers.json"
 

@@ -17,7 +17,7 @@ import partita as pt
 from partita.compiler.ir.signature import Signature
 from partita.compiler.plan.document import Boxing
 from partita.compiler.search.mended import with_wanted_boxings
-from partita.lowering import in_microbatches
+from partita.microbatched import in_microbatches
 from partita.one_mesh.planner import Planner
 
 

@@ -15,7 +15,7 @@ from partita.compiler.capture.capture import capture
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.sbp import Broadcast, Split
 from partita.compiler.rules.table import default_rules
-from partita.compiler.search.in_time import choose_in_time
+from partita.compiler.search.in_time import InTime, choose_in_time
 
 Loss = Callable[["Scorer", Any, Any], Tensor]
 BATCH, SEQUENCE, WORDS = 16, 6, 8
@@ -112,6 +112,25 @@ def test_inputs_are_cut_where_what_is_made_of_them_is() -> None:
     assert chosen["words/embedding/0"].results == (halves,)
     assert chosen["mul.Tensor/0"].operands == (halves, halves)
     assert chosen["slice.Tensor/0"].results == (Split(0),)
+
+
+@pytest.mark.parametrize("loss", ALL)
+def test_of_another_number_all_is_chosen_anew_where_rules_allow_something_else(
+    loss: Loss,
+) -> None:
+    program = capture(Scorer(loss), given(), {}).program
+    in_time, refused = InTime(program, default_rules), 0
+    for count in (2, 8, 4, 16, 2, 32):  # 16 cuts no half, 32 nothing
+        found: list[object] = []
+        for choose in (in_time.choose, InTime(program, default_rules).choose):
+            try:
+                found.append(choose(count))
+            except BadOptions as error:
+                found.append(str(error))
+        again, anew = found
+        assert again == anew, count
+        refused += isinstance(anew, str)
+    assert 1 <= refused <= 2
 
 
 def test_neighbours_are_in_one_part_as_they_lie() -> None:

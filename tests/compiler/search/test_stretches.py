@@ -18,7 +18,8 @@ from partita.compiler.search.cut_line import Line
 from partita.compiler.search.stage_ends import StageProgram
 from partita.compiler.search.stage_of import stage_of
 from partita.compiler.search.stretches import Stretches
-from partita.lowering import in_microbatches, in_stages, stage_alone
+from partita.lowering import in_stages, stage_alone
+from partita.microbatched import in_microbatches
 
 
 class Batched(nn.Module):

@@ -30,7 +30,8 @@ from torch import nn
 import partita as pt
 from partita.compiler.capture.capture import capture
 from partita.export.python import write_python
-from partita.lowering import capture_for, in_microbatches, lower
+from partita.lowering import capture_for, lower
+from partita.microbatched import in_microbatches
 from partita.verifying.virtual_stages import VirtualStages
 
 MODELS = PIPELINES | ZOO

@@ -16,7 +16,7 @@ from partita.compiler.capture.capture import capture
 from partita.compiler.plan.plan import Plan
 from partita.compiler.search.arrangement import SINGLE
 from partita.compiler.search.parts import Clock
-from partita.lowering import in_microbatches
+from partita.microbatched import in_microbatches
 from partita.one_mesh.planner import Planner
 from partita.pipelines.pipeline_search import PipelineSearch
 from partita.pipelines.pipeline_space import PipelineSpace

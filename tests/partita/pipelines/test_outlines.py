@@ -12,7 +12,7 @@ from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.search.arrange import Best
 from partita.compiler.search.parts import Clock
-from partita.lowering import in_microbatches
+from partita.microbatched import in_microbatches
 from partita.one_mesh.planner import Planner
 from partita.one_mesh.ways_out import batch_of
 from partita.pipelines.cutter import Cutter

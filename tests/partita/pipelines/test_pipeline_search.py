@@ -22,7 +22,7 @@ from partita.compiler.search.arrange import Arranger, Best
 from partita.compiler.search.arrangement import SINGLE
 from partita.compiler.search.joint import JointOutcome, JointSearch
 from partita.compiler.search.parts import Clock
-from partita.lowering import in_microbatches
+from partita.microbatched import in_microbatches
 from partita.one_mesh.planner import Planner
 from partita.pipelines import pipeline_search
 from partita.pipelines.cutter import Cutter

@@ -29,7 +29,7 @@ from partita.compiler.search.makers import Makers
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.solver import solve
 from partita.compiler.search.stage_cost import peak_bytes
-from partita.lowering import in_microbatches
+from partita.microbatched import in_microbatches
 from partita.one_mesh.planner import Planner
 from partita.pipelines.stage_plans import StagePlans
 from partita.pipelines.stage_search import Room, StageSearch

@@ -19,7 +19,7 @@ from partita.compiler.search.joint import JointOutcome, JointSearch
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.stage_cost import StageCost, peak_bytes
 from partita.compiler.search.wanted import ROUGH, Wanted
-from partita.lowering import in_microbatches
+from partita.microbatched import in_microbatches
 from partita.one_mesh.planner import Planner
 from partita.pipelines.stage_plans import StagePlans
 from partita.pipelines.stage_search import Room, StageSearch
