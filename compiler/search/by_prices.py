@@ -26,7 +26,7 @@ from partita.compiler.search.memory_price import MemoryPrice
 from partita.compiler.search.met import Met
 from partita.compiler.search.model import Bools
 from partita.compiler.search.narrowed import Narrowed
-from partita.compiler.search.own_boxings import OwnBoxings
+from partita.compiler.search.own_boxings import WithinBytes
 from partita.compiler.search.own_bytes import OwnBytes
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.pose import Posed
@@ -46,10 +46,15 @@ PRICES_IF_KEPT = (0.8, 6.4, 51.2, 409.6)
 At the last, placements hold about as little as any: no higher price is tried.
 """
 
+MOST_NODES = 1000
+"""Of a problem whose nodes choose by themselves, in windows too."""
+
 _FIRST = 0.1  # of the seconds and bytes that the plan without a limit takes
+_FAR = 1.25  # times a limit: what holds more is far from it
 _LEAN_FIRST = 2.0  # times a limit: from there on what is lean is searched first
 _POWER = 2  # of how often it is over the limit: the first price is that much higher
 _MOST_RAISES = 5
+_MOST_LEANEST = 3  # times that what is lean is searched at the highest price
 _MOST_NARROWING = 1.0  # at higher prices hardly a choice is left out
 _MOST_MIDDLES = 3  # prices near that of the fastest that fits
 _MOST_TOPS = 4  # prices near that of the best bound, where none is needed to fit
@@ -126,6 +131,11 @@ class PriceSearch:
         """No assignment takes more, with all of it made again."""
         return 2 * build_model(self.fold).most_cost()
 
+    def is_far(self, found: Limited, limit: int) -> bool:
+        """Whether, of many nodes, what holds least is far from keeping to a limit."""
+        is_large = len(self._nodes) > MOST_NODES
+        return is_large and found.keeping.peak_bytes > _FAR * limit
+
     def by_prices(self, limit: int, best: Limited) -> Limited:
         """Return the best that prices of memory lead to, given what is known."""
         self._keep_to(limit)
@@ -134,6 +144,11 @@ class PriceSearch:
         over = 1.0 if best.fits else best.keeping.peak_bytes / limit
         price = min(_FIRST * over**_POWER, PRICES_IF_KEPT[-1])
         is_far = over > _LEAN_FIRST
+        if is_far and self.is_far(best, limit):
+            best = self._leanest(limit, best)
+            is_near = best.fits or not self.is_far(best, limit)
+            if not is_near or self.clock.left_s <= 0 or self._is_too_slow(best):
+                return best
         for number, is_lean in enumerate((is_far, not is_far)):
             share = Clock.of(self.clock.left_s * (1.0 if number else _SHARE))
             among = self._lean(limit, best) if is_lean else None
@@ -152,6 +167,21 @@ class PriceSearch:
         for price_if_kept in prices:
             best = best.better(self._at_if_kept(price_if_kept, limit, lean))
             if best.fits or self.clock.left_s <= 0:
+                break
+        return best
+
+    def _leanest(self, limit: int, best: Limited) -> Limited:
+        """Search what is lean, at a price at which it holds about as little as any.
+
+        As long as memory turns out to be short at one moment more, it is searched anew.
+        """
+        for _ in range(_MOST_LEANEST):
+            count, lean = len(self.moments), self._lean(limit, best)
+            best = best.better(
+                self._at(PRICES_IF_KEPT[-1], limit, best, self.clock, lean)
+            )
+            is_known = len(self.moments) == count
+            if best.fits or is_known or self.is_far(best, limit):
                 break
         return best
 
@@ -206,7 +236,7 @@ class PriceSearch:
         if self.fold.unfold(firsts) != known:
             known = self.free.choices
         left_in = self._own_bytes.within(most, known)
-        prices = self._own_boxings.within(most, known)
+        prices = WithinBytes.of(self.posed, most - self.state_bytes, known)
         return Narrowed.to(self.posed, self.fold, left_in, prices)
 
     def _near_the_top(self, limit: int, best: Limited) -> Limited:
@@ -250,16 +280,13 @@ class PriceSearch:
     def _own_bytes(self) -> OwnBytes:
         return OwnBytes(self.posed, self.fold, self.optimizer)
 
-    @cached_property
-    def _own_boxings(self) -> OwnBoxings:
-        return OwnBoxings(self.posed, self.state_bytes)
-
     def _keep_to(self, limit: int) -> None:
         """Leave out what needs more than a limit by itself, unless all does."""
         if limit > self._limit:  # what is left out for more, is for less
             self._limit, self._narrowed = limit, None
             self._may_fit = self._own_bytes.within(limit, self.free.choices)
-            prices = self._own_boxings.within(limit, self.free.choices)
+            room = limit - self.state_bytes
+            prices = WithinBytes.of(self.posed, room, self.free.choices)
             self._within = Narrowed.to(self.posed, self.fold, self._may_fit, prices)
 
     @cached_property

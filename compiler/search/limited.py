@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import inf
 
-from partita.compiler.search.by_prices import PRICES_IF_KEPT, PriceSearch
+from partita.compiler.search.by_prices import MOST_NODES, PRICES_IF_KEPT, PriceSearch
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.joint import Joint, JointSearch
 from partita.compiler.search.keeping import least_keeping
@@ -36,7 +36,6 @@ from partita.compiler.search.worthwhile import (
 )
 
 _LEAST_S = 2.0  # to know what an assignment holds at the least, where that is asked
-_FAR = 1.25  # times a limit: what holds more is far from it
 _FIRST_SHARE = 0.1  # of the time that is left, at the most
 _LEAST_SHARE = 0.3  # of the time that is left, for that of all that were met
 _SHARE = 0.5  # of the time that is left, for one search of placements
@@ -56,7 +55,6 @@ _WINDOWS_SHARE = 0.5  # of the time that is left, for windows from one start
 _NEARLY = 1.25  # of the limit, what windows may begin with
 _LITTLE = 1.002  # times what is known: others, where the plan of that is too large
 _MOST_OTHERS = 3
-_MOST_NODES = 1000  # of a problem whose nodes choose by themselves, in windows too
 
 
 @dataclass
@@ -67,11 +65,6 @@ class LimitedSearch(PriceSearch):
         default_factory=dict[tuple[int, ...], None]
     )
     _is_large: bool = False  # too much for an integer program
-
-    def is_far(self, found: Limited, limit: int) -> bool:
-        """Whether, of many nodes, what holds least is far from keeping to a limit."""
-        is_large = len(self._nodes) > _MOST_NODES
-        return is_large and found.keeping.peak_bytes > _FAR * limit
 
     def run(self, limit: int) -> Limited:
         """Return the fastest assignment found that holds at most ``limit`` bytes."""
@@ -95,7 +88,7 @@ class LimitedSearch(PriceSearch):
             self.clock = Clock.of((1 - _LEAST_SHARE) * whole.left_s)
         found = self._search(limit, best)
         self.clock = whole
-        if is_asked and not found.fits:
+        if is_asked and not (found.fits or self.is_far(found, limit)):
             found = self._least(limit, found)
         self._found[found.choices] = None
         return found
@@ -167,7 +160,7 @@ class LimitedSearch(PriceSearch):
 
     def _by_prices_apart(self, limit: int, best: Limited) -> Limited:
         """Let equal blocks differ in what prices of memory lead to."""
-        few = len(self._nodes) <= _MOST_NODES
+        few = len(self._nodes) <= MOST_NODES
         if best.is_optimal or not (few and self.fold.has_classes):
             return best
         clock = Clock.of(_APART_SHARE * self.clock.left_s)
@@ -250,7 +243,7 @@ class LimitedSearch(PriceSearch):
         self, limit: int, best: Limited, starts: Sequence[Limited]
     ) -> Limited:
         """Improve what fits, or nearly, window by window; the first gain is enough."""
-        if len(self._nodes) > _MOST_NODES:
+        if len(self._nodes) > MOST_NODES:
             return best
         windows = WindowSearch(
             self.posed, self.optimizer, limit, tuple(self.moments), self.num_live

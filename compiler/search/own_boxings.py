@@ -36,35 +36,18 @@ _MOST_TIMES = 2.5  # its bytes, what boxings of a tensor take on two axes, at mo
 
 
 class OwnBoxings:
-    """Counts them for the boxings of a posed problem.
+    """Counts them for the boxings of a posed problem, beside what stays and is fed.
 
     Args:
         posed: the problem.
-        state_bytes: what stays and what is fed takes at the least.
     """
 
-    def __init__(self, posed: Posed, state_bytes: int) -> None:
+    def __init__(self, posed: Posed) -> None:
         self._posed = posed
-        self._state_bytes = state_bytes
         self._lies = posed.known(Lies)
         self._boxings = posed.known(Boxings)
         self._known: dict[Boxing, int] = {}
         self._tables: dict[object, Floats] = {}
-
-    def within(self, limit: float, known: Sequence[int]) -> WithinBytes:
-        """Return the prices of those boxings alone that may keep to a limit.
-
-        Args:
-            limit: in bytes of a rank.
-            known: an assignment whose boxings are left in.
-        """
-        problem = self._posed.problem
-        left_in = frozenset(boxings_of(problem, known))
-        return WithinBytes(problem.box_seconds, self, limit, left_in)
-
-    def may_take(self, type: TensorType) -> float:
-        """Return about what any boxing of a tensor takes at most."""
-        return self._state_bytes + _MOST_TIMES * type.num_bytes
 
     def bytes(self, type: TensorType, made: Placement, want: Placement) -> int:
         """Return what is held at the least while a tensor is boxed."""
@@ -75,7 +58,7 @@ class OwnBoxings:
             for value in self._values[type]:
                 boxed = self._boxings.of(value, made, want)
                 taken.append(max(boxed.first_bytes, copy + boxed.rest_bytes))
-            self._known[key] = self._state_bytes + min(taken)
+            self._known[key] = min(taken)
         return self._known[key]
 
     def table(
@@ -122,28 +105,39 @@ def boxings_of(problem: Problem, choices: Sequence[int]) -> set[Boxing]:
     return found
 
 
+def may_take(type: TensorType) -> float:
+    """Return about what any boxing of a tensor takes at most."""
+    return _MOST_TIMES * type.num_bytes
+
+
 @dataclass(frozen=True, eq=False)
 class WithinBytes:
-    """Prices of boxings; infinite for those that take more than a limit.
+    """Prices of boxings; infinite for those that there is no room for.
 
     Attributes:
         prices: of all boxings, in seconds.
         own: what each takes by itself.
-        limit: in bytes of a rank.
+        room: beside what stays and what is fed, in bytes of a rank.
         known: those that are left in, whatever they take.
     """
 
     prices: Prices
     own: OwnBoxings
-    limit: float
+    room: float
     known: frozenset[Boxing]
+
+    @classmethod
+    def of(cls, posed: Posed, room: float, known: Sequence[int]) -> WithinBytes:
+        """Return those of a posed problem, with all boxings of a known assignment."""
+        left_in = frozenset(boxings_of(posed.problem, known))
+        return cls(posed.problem.box_seconds, posed.known(OwnBoxings), room, left_in)
 
     def __call__(self, type: TensorType, made: Placement, wanted: Placement) -> float:
         """Return the seconds of the cheapest boxing from ``made`` to ``wanted``."""
         seconds = self.prices(type, made, wanted)
-        if seconds == inf or self.own.may_take(type) <= self.limit:
+        if seconds == inf or may_take(type) <= self.room:
             return seconds
-        is_over = self.own.bytes(type, made, wanted) > self.limit
+        is_over = self.own.bytes(type, made, wanted) > self.room
         return inf if is_over and (type, made, wanted) not in self.known else seconds
 
     def table(
@@ -151,9 +145,9 @@ class WithinBytes:
     ) -> Floats:
         """Return the seconds from each placement to each."""
         table = price_table(self.prices, type, made, wanted)
-        if self.own.may_take(type) <= self.limit:
+        if may_take(type) <= self.room:
             return table
-        over = self.own.table(type, tuple(made), tuple(wanted)) > self.limit
+        over = self.own.table(type, tuple(made), tuple(wanted)) > self.room
         for row, column in zip(*np.nonzero(over), strict=True):
             if (type, made[row], wanted[column]) in self.known:
                 over[row, column] = False

@@ -175,7 +175,7 @@ class BesideSearch:
             return First(_one_by_one(_counted(search.run())))
         found = self._with_gap(found, bound_s)
         gap, seconds = found.plan.search.gap, found.plan.predicted.seconds
-        if gap is not None and gap <= OPTIMAL_GAP:
+        if (gap is not None and gap <= OPTIMAL_GAP) or self.clock.left_s <= 0:
             return found
         try:
             other, _ = self._fitting(search, self._alone(seconds), seconds)

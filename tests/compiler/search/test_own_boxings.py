@@ -14,21 +14,23 @@ from tests.compiler.search.test_limited import posed_layers
 from partita.compiler.cost.held_bytes import held_bytes
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
-from partita.compiler.search.own_boxings import Boxing, OwnBoxings, boxings_of
+from partita.compiler.search.own_boxings import (
+    Boxing,
+    OwnBoxings,
+    WithinBytes,
+    boxings_of,
+    may_take,
+)
 from partita.compiler.search.own_bytes import OwnBytes
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import price_table
 
 
-def own(posed: Posed, optimizer: str = "adamw") -> OwnBoxings:
-    state_bytes = OwnBytes(posed, posed.fold, optimizer).state_bytes
-    return OwnBoxings(posed, state_bytes)
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_no_way_with_a_boxing_holds_less(seed: int) -> None:
     posed, optimizer = small(seed)
-    counted = own(posed, optimizer)
+    counted = OwnBoxings(posed)
+    state_bytes = OwnBytes(posed, posed.fold, optimizer).state_bytes
     held: dict[Boxing, float] = {}
     for choices in possible(posed.problem):
         run = Run(posed, choices, optimizer)
@@ -37,22 +39,21 @@ def test_no_way_with_a_boxing_holds_less(seed: int) -> None:
             held[boxing] = min(held.get(boxing, inf), peak)
     assert held
     for boxing, peak in held.items():
-        assert counted.bytes(*boxing) <= peak, boxing
+        assert state_bytes + counted.bytes(*boxing) <= peak, boxing
 
 
 def test_a_copy_and_what_it_is_made_from_are_there_at_once() -> None:
     posed = posed_layers(Mesh(tp=2))
-    state_bytes = OwnBytes(posed, posed.fold, "adamw").state_bytes
-    counted = OwnBoxings(posed, state_bytes)
+    counted = OwnBoxings(posed)
     split, whole = Placement.parse("S(1)"), Placement.parse("B")
     types = (t for node in posed.problem.nodes for t in node.result_types if t)
     seen = 0
     for type_ in dict.fromkeys(types):
         if type_.ndim == 2 and type_.shape[1] % 2 == 0:
             copy = held_bytes(type_, whole, posed.problem.mesh)
-            taken = counted.bytes(type_, split, whole) - state_bytes
+            taken = counted.bytes(type_, split, whole)
             assert taken >= copy, "the copy itself"
-            assert taken <= counted.may_take(type_)
+            assert taken <= may_take(type_)
             seen += taken > copy
     assert seen, "columns are gathered one rank behind the other, then put in order"
 
@@ -70,7 +71,7 @@ def drawn(posed: Posed) -> tuple[list[int], set[Boxing]]:
 def test_what_is_known_keeps_its_boxings_and_no_other_is_over() -> None:
     posed = posed_layers(Mesh(dp=2, tp=2), 4)
     choices, known = drawn(posed)
-    prices = own(posed).within(0.0, choices)
+    prices = WithinBytes.of(posed, 0.0, choices)
     for boxing in known:
         assert prices(*boxing) == posed.problem.box_seconds(*boxing)
     for type_, made, want in known:
@@ -86,7 +87,7 @@ def test_with_room_for_all_prices_are_as_they_were() -> None:
     posed = posed_layers(Mesh(dp=2, tp=2), 4)
     choices, known = drawn(posed)
     before = posed.problem.box_seconds
-    prices = own(posed).within(inf, choices)
+    prices = WithinBytes.of(posed, inf, choices)
     for type_, made, want in known:
         ends = [made, want]
         table = price_table(before, type_, ends, ends)
