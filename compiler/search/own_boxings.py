@@ -46,16 +46,16 @@ class OwnBoxings:
         self._posed = posed
         self._lies = posed.known(Lies)
         self._boxings = posed.known(Boxings)
-        self._known: dict[Boxing, int] = {}
+        self._known: dict[object, int] = {}
         self._tables: dict[object, Floats] = {}
 
     def bytes(self, type: TensorType, made: Placement, want: Placement) -> int:
         """Return what is held at the least while a tensor is boxed."""
-        key = type, made, want
+        key = _plain(type), made, want
         if key not in self._known:
             copy = held_bytes(type, want, self._posed.problem.mesh)
             taken: list[int] = []
-            for value in self._values[type]:
+            for value in self._values[_plain(type)]:
                 boxed = self._boxings.of(value, made, want)
                 taken.append(max(boxed.first_bytes, copy + boxed.rest_bytes))
             self._known[key] = min(taken)
@@ -76,17 +76,22 @@ class OwnBoxings:
         return self._tables[key]
 
     @cached_property
-    def _values(self) -> dict[TensorType, list[Tensor]]:
-        """By type, a tensor of each way to lie."""
-        found: dict[TensorType, dict[object, Tensor]] = {}
+    def _values(self) -> dict[object, list[Tensor]]:
+        """By plain type, a tensor of each way to lie."""
+        found: dict[object, dict[object, Tensor]] = {}
         whole = Placement.broadcast(self._posed.problem.mesh.ndim)
         for index, node in enumerate(self._posed.problem.nodes):
             for result, type_ in enumerate(node.result_types):
                 if type_ is not None:
                     value = index, result
                     lies = self._lies.of(value, whole)
-                    found.setdefault(type_, {}).setdefault(lies, value)
+                    found.setdefault(_plain(type_), {}).setdefault(lies, value)
         return {type_: [*values.values()] for type_, values in found.items()}
+
+
+def _plain(type: TensorType) -> object:
+    """Return a type without what prices mark it with: that differs by problem."""
+    return type.shape, type.dtype
 
 
 def boxings_of(problem: Problem, choices: Sequence[int]) -> set[Boxing]:

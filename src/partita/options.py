@@ -89,7 +89,7 @@ class Options:
     recompute: Sequence[str] = ()
     fuse: bool = False
     bucket: str | int = "25MiB"
-    time_limit: float = 60.0
+    time_limit: float = 40.0
     rules: RuleSet = default_rules
 
     def __post_init__(self) -> None:

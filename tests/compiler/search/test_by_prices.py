@@ -8,6 +8,7 @@ import pytest
 from tests.compiler.search.test_limited import posed_layers
 
 from partita.compiler.ir.mesh import Mesh
+from partita.compiler.search import by_prices
 from partita.compiler.search.by_prices import PriceSearch
 from partita.compiler.search.narrowed import Narrowed
 from partita.compiler.search.own_bytes import OwnBytes
@@ -111,18 +112,48 @@ class Noted(Prices):
         return super()._at(price, limit, best, clock, lean)
 
 
-@pytest.mark.parametrize(("times", "is_lean"), [(1.5, False), (3.0, True)])
-def test_far_over_a_limit_prices_are_high_at_once_and_lean_comes_first(
-    times: float, is_lean: bool
-) -> None:
+def begun(times: float) -> tuple[Noted, int, Limited]:
+    """Return a search, a limit so many times below what is fastest, and that."""
     posed = posed_layers(Mesh(tp=4), 6)
     free = solve(posed.problem, 60, fold=posed.fold)
     search = Noted(posed, free, "adamw", Clock.of(60))
     fastest = search.begin()
     limit = int(fastest.keeping.peak_bytes / times)
     assert not search.kept(limit).fits
-    search.by_prices(limit, replace(fastest, fits=False))
+    return search, limit, replace(fastest, fits=False)
+
+
+@pytest.mark.parametrize(("times", "is_lean"), [(1.5, False), (3.0, True)])
+def test_far_over_a_limit_prices_are_high_at_once_and_lean_comes_first(
+    times: float, is_lean: bool
+) -> None:
+    search, limit, fastest = begun(times)
+    search.by_prices(limit, fastest)
     price, among_lean = search.tried[0]
     assert price == pytest.approx(0.1 * times**2, rel=0.01)
     assert among_lean is is_lean
     assert {lean for _, lean in search.tried} == {False, True}, "then the other"
+
+
+def test_of_many_nodes_what_the_highest_price_leaves_far_over_is_not_searched_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(by_prices, "MOST_NODES", 10)
+    search, limit, fastest = begun(1000.0)
+    found = search.by_prices(limit, fastest)
+    assert search.is_far(found, limit)
+    assert search.tried == [(409.6, True)]
+
+
+def test_of_many_nodes_the_highest_price_is_tried_until_all_moments_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(by_prices, "MOST_NODES", 10)
+    search, limit, fastest = begun(3.0)
+    search.clock = Clock.of(0.0)
+    found = search.by_prices(limit, fastest)
+    assert found.fits
+    assert set(search.tried) == {(409.6, True)}, "later there is no time"
+    in_time, limit, fastest = begun(3.0)
+    assert in_time.by_prices(limit, fastest).seconds <= found.seconds
+    assert len(set(in_time.tried)) > 2, "then prices as of few nodes"

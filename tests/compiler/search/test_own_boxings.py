@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from math import inf
 
 import numpy as np
 import pytest
+import torch
 from tests.compiler.search.all_ways import Run, possible
+from tests.compiler.search.hand_made import machine, planner
 from tests.compiler.search.small_problems import small
 from tests.compiler.search.test_limited import posed_layers
+from torch import nn
 
 from partita.compiler.cost.held_bytes import held_bytes
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.search.beside import MessagesBeside, Unawaited
 from partita.compiler.search.own_boxings import (
     Boxing,
     OwnBoxings,
@@ -93,3 +99,35 @@ def test_with_room_for_all_prices_are_as_they_were() -> None:
         table = price_table(before, type_, ends, ends)
         assert np.array_equal(prices.table(type_, ends, ends), table)
         assert prices(type_, made, want) == before(type_, made, want)
+
+
+class Product(nn.Module):
+    """One layer, whose weight has another shape than all that is made of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the loss of ``x`` ``[batch, 8]``."""
+        return self.layer(x).square().mean()
+
+
+def test_what_prices_mark_is_counted_as_what_they_do_not() -> None:
+    hardware = machine(flops_per_s=1e8, bytes_per_s=1e6, overlap=0.9)
+    posed = planner(
+        Product(), torch.randn(64, 8), mesh=Mesh(tp=2), hardware=hardware
+    ).posed
+    messages = MessagesBeside.of(posed.fold, hardware)
+    assert messages is not None
+    beside = replace(posed, problem=messages.fold.problem)
+    types = [t for node in beside.problem.nodes for t in node.result_types if t]
+    plain = TensorType((16, 8), torch.float32)
+    assert plain not in types
+    assert Unawaited(plain.shape, plain.dtype) in types
+    ends = [Placement.parse("S(0)"), Placement.parse("B")]
+    for one in (beside, posed):
+        prices = WithinBytes.of(one, 0.0, [0] * len(one.problem.nodes))
+        assert prices.own is beside.known(OwnBoxings)
+        assert prices.table(plain, ends, ends)[0, 1] == inf
+        assert prices(plain, *ends) == inf

@@ -129,8 +129,8 @@ def test_what_is_far_from_a_limit_is_not_searched_one_by_one(
     with pytest.raises(NoSolution):
         BesideSearch(made, Clock.of(4.0)).first(near)
     assert near.steps
-    monkeypatch.setattr("partita.compiler.search.limited._MOST_NODES", 10)
-    monkeypatch.setattr("partita.compiler.search.limited._FAR", 1.1)
+    monkeypatch.setattr("partita.compiler.search.by_prices.MOST_NODES", 10)
+    monkeypatch.setattr("partita.compiler.search.by_prices._FAR", 1.1)
     far = Search(made, Clock.of(1.0))
     with pytest.raises(NoSolution) as refusal:
         BesideSearch(made, Clock.of(4.0)).first(far)
