@@ -98,19 +98,25 @@ class _Sender:
     def _emit(self, rows: list[list[fx.Node]]) -> None:
         """Emit the boxings of a bucket, side by side up to each of their collectives.
 
-        Of tensors that are empty here there is no collective.
+        Of tensors that are empty here there is no collective: as a tensor is gathered
+        axis by axis, it may be empty up to one of them. Then the others come first.
         """
-        while any(rows):
+        while rows:
+            sent = [[node for node in row if _is_collective(node)] for row in rows]
+            next_one = _said(max(sent, key=len))
+            rest: list[list[fx.Node]] = []
             calls: list[fx.Node] = []
-            for position, row in enumerate(rows):
-                here = [at for at, node in enumerate(row) if _is_collective(node)]
-                if not here:
+            for row, own in zip(rows, sent, strict=True):
+                if not own:
                     self._copy(row)
-                    rows[position] = []
-                    continue
-                self._copy(row[: here[0]])
-                calls.append(row[here[0]])
-                rows[position] = row[here[0] + 2 :]  # behind the wait for it
+                elif _said(own) == next_one:
+                    at = row.index(own[0])
+                    self._copy(row[:at])
+                    calls.append(own[0])
+                    rest.append(row[at + 2 :])  # behind the wait for it
+                else:
+                    rest.append(row)
+            rows = rest
             if len(calls) == 1:
                 self._copy([calls[0], *_waits(calls[0])])
             elif calls:
@@ -120,7 +126,6 @@ class _Sender:
         """Emit one collective for all, and what each of them gets of it."""
         first, target = calls[0], calls[0].target
         _, *constants = first.args
-        assert all([c.target, *c.args[1:]] == [target, *constants] for c in calls)
         size = _group_size(first)
         parts = [_sent_numel(call) for call in calls]
         flat = [self._reshaped(self.copies[c.all_input_nodes[0]], c) for c in calls]
@@ -190,6 +195,11 @@ def _type(node: fx.Node) -> TensorType:
     (found,) = info(node).types
     assert found is not None
     return found
+
+
+def _said(calls: Sequence[fx.Node]) -> list[object]:
+    """Return what the first of some collectives does, and among whom."""
+    return [calls[0].target, *calls[0].args[1:]] if calls else []
 
 
 def _group_size(call: fx.Node) -> int:

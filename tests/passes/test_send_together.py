@@ -6,9 +6,10 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+import torch
 from tests.models import zoo
 from tests.models.storage_pins import storage_pins
-from torch import fx
+from torch import Tensor, fx, nn
 
 from partita.compiler.errors import BadPlan
 from partita.compiler.ir.local_program import LocalProgram
@@ -146,3 +147,39 @@ def test_a_bucket_that_would_wait_for_itself_is_refused() -> None:
     assert str(caught.value) == (
         "buckets[0]: one of its boxings needs what another has made"
     )
+
+
+class ThreeRows(nn.Module):
+    """Two layers, one of three rows: of eight ranks some have none of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(8, 16), nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the loss of ``x`` ``[batch, 8]``."""
+        return self.down(self.up(x).relu()).square().mean()
+
+
+def test_what_is_empty_up_to_some_axis_is_sent_with_the_others_from_there_on() -> None:
+    torch.manual_seed(0)
+    model, x = ThreeRows(), torch.randn(256, 8)
+    pins = {name: "(S(0), S(0), S(0))" for name, _ in model.named_parameters()}
+    options = Options(pins=pins, bucket=0, hardware="cpu-gloo-free")
+    plan = make_plan(model, x, mesh=Mesh(a=2, b=2, c=2), options=options)
+    buckets = gathers(plan), gradients(plan, "reduce_scatter")
+    assert [len(keys) for keys in buckets] == [4, 4]
+    lowered = Lowered.of(capture_for(model, plan), plan, default_rules)
+    gathered: dict[int, set[int]] = {}
+    for at in plan.mesh.all_coordinates():
+        local = localize(lowered.program, at, lowered.rules, lowered.steps)
+        together = send_together(local, buckets)
+        before, after = (
+            len(calls(one, "all_gather_into_tensor.default"))
+            for one in (local, together)
+        )
+        gathered.setdefault(after, set()).add(before)
+    assert gathered.keys() == {3}, "one for each axis, whatever is empty"
+    assert len(gathered[3]) > 1, "some have fewer, by themselves"
+    report = verify(model, x, plan=replace(plan, buckets=buckets))
+    assert report.ok, report
