@@ -49,13 +49,15 @@ class Reference:
         train: bool,
         draws: tuple[str, ...] = (),
         precision: str | None = None,
+        scale: float = 1.0,
     ) -> Reference:
         """Call a copy of ``model`` as the user does, and differentiate its loss.
 
         Random numbers are those that a program with these ``draws`` draws for seed 0.
         Buffers are as the forward leaves them: in the backward a checkpoint runs its
         function again, and so writes again to what a batch norm there keeps.
-        With a ``precision`` the forward and the loss are autocast.
+        With a ``precision`` the forward and the loss are autocast. The loss is scaled
+        in the backward, and gradients are scaled back: they round otherwise then.
         """
         model = _copied_model(model)
         args, kwargs = pytree.tree_map(_copied, (args, kwargs))
@@ -70,14 +72,14 @@ class Reference:
                 scalar = pick_loss(returned, loss) if train else None
             after = {n: b.detach().clone() for n, b in _written(model).items()}
             if scalar is not None:  # checkpoints draw in their backward
-                scalar.backward()
+                scalar.backward(torch.full_like(scalar, scale))
         values, outputs = Tensors(), name_outputs(returned)
         if scalar is not None:
             values["loss"] = scalar.detach()
             outputs = name_outputs_beside_loss(returned, loss)
         values |= {f"output:{n}": t.detach() for n, t in outputs.items()}
         gradients = {
-            name: parameter.grad
+            name: parameter.grad / scale if scale != 1.0 else parameter.grad
             for name, parameter in model.named_parameters()
             if parameter.grad is not None
         }

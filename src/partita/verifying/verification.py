@@ -5,12 +5,17 @@ it. Two runs are compared: in double precision, every float dtype and cast promo
 both sides, where the partitioned program must agree to 1e-9; and in the model's own
 precision, where it may be off by 1e-5, or by four times what the original itself is
 off from double precision (DESIGN, decision 15).
+
+What that is depends on how the original happens to round: a gradient that is zero but
+for rounding may be off by any part of what it can be. So where the first call of it
+allows too little, it is called again, its loss scaled, which rounds otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -63,11 +68,15 @@ from partita.verifying.report import Report
 from partita.verifying.virtual_stages import VirtualStages
 
 DOUBLE_TOLERANCE = 1e-9
+_SCALES = (1.1, 0.7, 1.3)  # no powers of two, which round alike
 
 
 @dataclass(frozen=True)
 class Verifier:
-    """The references of one model and its inputs; verifies any number of plans."""
+    """The references of one model and its inputs; verifies any number of plans.
+
+    ``others`` make that in the model's own precision so that it rounds otherwise.
+    """
 
     model: torch.nn.Module
     args: tuple[Any, ...]
@@ -75,6 +84,7 @@ class Verifier:
     loss: LossFunction | None
     double: Reference
     own: Reference
+    others: tuple[Callable[[], Reference], ...] = ()
 
     @classmethod
     def of(
@@ -100,9 +110,10 @@ class Verifier:
                 "verify needs the model's values, but it is on the meta device; "
                 "materialize it, or verify a smaller one of the same architecture"
             )
+        call = partial(Reference.of, model, args, kwargs, loss, train, draws, precision)
         try:
             with (noting := ConstantDtypes()):
-                own = Reference.of(model, args, kwargs, loss, train, draws, precision)
+                own = call()
         except RuntimeError as error:
             cast = f" under torch.autocast to {precision}" if precision else ""
             raise CaptureFailed(
@@ -124,7 +135,8 @@ class Verifier:
                 f"{type(model).__name__} fails in double precision, in which a plan is "
                 f"compared with it, too; an op of it may not take doubles: {error}"
             ) from error
-        return cls(model, args, kwargs, loss, double, own)
+        others = [partial(call, scale=scale) for scale in _SCALES if train]
+        return cls(model, args, kwargs, loss, double, own, (*others,))
 
     def verify(self, plan: Plan, rules: RuleSet = default_rules) -> Report:
         """Carry out ``plan`` on all ranks in this process and compare.
@@ -204,13 +216,18 @@ class Verifier:
     def _compared(self, own: _Found, double: _Found, tolerance: float) -> Report:
         errors = double.errors(self.double)
         own_errors = own.errors(self.own)
-        distance = self.double.distance(self.own)
-        allowed = {
-            name: max(tolerance, 4.0 * distance.get(name, 0.0)) for name in own_errors
-        }
         largest = max(errors.values(), default=0.0)
-        ok = largest <= DOUBLE_TOLERANCE
-        ok = ok and all(own_errors[name] <= allowed[name] for name in own_errors)
+        ok, allowed = False, dict.fromkeys(own_errors, tolerance)
+        for original in (lambda: self.own, *self.others):
+            distance = self.double.distance(original())
+            allowed = {
+                name: max(known, 4.0 * distance.get(name, 0.0))
+                for name, known in allowed.items()
+            }
+            ok = all(own_errors[name] <= allowed[name] for name in own_errors)
+            if ok or largest > DOUBLE_TOLERANCE:
+                break
+        ok = ok and largest <= DOUBLE_TOLERANCE
         return Report(ok, largest, errors, own_errors, allowed)
 
     def _run(
