@@ -298,5 +298,7 @@ def _attention_call(
     learned = attn_mask is not None and attn_mask.requires_grad
     if dropout_p or learned or any(t.ndim != 4 for t in (query, key, value)):
         return None
+    if attn_mask is not None and attn_mask.ndim == 3:  # kernels take 2 or 4
+        attn_mask = attn_mask.unsqueeze(0)
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     return query, key, value, attn_mask, is_causal, scale

@@ -6,10 +6,14 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from partita.compiler.capture.attention import attention, attention_backward
+from partita.compiler.capture.attention import (
+    attention,
+    attention_backward,
+    one_attention,
+)
 
 
 @dataclass(frozen=True)
@@ -147,3 +151,26 @@ def test_ops_are_written_by_the_book() -> None:
     ):
         found = torch.library.opcheck(op, args, test_utils=utils)
         assert set(found.values()) == {"SUCCESS"}
+
+
+@pytest.mark.parametrize("shape", [(7, 5), (2, 7, 5), (2, 1, 1), (3, 1, 7, 5)])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
+def test_a_mask_of_any_dims_is_broadcast(
+    shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(3, 2, n, 4, requires_grad=True) for n in (7, 5, 5))
+    mask = torch.randn(shape) > 0
+    mask = mask if dtype == torch.bool else mask.to(dtype)
+    if dtype == torch.bool:
+        mask[..., 0] = True
+    wanted = scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    with one_attention():
+        found = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    assert torch.allclose(found, wanted, atol=1e-5)
+    for own, other in zip(
+        torch.autograd.grad(found.sin().sum(), (q, k, v)),
+        torch.autograd.grad(wanted.sin().sum(), (q, k, v)),
+        strict=True,
+    ):
+        assert torch.allclose(own, other, atol=1e-5)
