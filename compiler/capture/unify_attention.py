@@ -34,7 +34,8 @@ def unify_attention(module: fx.GraphModule, dtype: torch.dtype | None = None) ->
         if scale is None:
             scale = 1.0 / math.sqrt(query.meta["val"].shape[-1])
         with graph.inserting_before(node):
-            tensors = [_in_dtype(x, dtype) for x in (query, key, value, mask)]
+            given = (query, key, value, _of_four_dims(mask))
+            tensors = [_in_dtype(x, dtype) for x in given]
             new = graph.call_function(
                 torch.ops.partita.attention.default, (*tensors, causal, scale)
             )
@@ -61,6 +62,15 @@ def _in_dtype(node: fx.Node | None, dtype: torch.dtype | None) -> fx.Node | None
     cast = node.graph.call_function(aten.to.dtype, (node, dtype))
     cast.meta = {k: v for k, v in node.meta.items() if k != "val"}
     return cast
+
+
+def _of_four_dims(mask: fx.Node | None) -> fx.Node | None:
+    """Return a mask, with a dim more where it has three: kernels take two or four."""
+    if mask is None or mask.meta["val"].ndim != 3:
+        return mask
+    view = mask.graph.call_function(aten.unsqueeze.default, (mask, 0))
+    view.meta = {**mask.meta, "val": mask.meta["val"].unsqueeze(0)}
+    return view
 
 
 def _attention_arguments(node: fx.Node) -> tuple[Any, ...]:

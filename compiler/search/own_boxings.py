@@ -122,7 +122,7 @@ class WithinBytes:
     Attributes:
         prices: of all boxings, in seconds.
         own: what each takes by itself.
-        room: beside what stays and what is fed, in bytes of a rank.
+        room: beside what stays and what is fed, in bytes of a rank, at least 0.
         known: those that are left in, whatever they take.
     """
 
@@ -133,9 +133,13 @@ class WithinBytes:
 
     @classmethod
     def of(cls, posed: Posed, room: float, known: Sequence[int]) -> WithinBytes:
-        """Return those of a posed problem, with all boxings of a known assignment."""
+        """Return those of a posed problem, with all boxings of a known assignment.
+
+        There is no room where it is less than 0.
+        """
         left_in = frozenset(boxings_of(posed.problem, known))
-        return cls(posed.problem.box_seconds, posed.known(OwnBoxings), room, left_in)
+        own = posed.known(OwnBoxings)
+        return cls(posed.problem.box_seconds, own, max(room, 0.0), left_in)
 
     def __call__(self, type: TensorType, made: Placement, wanted: Placement) -> float:
         """Return the seconds of the cheapest boxing from ``made`` to ``wanted``."""

@@ -276,3 +276,33 @@ def test_autocast_is_as_before_when_a_capture_is_over() -> None:
     assert not torch.is_autocast_enabled("cpu")
     assert torch.get_autocast_dtype("cpu") is HALF
     assert torch.is_autocast_cache_enabled()
+
+
+class Leaning(nn.Module):
+    """Attention whose mask leans by head, of three dims."""
+
+    slopes: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made = nn.Linear(16, 48)
+        self.register_buffer("slopes", torch.tensor([0.5, 0.25]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the loss of ``x`` ``[batch, positions, 16]``."""
+        q, k, v = self.made(x).view(*x.shape[:2], 3, 2, 8).permute(2, 0, 3, 1, 4)
+        apart = torch.arange(x.shape[1]) - torch.arange(x.shape[1])[:, None]
+        mask = self.slopes[:, None, None] * apart
+        made = nn_functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return made.square().mean()
+
+
+@pytest.mark.parametrize("precision", [None, "bfloat16"])
+def test_a_mask_of_three_dims_is_taken(precision: str | None) -> None:
+    torch.manual_seed(0)
+    model, x = Leaning(), torch.randn(4, 6, 16)
+    options = pt.Options(precision=precision)
+    plan = pt.plan(model, x, mesh=pt.Mesh(tp=2), options=options)
+    assert any("attention" in node.op for node in plan.nodes.values())
+    report = pt.verify(model, x, plan=plan)
+    assert report.ok, report

@@ -74,10 +74,11 @@ def drawn(posed: Posed) -> tuple[list[int], set[Boxing]]:
     return choices, found
 
 
-def test_what_is_known_keeps_its_boxings_and_no_other_is_over() -> None:
+@pytest.mark.parametrize("room", [0.0, -1.0])
+def test_what_is_known_keeps_its_boxings_and_no_other_is_over(room: float) -> None:
     posed = posed_layers(Mesh(dp=2, tp=2), 4)
     choices, known = drawn(posed)
-    prices = WithinBytes.of(posed, 0.0, choices)
+    prices = WithinBytes.of(posed, room, choices)
     for boxing in known:
         assert prices(*boxing) == posed.problem.box_seconds(*boxing)
     for type_, made, want in known:
