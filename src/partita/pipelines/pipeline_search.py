@@ -176,16 +176,18 @@ class PipelineSearch:
         """Return why no pipeline was found."""
         if self.best.seconds < inf:
             return NoSolution("no pipeline is faster than a plan of one stage")
+        plans, rows = cutters[0].plans, min(map(len, self.space.sizes))
+        num = len(plans.held)
+        if plans.homes and num < rows:
+            places = "is 1 place" if num == 1 else f"are {num} places"
+            return NoSolution(
+                f"no pipeline was found: each of {rows} rows of ranks is to hold a "
+                f"parameter, and there {places} in the model where one is used first; "
+                "want fewer stages"
+            )
         refusals = [refusal for cutter in cutters for refusal in cutter.refusals]
         if refusals:
             return min(refusals, key=lambda each: each.least_bytes or inf)
-        plans, rows = cutters[0].plans, min(map(len, self.space.sizes))
-        if plans.homes and len(plans.held) < rows:
-            return NoSolution(
-                f"no pipeline was found: each of {rows} rows of ranks is to hold a "
-                f"parameter, and there are {len(plans.held)} places in the model where "
-                "one is used first; want fewer stages"
-            )
         return NoSolution("no pipeline was found")
 
     @property

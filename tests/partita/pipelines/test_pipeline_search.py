@@ -12,8 +12,10 @@ from functools import lru_cache
 from types import SimpleNamespace
 
 import pytest
+import torch
 from tests.models.pipelines import FEW_CALLS, PIPELINES, conv_stem
 from tests.partita.pipelines.every_pipeline import least_seconds
+from torch import Tensor, nn
 
 import partita as pt
 from partita.compiler.capture.capture import Captured, capture
@@ -288,3 +290,9 @@ def test_more_stages_than_places_to_train_at_are_refused() -> None:
     options = pt.Options(microbatches=2)
     with pytest.raises(NoSolution, match=r"each of 8 rows .* there are 4 places"):
         pt.plan(model, *args, mesh="pp=8", options=options, **kwargs)
+
+
+def test_few_places_are_the_reason_even_where_there_are_few_calls() -> None:
+    model, options = nn.Linear(4, 4, bias=False), pt.Options(loss=Tensor.sum)
+    with pytest.raises(NoSolution, match=r"each of 4 rows .* there is 1 place"):
+        pt.plan(model, torch.ones(8, 4), mesh="pp=4", options=options)
