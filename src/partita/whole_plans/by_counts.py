@@ -4,11 +4,13 @@ More microbatches hold less and take longer. So one is tried first. Where that i
 refused, many more are next if much is lacking: each number takes its share of the time.
 From the first that fits on, more are tried until they are slower, as what need not be
 made again may outweigh what they cost; then those between what was refused and that.
-What time is left then is for those of them whose share was not enough.
+What time is left then is for those of them whose share was not enough. Once there is a
+plan, no number is begun that would not end in time, as far as can be told.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
@@ -60,6 +62,7 @@ class CountSearch:
     slower: list[NotFaster] = field(default_factory=list[NotFaster])
     _may_save: bool = False  # whether more than were tried last may be of use
     _cut_short: set[int] = field(default_factory=set[int])  # when their time was over
+    _quickest_s: float = inf  # of those that were tried
 
     def run(self) -> First:
         """Return the fastest plan, of the microbatches that are asked for.
@@ -107,7 +110,8 @@ class CountSearch:
 
     @property
     def _is_over(self) -> bool:
-        return self._best_s < inf and self.clock.left_s <= 0
+        needed_s = self._quickest_s if self._quickest_s < inf else 0.0
+        return self._best_s < inf and self.clock.left_s <= needed_s
 
     def _try_more(self, count: int) -> None:
         while self._may_save and not self._is_over:
@@ -138,7 +142,7 @@ class CountSearch:
         again = [max(below, default=0), best]
         again = [count for count in again if count in self._cut_short]
         for number, count in enumerate(again):
-            if self.clock.left_s > 0:
+            if self.clock.left_s > 0 and not self._is_over:
                 self._try(count, 1 / (len(again) - number))
 
     def _more_than(self, count: int) -> Iterator[int]:
@@ -155,6 +159,7 @@ class CountSearch:
 
         Of several numbers it has a part of the time that is left.
         """
+        begun = time.perf_counter()
         is_first = not (self.plans or self.refusals or self.slower)
         try:
             planner = self.batch.planner(count, self.mesh)
@@ -185,6 +190,7 @@ class CountSearch:
         self._may_save = beside.may_save(search)
         if share.left_s <= 0:
             self._cut_short.add(count)
+        self._quickest_s = min(self._quickest_s, time.perf_counter() - begun)
         return outcome
 
 

@@ -37,6 +37,7 @@ class Model:
     asked: list[int] = field(default_factory=list[int])
     shares: list[float] = field(default_factory=list[float])
     needs_s: dict[int, float] = field(default_factory=dict[int, float])
+    takes_s: float = 0.0
 
     @property
     def options(self) -> Options:
@@ -77,6 +78,7 @@ class Beside:
     def first(self, _: object) -> object:
         """Return a plan, as ``BesideSearch.first`` does."""
         self.model.asked.append(self.count)
+        time.sleep(self.model.takes_s)
         if self.clock.left_s < self.model.needs_s.get(self.count, 0.0):
             time.sleep(max(self.clock.left_s, 0.0))
             raise NoSolution("not found in time", LIMIT + 1, self.model.state)
@@ -173,6 +175,17 @@ def test_what_was_not_found_in_its_share_is_tried_again_in_what_time_is_left() -
     found = model.search(float("inf"), left_s=0.1).run()
     assert found.plan.microbatches == 2
     assert model.asked == [1, 2, 4, 1]
+
+
+def test_no_number_is_begun_that_would_not_end_in_time() -> None:
+    model = Model(held=lambda c: STATE + 480 / c, seconds=lambda c: 1 + c / 100)
+    model.takes_s, model.needs_s = 0.05, dict.fromkeys((1, 64), -60.0)
+    found = model.search(float("inf"), left_s=0.12).run()
+    assert found.plan.microbatches == 64
+    assert model.asked == [1, 64], "0.02 s are left, and no number took less than 0.05"
+    model.asked = []
+    assert model.search(float("inf")).run().plan.microbatches < 64
+    assert model.asked[:3] == [1, 64, 32]
 
 
 def test_what_nothing_keeps_to_is_refused_as_what_needs_least_is() -> None:
