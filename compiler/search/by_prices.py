@@ -6,7 +6,8 @@ choices that may fit by themselves and belong to something faster than what is k
 (keeping.py). The price is raised until placements fit, from the higher a one on, the
 further the plan without one is over the limit; then prices near that of the fastest
 that fits are tried; where placements fit without a price, prices near that of the best
-bound. Each price gives a lower bound, too.
+bound. Each price gives a lower bound, too. Of many nodes, far over a limit, the highest
+price comes first: where it is of no help, nothing else is tried.
 
 Memory has a price at a few moments alone. The higher it is, the more do placements hold
 at others, where that makes room at those. So the same is searched among what takes
@@ -47,13 +48,15 @@ At the last, placements hold about as little as any: no higher price is tried.
 """
 
 MOST_NODES = 1000
-"""Of a problem whose nodes choose by themselves, in windows too."""
+"""Of a problem of which all is tried: nodes that choose by themselves, windows, and
+prices where the highest leaves much more than a limit."""
 
 _FIRST = 0.1  # of the seconds and bytes that the plan without a limit takes
 _FAR = 1.25  # times a limit: what holds more is far from it
 _LEAN_FIRST = 2.0  # times a limit: from there on what is lean is searched first
 _POWER = 2  # of how often it is over the limit: the first price is that much higher
 _MOST_RAISES = 5
+_OF_USE = 0.9  # of what was held: at most, for another try far over a limit
 _MOST_LEANEST = 3  # times that what is lean is searched at the highest price
 _MOST_NARROWING = 1.0  # at higher prices hardly a choice is left out
 _MOST_MIDDLES = 3  # prices near that of the fastest that fits
@@ -173,15 +176,19 @@ class PriceSearch:
     def _leanest(self, limit: int, best: Limited) -> Limited:
         """Search what is lean, at a price at which it holds about as little as any.
 
-        As long as memory turns out to be short at one moment more, it is searched anew.
+        As long as memory turns out to be short at one moment more, it is searched anew,
+        far over the limit if the last time was of use.
         """
         for _ in range(_MOST_LEANEST):
-            count, lean = len(self.moments), self._lean(limit, best)
+            count, before = len(self.moments), best.keeping.peak_bytes
+            lean = self._lean(limit, best)
             best = best.better(
                 self._at(PRICES_IF_KEPT[-1], limit, best, self.clock, lean)
             )
-            is_known = len(self.moments) == count
-            if best.fits or is_known or self.is_far(best, limit):
+            is_stuck = best.keeping.peak_bytes > _OF_USE * before
+            if best.fits or len(self.moments) == count:
+                break
+            if is_stuck and self.is_far(best, limit):
                 break
         return best
 
