@@ -240,7 +240,8 @@ class Refused:
             more = replace(self.options, microbatches="auto")
             plan = self._try(self.captured, self.mesh, more)
             if plan is not None:
-                yield f"in {plan.microbatches} microbatches", plan
+                ending = "es" if plan.microbatches > 1 else ""
+                yield f"in {plan.microbatches} microbatch{ending}", plan
 
     def _on_more_ranks(self, refusal: NoSolution) -> Iterator[tuple[str, Plan]]:
         """Yield plans on meshes with an axis doubled, again and again."""

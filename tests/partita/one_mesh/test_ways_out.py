@@ -213,7 +213,7 @@ def test_a_limit_alone_may_be_to_blame() -> None:
 
 WAYS: list[tuple[Callable[[Request], bool], str]] = [
     (lambda asked: asked.num_bytes >= 50_000, "within 48.83 KiB"),
-    (lambda asked: asked.in_parts, "in 1 microbatches"),
+    (lambda asked: asked.in_parts, "in 1 microbatch"),
     (lambda asked: asked.ranks >= 8, "on 8 ranks (tp=8)"),
     (lambda asked: asked.batch <= 2, "for a batch of 2"),
 ]
