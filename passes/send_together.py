@@ -99,17 +99,18 @@ class _Sender:
         """Emit the boxings of a bucket, side by side up to each of their collectives.
 
         Of tensors that are empty here there is no collective: as a tensor is gathered
-        axis by axis, it may be empty up to one of them. Then the others come first.
+        axis by axis, it may be empty up to one of them. Then the others come first;
+        the one that has most of them has all, in the order of every rank.
         """
         while rows:
             sent = [[node for node in row if _is_collective(node)] for row in rows]
-            next_one = _said(max(sent, key=len))
+            next_one = _first_of(max(sent, key=len))
             rest: list[list[fx.Node]] = []
             calls: list[fx.Node] = []
             for row, own in zip(rows, sent, strict=True):
                 if not own:
                     self._copy(row)
-                elif _said(own) == next_one:
+                elif _first_of(own) == next_one:
                     at = row.index(own[0])
                     self._copy(row[:at])
                     calls.append(own[0])
@@ -197,8 +198,8 @@ def _type(node: fx.Node) -> TensorType:
     return found
 
 
-def _said(calls: Sequence[fx.Node]) -> list[object]:
-    """Return what the first of some collectives does, and among whom."""
+def _first_of(calls: Sequence[fx.Node]) -> list[object]:
+    """Return what the first of some collectives does, and among whom; [] of none."""
     return [calls[0].target, *calls[0].args[1:]] if calls else []
 
 

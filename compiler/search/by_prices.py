@@ -146,13 +146,13 @@ class PriceSearch:
             return self._near_the_top(limit, best)
         over = 1.0 if best.fits else best.keeping.peak_bytes / limit
         price = min(_FIRST * over**_POWER, PRICES_IF_KEPT[-1])
-        is_far = over > _LEAN_FIRST
-        if is_far and self.is_far(best, limit):
+        lean_first = over > _LEAN_FIRST
+        if lean_first and self.is_far(best, limit):
             best = self._leanest(limit, best)
-            is_near = best.fits or not self.is_far(best, limit)
-            if not is_near or self.clock.left_s <= 0 or self._is_too_slow(best):
+            is_over = self.is_far(best, limit) or self.clock.left_s <= 0
+            if is_over or self._is_too_slow(best):
                 return best
-        for number, is_lean in enumerate((is_far, not is_far)):
+        for number, is_lean in enumerate((lean_first, not lean_first)):
             share = Clock.of(self.clock.left_s * (1.0 if number else _SHARE))
             among = self._lean(limit, best) if is_lean else None
             best, of_best = self._raised(limit, best, share, price, among)

@@ -11,29 +11,16 @@ from partita.compiler.search.equal_parts import EqualParts
 from partita.compiler.search.in_time_chooser import Chooser
 
 
-def choose_in_time(
-    program: Program, rules: RuleSet, count: int
-) -> dict[str, AxisSignature]:
-    """Return, by key, what placeholders and calls do on an axis of ``count`` parts.
-
-    Args:
-        program: of the whole batch.
-        rules: the table; rows that were derived for single calls do not count.
-        count: how many microbatches there are.
-
-    Raises:
-        BadOptions: naming the op that needs the whole batch, or inputs that cannot be
-            cut into so many equal parts.
-    """
-    return InTime(program, rules).choose(count)
-
-
 @dataclass
 class InTime:
     """What the nodes of one program do, for one number of microbatches after another.
 
     Where the rules allow of another number what they allowed of the last one, wherever
     they were asked, all does the same.
+
+    Attributes:
+        program: of the whole batch.
+        rules: the table; rows that were derived for single calls do not count.
     """
 
     program: Program
@@ -41,10 +28,11 @@ class InTime:
     _last: Chooser | None = None
 
     def choose(self, count: int) -> dict[str, AxisSignature]:
-        """Return that of ``count`` microbatches, as ``choose_in_time`` says.
+        """Return, by key, what placeholders and calls do on an axis of so many parts.
 
         Raises:
-            BadOptions: as that does.
+            BadOptions: naming the op that needs the whole batch, or inputs that cannot
+                be cut into so many equal parts.
         """
         parts = EqualParts(self.program, count)
         if self._last is None or not self._last.is_same_for(parts):

@@ -17,7 +17,7 @@ from partita.compiler.capture.inputs import name_leaves
 from partita.compiler.ir.program import InputKind, OutputKind, Program, info, op_name
 from partita.compiler.ir.sbp import Partial, Split
 from partita.compiler.rules.table import default_rules
-from partita.compiler.search.in_time import choose_in_time
+from partita.compiler.search.in_time import InTime
 from partita.passes.base import run_sequence
 from partita.passes.split_in_time import SplitInTime
 from partita.runtime.microbatches import joined
@@ -36,7 +36,7 @@ def dropping(name: str) -> tuple[Built, Captured]:
 
 
 def split(program: Program, count: int) -> Program:
-    chosen = choose_in_time(program, default_rules, count)
+    chosen = InTime(program, default_rules).choose(count)
     return run_sequence(program, (SplitInTime(count, chosen, default_rules),))
 
 

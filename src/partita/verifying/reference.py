@@ -79,7 +79,7 @@ class Reference:
             outputs = name_outputs_beside_loss(returned, loss)
         values |= {f"output:{n}": t.detach() for n, t in outputs.items()}
         gradients = {
-            name: parameter.grad / scale if scale != 1.0 else parameter.grad
+            name: parameter.grad / scale
             for name, parameter in model.named_parameters()
             if parameter.grad is not None
         }

@@ -110,8 +110,7 @@ class CountSearch:
 
     @property
     def _is_over(self) -> bool:
-        needed_s = self._quickest_s if self._quickest_s < inf else 0.0
-        return self._best_s < inf and self.clock.left_s <= needed_s
+        return self._best_s < inf and self.clock.left_s <= self._quickest_s
 
     def _try_more(self, count: int) -> None:
         while self._may_save and not self._is_over:

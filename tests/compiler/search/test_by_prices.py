@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from tests.compiler.search.test_limited import posed_layers
@@ -100,16 +101,10 @@ class Noted(Prices):
 
     tried: list[tuple[float, bool]] = field(default_factory=list[tuple[float, bool]])
 
-    def _at(
-        self,
-        price: float,
-        limit: int,
-        best: Limited,
-        clock: Clock,
-        lean: Narrowed | None = None,
-    ) -> Limited:
-        self.tried.append((price, lean is not None))
-        return super()._at(price, limit, best, clock, lean)
+    def _at(self, *given: Any, **named: Any) -> Limited:
+        price, _, _, _, *lean = given
+        self.tried.append((price, lean not in ([], [None])))
+        return super()._at(*given, **named)
 
 
 def begun(times: float) -> tuple[Noted, int, Limited]:

@@ -14,7 +14,7 @@ from partita.compiler.capture.capture import capture
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.sbp import Broadcast, Partial, Split
 from partita.compiler.rules.table import default_rules
-from partita.compiler.search.in_time import choose_in_time
+from partita.compiler.search.in_time import InTime
 
 
 class OfLayer(nn.Module):
@@ -33,13 +33,13 @@ class OfLayer(nn.Module):
 
 def refusal(model: nn.Module, *args: torch.Tensor, count: int = 2) -> str:
     with pytest.raises(BadOptions) as error:
-        choose_in_time(capture(model, args, {}).program, default_rules, count)
+        InTime(capture(model, args, {}).program, default_rules).choose(count)
     return str(error.value)
 
 
 def test_parameters_are_whole_inputs_in_parts_and_gradients_add_up() -> None:
     program = capture(*with_dropout("mlp")).program
-    chosen = choose_in_time(program, default_rules, 2)
+    chosen = InTime(program, default_rules).choose(2)
     assert chosen["parameter:up.weight"].results == (Broadcast(),)
     assert chosen["input:x"].results == (Split(0),)
     assert chosen["up/addmm/0"].results == (Split(0),)
@@ -49,7 +49,7 @@ def test_parameters_are_whole_inputs_in_parts_and_gradients_add_up() -> None:
 
 def test_what_counts_the_tokens_is_whole() -> None:
     program = capture(*with_dropout("gpt2")).program
-    chosen = choose_in_time(program, default_rules, 2)
+    chosen = InTime(program, default_rules).choose(2)
     assert chosen["input:labels"].results == (Broadcast(),)
     assert chosen["input:input_ids"].results == (Split(0),)
 
@@ -71,7 +71,7 @@ class Tokens(nn.Module):
 
 def test_only_what_counts_the_tokens_of_an_input_takes_it_whole() -> None:
     model, tokens = Tokens(), torch.randint(0, 8, (4, 6))
-    chosen = choose_in_time(capture(model, (tokens,), {}).program, default_rules, 2)
+    chosen = InTime(capture(model, (tokens,), {}).program, default_rules).choose(2)
     assert chosen["input:tokens"].results == (Broadcast(),)
     assert chosen["slice.Tensor/0"].results == (Split(0),), "given"
     assert chosen["words/embedding/0"].results == (Split(0),)
@@ -130,7 +130,7 @@ def test_a_sum_may_begin_with_zero(
     loss: Callable[[torch.Tensor, nn.Linear], torch.Tensor],
 ) -> None:
     program = capture(OfLayer(loss), (torch.randn(4, 4),), {}).program
-    chosen = choose_in_time(program, default_rules, 2)
+    chosen = InTime(program, default_rules).choose(2)
     added = [chosen[key].results for key in chosen if key.startswith(("add", "sub"))]
     assert added
     assert {*added} == {(Partial(),)}
@@ -143,7 +143,7 @@ def penalized(y: torch.Tensor, layer: nn.Linear) -> torch.Tensor:
 def test_a_penalty_of_the_parameters_is_a_sum_of_shares() -> None:
     model = OfLayer(penalized)
     program = capture(model, (torch.randn(8, 4),), {}).program
-    chosen = choose_in_time(program, default_rules, 2)
+    chosen = InTime(program, default_rules).choose(2)
     assert chosen["linalg_vector_norm/0"].results == (Broadcast(),)
     assert chosen["add.Tensor/0"].operands == (Partial(), Partial())
 
@@ -198,7 +198,7 @@ def test_zeros_are_a_sum_of_zeros() -> None:
 
     args = torch.randn(8, 3, 4), torch.randint(6, (8, 3))
     program = capture(Positions(), args, {}).program
-    chosen = choose_in_time(program, default_rules, 2)
+    chosen = InTime(program, default_rules).choose(2)
     (put,) = (s for key, s in chosen.items() if "index_put" in key)
     assert put.operands == (Partial(), Split(0), Split(0))
     assert put.results == (Partial(),)
@@ -212,7 +212,7 @@ def test_zeros_are_a_sum_of_zeros() -> None:
 def test_the_gradient_of_a_bounded_parameter_adds_up() -> None:
     model = OfLayer(lambda y, layer: (y.square() * layer.bias.clamp(max=0.1)).sum())
     program = capture(model, (torch.randn(4, 4),), {}).program
-    chosen = choose_in_time(program, default_rules, 2)
+    chosen = InTime(program, default_rules).choose(2)
     (kept,) = (s for key, s in chosen.items() if "clamp" in key and "where" in key)
     assert kept.operands == (Broadcast(), Partial(), Partial())
     assert kept.results == (Partial(),)
@@ -231,7 +231,7 @@ def test_a_gradient_that_is_the_same_for_every_batch_adds_up(
     loss: Callable[[torch.Tensor, nn.Linear], torch.Tensor],
 ) -> None:
     model, x = OfLayer(loss), torch.randn(8, 4)
-    chosen = choose_in_time(capture(model, (x,), {}).program, default_rules, 2)
+    chosen = InTime(capture(model, (x,), {}).program, default_rules).choose(2)
     assert chosen["input:x"].results == (Split(0),)
     plan = pt.plan(model, x, mesh="dp=2", options=pt.Options(microbatches=2))
     report = pt.verify(model, x, plan=plan)

@@ -15,7 +15,7 @@ from partita.compiler.capture.capture import capture
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.sbp import Broadcast, Split
 from partita.compiler.rules.table import default_rules
-from partita.compiler.search.in_time import InTime, choose_in_time
+from partita.compiler.search.in_time import InTime
 
 Loss = Callable[["Scorer", Any, Any], Tensor]
 BATCH, SEQUENCE, WORDS = 16, 6, 8
@@ -106,7 +106,7 @@ def test_pairs_are_kept_together_in_a_pipeline(loss: Loss) -> None:
 
 def test_inputs_are_cut_where_what_is_made_of_them_is() -> None:
     program = capture(Scorer(of_halves), given(), {}).program
-    chosen = choose_in_time(program, default_rules, 2)
+    chosen = InTime(program, default_rules).choose(2)
     halves = Split(0, (BATCH // 2, BATCH // 2))
     assert chosen["input:texts"].results == (Broadcast(),)
     assert chosen["words/embedding/0"].results == (halves,)
@@ -135,7 +135,7 @@ def test_of_another_number_all_is_chosen_anew_where_rules_allow_something_else(
 
 def test_neighbours_are_in_one_part_as_they_lie() -> None:
     program = capture(Scorer(of_neighbours), given(), {}).program
-    chosen = choose_in_time(program, default_rules, 2)
+    chosen = InTime(program, default_rules).choose(2)
     assert chosen["input:texts"].results == (Split(0),)
     assert chosen["slice.Tensor/0"].results == (Split(0),)
 
@@ -143,7 +143,7 @@ def test_neighbours_are_in_one_part_as_they_lie() -> None:
 def test_pieces_that_are_cut_in_two_ways_are_refused() -> None:
     program = capture(Scorer(of_unequal), given(), {}).program
     with pytest.raises(BadOptions, match=r"slice.Tensor.*needs the whole batch"):
-        choose_in_time(program, default_rules, 2)
+        InTime(program, default_rules).choose(2)
 
 
 def test_what_is_returned_of_halves_comes_together() -> None:

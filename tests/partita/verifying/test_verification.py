@@ -55,22 +55,9 @@ def test_random_plans_agree(seed: int) -> None:
     assert report.ok, str(report)
 
 
-class Centred(nn.Module):
-    """A bias in front of a norm: its gradient is zero but for rounding."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.down, self.up = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 3, 3)
-        self.norm = nn.InstanceNorm2d(8, affine=True)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the loss of images ``[batch, 3, height, width]``."""
-        return self.up(self.norm(self.down(x)).relu()).square().mean()
-
-
 def test_where_the_original_happens_to_round_well_it_is_called_again() -> None:
     torch.manual_seed(0)
-    model, args = Centred(), (torch.randn(4, 3, 16, 16),)
+    model, args = small.Centred(), (torch.randn(4, 3, 16, 16),)
     planner = Planner.of(model, args, {}, TP, pt.Options())
     verifier, plan = Verifier.of(model, args, {}), searched(planner)
     exact = {
