@@ -22,7 +22,7 @@ from typing import Any
 
 from partita.compiler.errors import RankFailed
 from partita.runtime import doing
-from partita.runtime.rank import Report
+from partita.runtime.rank import Report, stacks_path
 from partita.runtime.rank_starter import RankStarter, import_path, rank_starter
 from partita.runtime.stores import meeting_store
 from partita.runtime.target import Target, as_importable, find_target
@@ -142,13 +142,15 @@ def _raise_first_failure(codes: Sequence[int | None], folder: Path) -> None:
             told = doing.last_told(_doing(folder, rank))
             when = "" if code < 0 else " before its target was done"
             at = told and f", at {told}"
-            raise RankFailed(f"rank {rank} {_end_of(code)}{when}{at}")
+            stacks = _stacks(folder, rank)
+            raise RankFailed(f"rank {rank} {_end_of(code)}{when}{at}{stacks}")
         failures.append((_report(folder, rank).time_s, rank))
     _, rank = min(failures)
     report = _report(folder, rank)
     if not report.traceback:
         code = codes[rank] or 0
-        raise RankFailed(f"rank {rank} {_end_of(code)} after its target was done")
+        end = f"{_end_of(code)} after its target was done"
+        raise RankFailed(f"rank {rank} {end}{_stacks(folder, rank)}")
     done = [r for r, code in enumerate(codes) if code is not None]
     left = ", ".join(str(r) for r in done if _left_before(codes, folder, r, report))
     first = left and f", after rank {left} was done and had left"
@@ -164,6 +166,13 @@ def _left_before(
     code = codes[rank]
     is_well = code is not None and _is_well(code, folder, rank)
     return is_well and _report(folder, rank).time_s < failed.time_s
+
+
+def _stacks(folder: Path, rank: int) -> str:
+    """Return what to add of a rank that crashed: what its threads were at."""
+    path = stacks_path(folder, rank)
+    told = path.read_text(errors="replace").strip() if path.exists() else ""
+    return told and f":\n{told}"
 
 
 def _doing(folder: Path, rank: int) -> Path:

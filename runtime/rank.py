@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import os
 import pickle
 import signal
@@ -37,6 +38,11 @@ class Report:
         return folder / f"rank{rank}"
 
 
+def stacks_path(folder: Path, rank: int) -> Path:
+    """Return where a rank that crashes leaves what its threads were at."""
+    return folder / f"stacks{rank}"
+
+
 def main(folder_name: str, pipe: int) -> None:
     """Run the target that lies in the folder, and leave the report there.
 
@@ -46,8 +52,10 @@ def main(folder_name: str, pipe: int) -> None:
     atexit.register(_leave)  # nothing runs that was registered before
     watch = threading.Thread(target=_end_with_launcher, args=(pipe,), daemon=True)
     watch.start()
-    folder = Path(folder_name)
-    path = Report.path(folder, int(os.environ["RANK"]))
+    folder, rank = Path(folder_name), int(os.environ["RANK"])
+    path = Report.path(folder, rank)
+    stacks = os.open(stacks_path(folder, rank), os.O_WRONLY | os.O_CREAT)
+    faulthandler.enable(stacks)  # stays open: it is written by a process that crashes
     try:
         target, args = pickle.loads((folder / "payload").read_bytes())
         result = find_target(target)(*args)

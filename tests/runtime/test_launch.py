@@ -47,6 +47,8 @@ def fail_while_others_wait(how: str, folder: str) -> None:
             raise Odd("wrong", "shape")
         if how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+        if how == "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
         os._exit(3)
     dist.all_reduce(torch.ones(1))
     time.sleep(600)
@@ -108,6 +110,11 @@ def test_results_come_back_by_rank() -> None:
             r"^rank 1 failed:\nTraceback[^$]*test_launch[^$]*Odd: wrong shape",
         ),
         ("kill", r"^rank 1 was killed by signal 9 \(SIGKILL\)$"),
+        (
+            "crash",
+            r"^rank 1 was killed by signal 11 \(SIGSEGV\):\nFatal Python error: "
+            r"Segmentation fault\n[^$]* in fail_while_others_wait\n",
+        ),
         ("exit", r"^rank 1 left with exit code 3 before its target was done$"),
     ],
 )
@@ -138,7 +145,10 @@ def test_a_rank_is_well_whatever_it_leaves_behind(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_dies_once_its_target_is_done_is_told_so() -> None:
-    message = r"^rank 0 was killed by signal 6 \(SIGABRT\) after its target was done$"
+    message = (
+        r"^rank 0 was killed by signal 6 \(SIGABRT\) after its target was done:\n"
+        "Fatal Python error: Aborted\n"
+    )
     with pytest.raises(RankFailed, match=message):
         launch(f"{__file__}:abort_when_done", 1)
 
