@@ -21,6 +21,7 @@ from partita.compiler.search.relaxation import Relaxation
 
 # What gains no more than this part of the known cost is not searched for.
 _NO_GAIN = 1e-9
+_LEAST_S = 0.1  # of a search that is begun once the time is over
 OPTIMAL_GAP = 1e-6  # and so close a bound is called optimal
 
 # How long to raise the bound. Parts of the gap are what two looks' sweeps gained.
@@ -89,6 +90,10 @@ class Clock:
     def left_s(self) -> float:
         """What is left, negative once it ran out."""
         return self.deadline - time.perf_counter()
+
+    def share(self, part: float) -> Clock:
+        """Return a clock of a part of what is left, or of little where it ran out."""
+        return Clock.of(max(self.left_s, _LEAST_S) * part)
 
 
 def split(model: Model) -> list[Model]:

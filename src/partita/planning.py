@@ -41,8 +41,6 @@ from partita.whole_plans.bucketed import with_buckets
 from partita.whole_plans.by_counts import CountSearch
 from partita.whole_plans.light_messages import fastest_together
 
-_LEAST_S = 0.1  # for one mesh, once the time is over
-
 _log = logging.getLogger(__name__)
 
 
@@ -155,8 +153,7 @@ def _in_buckets(batch: Batch, first: First, clock: Clock) -> Plan:
     if len(plan.stages) > 1:
         return with_buckets(plan, bucket) if bucket else plan
     planner = batch.planner(plan.microbatches, plan.mesh)
-    clock = Clock.of(max(clock.left_s, _LEAST_S))
-    return fastest_together(planner, first, bucket, clock)
+    return fastest_together(planner, first, bucket, clock.share(1.0))
 
 
 def _of_devices(
@@ -233,7 +230,7 @@ class _Compared:
         if self.fastest is not None and self.clock.left_s <= 0:
             self.tried.append(Tried(f"mesh {mesh}", None))
             return
-        share = Clock.of(max(self.clock.left_s, _LEAST_S) / parts)
+        share = self.clock.share(1 / parts)
         try:
             first = _fastest(self.batch, mesh, share, self.apart_s)
         except NotFaster as other:
@@ -257,7 +254,7 @@ class _Compared:
 
     def try_stages(self, space: PipelineSpace) -> None:
         """Plan pipelines that are faster than what was found, in the time left."""
-        clock = Clock.of(max(self.clock.left_s, _LEAST_S))
+        clock = self.clock.share(1.0)
         search = _pipelines(self.batch, space, clock, self.apart_s)
         name = f"stages on {sum(space.sizes[0])} ranks"
         try:

@@ -28,7 +28,6 @@ from partita.pipelines.stage_plans import Room, StagePlans
 from partita.pipelines.staged import SINGLE
 from partita.pipelines.whole_prices import WholePrices
 
-_LEAST_S = 0.1
 _CUTTING = 0.75
 """Of the time left, for the first cuts of one number of microbatches."""
 _MOST_SIZES = 8
@@ -91,7 +90,7 @@ class Cutter:
             size = form.sizes[0]
             if size not in prices:
                 mesh = self.space.meshes[size][0]
-                share = Clock.of(max(clock.left_s, _LEAST_S) / _MOST_SIZES)
+                share = clock.share(1 / _MOST_SIZES)
                 planner = replace(self.planner, mesh=mesh)
                 free = replace(planner.options, memory=None)
                 alone = Search(replace(planner, options=free), share).run()

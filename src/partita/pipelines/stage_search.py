@@ -15,8 +15,6 @@ from partita.compiler.search.wanted import ANY, Wanted
 from partita.one_mesh.planner import Planner
 from partita.one_mesh.search import Search
 
-_LEAST_S = 0.1
-
 
 @dataclass(frozen=True, slots=True)
 class Room:
@@ -49,7 +47,7 @@ class StageSearch:
         wanted: Wanted = ANY,
     ) -> StageSearch:
         """Return the search in half of the time left; ``planner`` has the mesh."""
-        share = Clock.of(max(clock.left_s, _LEAST_S) / 2)
+        share = clock.share(1 / 2)
         planner = of_stage(planner, program)
         if room is None:
             return cls(Search(planner, share, wanted, most_alternatives=0), room)

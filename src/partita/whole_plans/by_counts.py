@@ -26,7 +26,6 @@ from partita.one_mesh.not_faster import NotFaster
 from partita.one_mesh.search import Search
 from partita.whole_plans.beside_search import BesideSearch, First
 
-_LEAST_S = 0.1  # for one number, once the time is over
 _SHARE = 0.3  # of the time that is left, for each of several numbers
 
 
@@ -168,8 +167,7 @@ class CountSearch:
             return _Outcome.NOT_CUT
         options, best_s = self.batch.options, self._best_s
         is_last = options.microbatches != "auto" or options.memory is None
-        left_s = max(self.clock.left_s, _LEAST_S)
-        share = Clock.of(left_s if is_last else left_s * part)
+        share = self.clock.share(1.0 if is_last else part)
         beside = BesideSearch(planner, share, best_s)
         hidden_s = beside.most_hidden_s if best_s < inf else 0.0
         search = Search(planner, share, Wanted(best_s + hidden_s))
