@@ -66,9 +66,9 @@ class ConstantDtypes(TorchFunctionMode):
 
     A program in double precision holds the constants of the capture: the float32 that
     ``torch.tensor(0.1)`` was there. In double its eager model would make others, of
-    the default dtype or of that of an input. The ``eps`` of an RMS norm that is given
-    none is such a constant too, as are a number that is written to elements of a tensor
-    and all that ``torch.finfo`` says of a dtype.
+    the default dtype or of that of an input. The ``eps`` of an RMS norm is such a
+    constant too, and is rounded as its sum is, as are a number that is written to
+    elements of a tensor and all that ``torch.finfo`` says of a dtype.
     """
 
     def __init__(self, notes: Notes | None = None) -> None:
@@ -127,9 +127,11 @@ class ConstantDtypes(TorchFunctionMode):
             return result
         if func in _MADE_OF_NUMBERS:
             return func(*args, **kwargs | {"dtype": dtype})
+        rounding = dtype if dtype == torch.float64 else torch.float32  # of its sum
         eps = args[3] if len(args) > 3 else kwargs.get("eps")
         if eps is None:
-            args, kwargs["eps"] = args[:3], _FINFO(dtype).eps
+            eps = _FINFO(rounding).eps
+        args, kwargs["eps"] = args[:3], torch.tensor(eps, dtype=rounding).item()
         return func(*args, **kwargs)
 
     def _mixed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

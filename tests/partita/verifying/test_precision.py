@@ -49,21 +49,26 @@ def test_a_model_that_autocast_breaks_is_told_of() -> None:
 
 
 class Normed(nn.Module):
-    """A norm whose epsilon follows from its dtype."""
+    """A norm whose epsilon follows from its dtype, or is rounded to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, eps: float | None) -> None:
         super().__init__()
-        self.norm, self.out = nn.RMSNorm(8), nn.Linear(8, 8)
+        self.norm, self.out = nn.RMSNorm(8, eps), nn.Linear(8, 8)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return a mean over ``x`` ``[batch, 8]``."""
         return self.out(self.norm(1e-3 * x)).square().mean()
 
 
-def test_an_epsilon_that_follows_from_the_dtype_agrees() -> None:
+@pytest.mark.parametrize("eps", [None, 1e-5])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_epsilon_that_follows_from_the_dtype_agrees(
+    eps: float | None, dtype: torch.dtype
+) -> None:
     torch.manual_seed(0)
-    model, x = Normed(), torch.randn(4, 8)
-    assert verify(model, x, plan=pt.plan(model, x, mesh=TP)).ok
+    model, x = Normed(eps).to(dtype), torch.randn(4, 8, dtype=dtype)
+    report = verify(model, x, plan=pt.plan(model, x, mesh=TP))
+    assert report.ok, str(report)
 
 
 class Stabilized(nn.Module):
@@ -89,7 +94,7 @@ def test_what_a_dtype_can_hold_is_that_of_the_model() -> None:
 
 
 def test_an_input_that_wants_a_gradient_is_an_input() -> None:
-    model, x = Normed(), torch.randn(4, 8, requires_grad=True)
+    model, x = Normed(None), torch.randn(4, 8, requires_grad=True)
     assert verify(model, x, plan=pt.plan(model, x, mesh=TP)).ok
     assert x.grad is None
 
