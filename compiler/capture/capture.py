@@ -27,6 +27,7 @@ from partita.compiler.capture.canonicalize import (
     drop_checks,
     lift_own_tensors,
 )
+from partita.compiler.capture.dense_gradients import dense_gradients
 from partita.compiler.capture.direct import trace, try_trace
 from partita.compiler.capture.fake_copy import fake_copy
 from partita.compiler.capture.fingerprint import fingerprint
@@ -182,7 +183,7 @@ def _captured(
         tensors = tuple(spec.example(torch.device("cpu")).values())
     form = OutputForm()
     scored = ScoredModel(model, spec, loss, train, form)
-    with passing_checks(), whole_batches(), unread_masks():
+    with passing_checks(), whole_batches(), unread_masks(), dense_gradients():
         joint = try_trace(scored, tensors) if precision is None else None
         if joint is None:
             joint = _exported_or_run(model, scored, tensors, form, precision, numbers)

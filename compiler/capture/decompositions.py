@@ -35,7 +35,6 @@ FROM_TORCH = (
     aten.binary_cross_entropy_backward,
     aten.binary_cross_entropy_with_logits,
     aten.soft_margin_loss,
-    aten.soft_margin_loss_backward,
     aten.stack,
     aten.unbind,
     aten.rsub,
@@ -57,6 +56,7 @@ FROM_TORCH = (
 """Taken apart by torch's own decompositions."""
 
 _HALF = (torch.float16, torch.bfloat16)
+_MEAN = 1  # of the ways to reduce a loss
 
 
 def _dims(x: Tensor, dim: Sequence[int] | int | None) -> list[int]:
@@ -245,6 +245,14 @@ def _random_slope_backward(
     return grad * slopes
 
 
+def _soft_margin_loss_backward(
+    grad: Tensor, x: Tensor, target: Tensor, reduction: int
+) -> Tensor:
+    """Return what keeps its digits: torch's takes one from what is nearly one."""
+    each = -target * torch.sigmoid(-target * x) * grad
+    return aten.div.Scalar(each, x.numel()) if reduction == _MEAN else each
+
+
 def _others(x: Tensor, dim: int) -> list[int]:
     return [other for other in range(x.ndim) if other != dim % x.ndim]
 
@@ -265,6 +273,7 @@ OWN: dict[Any, Callable[..., Any]] = {
     aten._weight_norm_interface.default: _weight_norm,
     aten._weight_norm_interface_backward.default: _weight_norm_backward,
     aten.repeat.default: _repeat,
+    aten.soft_margin_loss_backward.default: _soft_margin_loss_backward,
     aten.rrelu_with_noise_backward.default: _random_slope_backward,
     aten._linalg_det.default: det,
     aten._linalg_slogdet.default: slogdet,

@@ -56,10 +56,13 @@ class Reference:
         Random numbers are those that a program with these ``draws`` draws for seed 0.
         Buffers are as the forward leaves them: in the backward a checkpoint runs its
         function again, and so writes again to what a batch norm there keeps.
-        With a ``precision`` the forward and the loss are autocast. The loss is scaled
-        in the backward, and gradients are scaled back: they round otherwise then.
+        With a ``precision`` the forward and the loss are autocast. With another scale
+        than 1 all rounds otherwise: parameters are moved by a rounding each, the loss
+        is scaled in the backward and gradients are scaled back.
         """
         model = _copied_model(model)
+        if scale != 1.0:
+            _move_by_roundings(model, seed=round(100 * scale))
         args, kwargs = pytree.tree_map(_copied, (args, kwargs))
         before = {n: b.clone() for n, b in _written(model).items()}
         device = device_of(model)
@@ -79,7 +82,7 @@ class Reference:
             outputs = name_outputs_beside_loss(returned, loss)
         values |= {f"output:{n}": t.detach() for n, t in outputs.items()}
         gradients = {
-            name: parameter.grad / scale
+            name: parameter.grad.to_dense() / scale
             for name, parameter in model.named_parameters()
             if parameter.grad is not None
         }
@@ -119,6 +122,18 @@ def _written(model: torch.nn.Module) -> Tensors:
     """Return what the forward may write to: buffers, and parameters not trained."""
     frozen = {n: p for n, p in model.named_parameters() if not p.requires_grad}
     return dict(model.named_buffers()) | frozen
+
+
+def _move_by_roundings(model: torch.nn.Module, seed: int) -> None:
+    """Move each element of a parameter by about the least that its dtype can tell."""
+    drawing = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            # What has fewer than 16 bits is no number to compute with.
+            if parameter.is_floating_point() and parameter.dtype.itemsize > 1:
+                drawn = torch.rand(parameter.shape, generator=drawing) < 0.5
+                factors = 1.0 + torch.finfo(parameter.dtype).eps * (2.0 * drawn - 1.0)
+                parameter.mul_(factors.to(parameter))
 
 
 def device_of(model: torch.nn.Module) -> torch.device:

@@ -7,8 +7,9 @@ precision, where it may be off by 1e-5, or by four times what the original itsel
 off from double precision (DESIGN, decision 15).
 
 What that is depends on how the original happens to round: a gradient that is zero but
-for rounding may be off by any part of what it can be. So where the first call of it
-allows too little, it is called again, its loss scaled, which rounds otherwise.
+for rounding may be off by any part of what it can be, as may all that a norm of few
+elements makes. So where the first call of it allows too little, it is called again,
+its parameters moved by a rounding and its loss scaled, so that it rounds otherwise.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ class Verifier:
                 f"{type(model).__name__} fails in double precision, in which a plan is "
                 f"compared with it, too; an op of it may not take doubles: {error}"
             ) from error
-        others = [partial(call, scale=scale) for scale in _SCALES if train]
+        others = [partial(call, scale=scale) for scale in _SCALES]
         return cls(model, args, kwargs, loss, double, own, (*others,))
 
     def verify(self, plan: Plan, rules: RuleSet = default_rules) -> Report:

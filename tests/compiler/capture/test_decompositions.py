@@ -29,6 +29,7 @@ OF_HALF = [statistic.float() for statistic in OF_GROUPS]
 EVERY = [True, True, True]
 TRIPLE = X[0], X.mT, X[1, :, :4]
 HALF, WIDE = X.bfloat16(), [weight.float() for weight in WEIGHTS]
+FAR = 8 + 4 * WIDE[1]
 
 SLOPES, BOUNDS = torch.where(X > 0, 1.0, 0.2), (0.1, 0.3)
 
@@ -50,6 +51,9 @@ CALLS: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (aten.std.correction, (X, [1]), {}),
     (aten.std_mean.correction, (X, [1]), {}),
     (aten.std_mean.correction, (X, [0, 2]), {"correction": 0, "keepdim": True}),
+    (aten.soft_margin_loss_backward.default, (X, 3 * X, X.exp(), 1), {}),
+    # Where a sigmoid is nearly one, what is left of it has all digits.
+    (aten.soft_margin_loss_backward.default, (1e9 * WIDE[0], FAR, FAR.sign(), 2), {}),
     (aten.count_nonzero.default, (X.round(),), {}),
     (aten.count_nonzero.default, (X.round(), 1), {}),
     (aten.count_nonzero.default, (X[0, 0, 0],), {}),

@@ -40,6 +40,34 @@ def test_all_that_a_step_makes_has_its_name() -> None:
     assert (model.steps.item(), x.tolist(), model.weight.grad) == (0.0, [0.0] * 3, None)
 
 
+def test_scaled_it_is_another_sample_of_its_roundings() -> None:
+    model, x = Counting(), torch.full((3,), 0.1)
+    once, other = (
+        Reference.of(model, (x,), {}, None, True, scale=scale) for scale in (1.0, 1.1)
+    )
+    assert (model.weight == 2.0).all()
+    distance = once.distance(other)
+    assert 0.0 < distance["loss"] < 1e-6
+    assert distance["weight"] < 1e-6, "a gradient is scaled back"
+    again = Reference.of(model, (x,), {}, None, True, scale=1.1)
+    assert other.distance(again) == dict.fromkeys(other.values, 0.0)
+
+
+class LookedUp(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = nn.Embedding(8, 4, sparse=True)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.rows(ids).square().sum()
+
+
+def test_a_sparse_gradient_is_compared_with_all_its_zeros() -> None:
+    found = Reference.of(LookedUp(), (torch.tensor([1, 3]),), {}, None, True)
+    rows = found.values["rows.weight"].abs().sum(1) > 0
+    assert rows.nonzero().flatten().tolist() == [1, 3]
+
+
 class Following(Counting):
     def __init__(self) -> None:
         super().__init__()
