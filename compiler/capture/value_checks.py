@@ -148,9 +148,12 @@ def _passing(here: FrameType | None) -> bool | None:
 
     The one that asks is the caller of ``here``.
     """
-    if here is None or here.f_back is None:
+    frame = here.f_back if here is not None else None
+    # A tensor of a trace that takes writes apart asks for its own number.
+    while frame is not None and frame.f_code.co_name == "__bool__":
+        frame = frame.f_back
+    if frame is None:
         return None
-    frame = here.f_back
     code = list(dis.get_instructions(frame.f_code))
     # The last offset of a call may be that of a cache behind it, which is not listed.
     at = sum(found.offset <= frame.f_lasti for found in code) - 1

@@ -184,6 +184,36 @@ def test_models_that_check_values_are_captured(precision: str | None) -> None:
     assert program.trained
 
 
+class Doubled(torch.autograd.Function):
+    """Has a backward of its own, which an export would forget."""
+
+    @staticmethod
+    def forward(ctx: object, x: Tensor) -> Tensor:
+        """Return twice ``x``."""
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: object, *grads: Tensor) -> Tensor:
+        """Return twice the gradient."""
+        return grads[0] * 2
+
+
+class Writing(Likely):
+    """Checks values, and writes to a tensor."""
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        """Return a scalar of ``x`` ``[batch, 4]`` and ``target`` ``[batch]``."""
+        if target.max() >= 1e6:
+            raise ValueError
+        kept = torch.empty_like(x).bernoulli_(0.9)
+        return super().forward(Doubled.apply(x) * kept, target)
+
+
+def test_a_trace_that_takes_writes_apart_passes_checks() -> None:
+    program = capture(Writing(), (torch.randn(4, 4), torch.randn(4)), {}).program
+    assert program.trained
+
+
 class Jointly(nn.Module):
     """The negative log-likelihood of points under a kernel that is learned."""
 
