@@ -21,8 +21,8 @@ class Report:
         own_errors: the same in the model's own precision.
         tolerances: what each of ``own_errors`` may be.
         failure: why the plan could not be carried out at all, "" where it was.
-        divergence: where the ranks first compute something else than the model, ""
-            where they do not.
+        divergence: where the ranks first compute something else than the model, or
+            that it makes what nothing equals; "" where they do not, and it does not.
     """
 
     ok: bool

@@ -167,7 +167,8 @@ class Verifier:
         except (InvariantViolation, PartitaError) as error:
             return Report.of_failure(error)
         report = self.verify_ranks(ranks, bringing, completing)
-        if report.failure or report.max_error <= DOUBLE_TOLERANCE:
+        is_told = report.failure or report.divergence
+        if is_told or report.max_error <= DOUBLE_TOLERANCE:
             return report
         with double_precision():
             values = part_of_batch(ranks[0], self._values(double=True), 0)
@@ -229,7 +230,20 @@ class Verifier:
             if ok or largest > DOUBLE_TOLERANCE:
                 break
         ok = ok and largest <= DOUBLE_TOLERANCE
-        return Report(ok, largest, errors, own_errors, allowed)
+        told = "" if ok else self._nans
+        return Report(ok, largest, errors, own_errors, allowed, divergence=told)
+
+    @property
+    def _nans(self) -> str:
+        """What the model itself makes that no plan can agree with."""
+        for reference, where in (self.double, ""), (self.own, " in its own precision"):
+            for name, value in reference.values.items():
+                if value.isnan().any():
+                    return (
+                        f"the model itself makes NaN of {name!r}{where}, which nothing "
+                        "equals; verify it with other inputs or other values"
+                    )
+        return ""
 
     def _run(
         self,

@@ -66,3 +66,28 @@ def test_a_mean_that_is_rounding_errors_goes_by_the_variance_beside_it() -> None
     assert verifier.verify(plan).ok
     scale = verifier.double.scale("buffer:norms.1.running_mean", mean)
     assert 5e-4 < scale < 2e-3
+
+
+class Rooted(nn.Module):
+    """Has a gradient that is NaN where an input is zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4, bias=False)
+        self.second = nn.Linear(4, 4, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return a mean over ``x`` ``[2, 4]``."""
+        return self.second(self.first(x)).norm(dim=1).sqrt().mean()
+
+
+@pytest.mark.parametrize("mesh", ["dp=2", "pp=2,dp=1"])
+def test_that_the_model_itself_makes_nan_is_told(mesh: str) -> None:
+    model, x = Rooted(), torch.zeros(2, 4)
+    plan = pt.plan(model, x, mesh=pt.Mesh.parse(mesh))
+    report = pt.verify(model, x, plan=plan)
+    assert not report.ok
+    assert report.divergence == (
+        "the model itself makes NaN of 'first.weight', which nothing equals; verify "
+        "it with other inputs or other values"
+    )
