@@ -42,6 +42,7 @@ from partita.compiler.capture.mixed_precision import (
     cast_inside,
     share_copies,
 )
+from partita.compiler.capture.ordered_sets import ordered_sets
 from partita.compiler.capture.other_draws import whatever_is_drawn
 from partita.compiler.capture.quiet import quiet_failure
 from partita.compiler.capture.roles import read_roles
@@ -183,7 +184,13 @@ def _captured(
         tensors = tuple(spec.example(torch.device("cpu")).values())
     form = OutputForm()
     scored = ScoredModel(model, spec, loss, train, form)
-    with passing_checks(), whole_batches(), unread_masks(), dense_gradients():
+    with (
+        passing_checks(),
+        whole_batches(),
+        unread_masks(),
+        dense_gradients(),
+        ordered_sets(model),
+    ):
         joint = try_trace(scored, tensors) if precision is None else None
         if joint is None:
             joint = _exported_or_run(model, scored, tensors, form, precision, numbers)
