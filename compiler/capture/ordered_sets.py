@@ -47,6 +47,8 @@ class OrderedSet(set[Any], metaclass=_Sets):
 
     def __iter__(self) -> Iterator[Any]:
         """Go through the elements."""
+        for element in super().__iter__():  # some may have come in past ``add``
+            self._order.setdefault(element)
         return iter([element for element in self._order if element in self])
 
     def add(self, element: Any) -> None:

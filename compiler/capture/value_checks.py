@@ -149,8 +149,7 @@ def _passing(here: FrameType | None) -> bool | None:
     The one that asks is the caller of ``here``.
     """
     frame = here.f_back if here is not None else None
-    # A tensor of a trace that takes writes apart asks for its own number.
-    while frame is not None and frame.f_code.co_name == "__bool__":
+    if frame is not None and _is_truth_of_torchs(frame):
         frame = frame.f_back
     if frame is None:
         return None
@@ -168,6 +167,12 @@ def _passing(here: FrameType | None) -> bool | None:
     if raises_here == raises_there:
         return None
     return jumps_if if raises_here else not jumps_if
+
+
+def _is_truth_of_torchs(frame: FrameType) -> bool:
+    """Whether a tensor of a trace that takes writes apart asks for its own number."""
+    is_of_torch = frame.f_globals["__name__"].startswith(f"{torch.__name__}.")
+    return is_of_torch and frame.f_code.co_name == "__bool__"
 
 
 def _raises(code: list[dis.Instruction]) -> bool:

@@ -58,6 +58,8 @@ def test_what_is_put_in_and_taken_out_stays_in_order() -> None:
     a |= set(["z"])
     a.add("y")
     assert [a.pop(), *a] == ["a", "brown", "fox", "z", "y"]
+    a ^= {"fox", "x"}
+    assert list(a) == ["brown", "z", "y", "x"]
     with pytest.raises(KeyError):
         OrderedSet().pop()
     with pytest.raises(TypeError):
