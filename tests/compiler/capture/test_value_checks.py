@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from types import FunctionType
 
 import pytest
 import torch
@@ -65,6 +66,13 @@ def test_a_check_passes_whatever_the_values_are(
             assert check(torch.tensor([False])) == "passed"
     with pytest.raises((AssertionError, ValueError)):
         check(torch.tensor([True]))
+
+
+def test_a_check_in_code_of_no_module_passes() -> None:
+    check = FunctionType(raising_at_last.__code__, {})
+    with passing_checks():
+        assert check(torch.tensor([True])) == "passed"
+        assert check(torch.tensor([False])) == "passed"
 
 
 def test_branches_that_do_not_raise_go_by_values() -> None:
