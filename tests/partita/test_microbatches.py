@@ -91,7 +91,8 @@ def test_no_more_parts_are_tried_once_more_are_no_faster(
     monkeypatch.setattr(BesideSearch, "first", only_whole)
     monkeypatch.setattr(Search, "least_s", unbounded)
     assert planned(memory="400KiB", time_limit=4).microbatches == 1
-    assert asked == [1, 2]
+    assert asked[:2] == [1, 2]
+    assert max(asked) == 2  # one may be tried once more, if its time was too short
 
 
 def test_meshes_are_compared_with_their_own_microbatches() -> None:
