@@ -2,30 +2,27 @@
 
 A boxing passes through shardings that are open to all, and through its own source's and
 target's. What of that a source and a target bring is their *kind*: pairs of equal kinds
-have one *universe*, a grid of placements. All universes are searched at once, as arrays
-with a place for each: those that a universe lacks are placed last, and no step leads
-there.
+have one *universe*, a grid of placements. Those that few sources have ways in are most,
+and are searched together (cost/grids.py), apart from those of many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
 from partita.compiler.cost.boxing import base_shardings
+from partita.compiler.cost.grids import Bools, Floats, Grids, Ints
 from partita.compiler.cost.moves import Moves
 from partita.compiler.ir.layout import check_placement
 from partita.compiler.ir.sbp import Placement, Sharding
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-
 _Universe = tuple[tuple[int, ...], ...]
 """Per axis, the numbers of the shardings that ways may visit, in order."""
+
+_CELLS = 1 << 18  # of an array: more of them no longer lie in a processor's cache
 
 
 class Ways:
@@ -38,45 +35,19 @@ class Ways:
     def __init__(
         self, moves: Moves, made: Sequence[Placement], wanted: Sequence[Placement]
     ) -> None:
-        axes = range(moves.mesh.ndim)
         placements = tuple(dict.fromkeys((*made, *wanted)))
         for placement in placements:
             check_placement(moves.type.shape, placement, moves.mesh)
         options, num_base = _options(moves, placements)
         sources, targets = _codes(options, made), _codes(options, wanted)
         universes, of_pair = _universes(num_base, sources, targets)
-        indices: list[Ints] = []  # per axis [universe, place]: the sharding there
-        places: list[Ints] = []  # per axis [universe, sharding]: its place
-        for axis, own in enumerate(options):
-            width = max(len(universe[axis]) for universe in universes)
-            index = np.full((len(universes), width), len(own), dtype=np.int64)
-            place = np.full((len(universes), len(own)), -1, dtype=np.int64)
-            for number, universe in enumerate(universes):
-                numbers = universe[axis]
-                index[number, : len(numbers)] = numbers
-                place[number, numbers] = range(len(numbers))
-            indices.append(index)
-            places.append(place)
-        rows = np.arange(len(made))
+        kinds = moves.kinds_between(options)
         is_used = np.zeros((len(universes), len(made)), dtype=np.bool_)
-        is_used[of_pair, rows[:, None]] = True
-        slots = is_used.cumsum(axis=1) - 1  # of the sources of each universe
-        used, row = np.nonzero(is_used)
-        self._starts = (
-            *(places[axis][used, sources[row, axis]] for axis in axes),
-            used,
-            slots[used, row],
-        )
-        self._ends = (
-            *(places[axis][of_pair, targets[None, :, axis]] for axis in axes),
-            of_pair,
-            slots[of_pair, rows[:, None]],
-        )
-        most = int(is_used.sum(axis=1).max(initial=0))
-        self._shape = *(i.shape[1] for i in indices), len(universes), most
-        self._kinds = [
-            _within(kinds, [*indices, indices[axis]])
-            for axis, kinds in enumerate(moves.kinds_between(options))
+        is_used[of_pair, np.arange(len(made))[:, None]] = True
+        self._shape = of_pair.shape
+        self._grids = [
+            _grids(kinds, universes, own, (sources, targets), (of_pair, is_used))
+            for own in _together(universes, is_used)
         ]
 
     def seconds(self, of_kinds: Sequence[float]) -> Floats:
@@ -85,7 +56,7 @@ class Ways:
         Args:
             of_kinds: seconds by the kind of a step.
         """
-        return self._cheapest(self._by_step(of_kinds))[self._ends]
+        return self._table(lambda own: own.seconds(of_kinds))
 
     def least_sum(self, of_kinds: Sequence[float], figures: Sequence[float]) -> Floats:
         """Return a figure of the steps of the cheapest boxings, added up.
@@ -95,7 +66,7 @@ class Ways:
             figures: the figure by the kind of a step. Of ways that take the same
                 seconds that one counts that has least of it.
         """
-        return self._least_along(of_kinds, figures, np.add)
+        return self._table(lambda own: own.least_along(of_kinds, figures, np.add))
 
     def most_last(self, of_kinds: Sequence[float], figures: Sequence[float]) -> Floats:
         """Return a figure of the last step that has one of the cheapest boxings.
@@ -110,62 +81,14 @@ class Ways:
         def last(before: Floats, own: Floats) -> Floats:
             return np.where(np.isnan(own), before, -own)
 
-        return -self._least_along(of_kinds, figures, last)
+        return -self._table(lambda own: own.least_along(of_kinds, figures, last))
 
-    def _by_step(self, of_kinds: Sequence[float]) -> list[Floats]:
-        """Return per axis a figure ``[*grid, new, universe, 1]`` of its steps."""
-        figures = np.array([*of_kinds, np.inf])  # the last where there is no step
-        return [figures[kinds][..., None] for kinds in self._kinds]
-
-    def _cheapest(self, steps: Sequence[Floats]) -> Floats:
-        """Return the seconds to each place ``[*grid, universe, source]``.
-
-        Shortest paths from all sources together, relaxed one mesh axis at a time until
-        nothing improves (Bellman and Ford's algorithm, on arrays).
-        """
-        found = np.full(self._shape, np.inf)
-        found[self._starts] = 0.0
-        at = len(steps)  # of what a step leads to, behind the grid
-        while True:
-            before = found
-            for axis, seconds in enumerate(steps):
-                # [*grid, new, universe, source]: the axis that changes comes last
-                longer = np.expand_dims(found, at) + seconds
-                moved = np.moveaxis(longer.min(axis=axis), at - 1, axis)
-                found = np.minimum(found, moved)
-            if np.array_equal(before, found):
-                return found
-
-    def _least_along(
-        self,
-        of_kinds: Sequence[float],
-        figures: Sequence[float],
-        join: Callable[[Floats, Floats], Floats],
-    ) -> Floats:
-        """Return the least that cheapest ways come to, zero where there is none.
-
-        ``join`` says what a way comes to with one more step, from both figures.
-        """
-        steps, owns = self._by_step(of_kinds), self._by_step(figures)
-        seconds = self._cheapest(steps)
-        at = len(steps)
-        is_on_way: list[Bools] = []
-        for axis, own in enumerate(steps):
-            longer = np.expand_dims(seconds, at) + own
-            after = np.expand_dims(np.moveaxis(seconds, axis, at - 1), axis)
-            is_on_way.append((longer == after) & (longer < np.inf))
-        found = np.full(self._shape, np.inf)
-        found[self._starts] = 0.0
-        while True:
-            before = found
-            for axis, (is_taken, own) in enumerate(zip(is_on_way, owns, strict=True)):
-                joined = join(np.expand_dims(found, at), own)
-                longer = np.where(is_taken, joined, np.inf)
-                moved = np.moveaxis(longer.min(axis=axis), at - 1, axis)
-                found = np.minimum(found, moved)
-            if np.array_equal(before, found):
-                ends = found[self._ends]
-                return np.where(ends < np.inf, ends, 0.0)
+    def _table(self, figures: Callable[[Grids], Floats]) -> Floats:
+        """Return what the grids come to, from each placement to each."""
+        table = np.zeros(self._shape)
+        for own in self._grids:
+            table[own.pairs] = figures(own)
+        return table
 
 
 @lru_cache(maxsize=1 << 12)
@@ -221,6 +144,83 @@ def _universes(
             )
             number[source, target] = numbers.setdefault(universe, len(numbers))
     return [*numbers], number[of_source[:, None], of_target[None, :]]
+
+
+def _together(universes: Sequence[_Universe], is_used: Bools) -> Iterator[Ints]:
+    """Yield the numbers of universes whose arrays are not too large together.
+
+    Those of as many sources come next to each other.
+    """
+    if not universes:
+        return
+    num_sources = is_used.sum(axis=1)
+    widths = [max(map(len, own)) for own in zip(*universes, strict=True)]
+    cells = num_sources * int(np.prod(widths)) * max(widths)
+    order = np.argsort(num_sources, kind="stable")
+    begin = 0
+    for end, own in enumerate(cells[order].tolist()):
+        # All get room for as many sources as the last of them has.
+        if own * (end - begin + 1) > _CELLS and end > begin:
+            yield order[begin:end]
+            begin = end
+    yield order[begin:]
+
+
+def _grids(
+    kinds: Sequence[Ints],
+    universes: Sequence[_Universe],
+    numbers: Ints,
+    ends: tuple[Ints, Ints],
+    used: tuple[Ints, Bools],
+) -> Grids:
+    """Return some of the universes as arrays.
+
+    Args:
+        kinds: per axis, those of its steps between all shardings.
+        universes: all.
+        numbers: which of them.
+        ends: the sources and the targets, by the numbers of their shardings.
+        used: the universe of each pair, and which sources have ways in each universe.
+    """
+    (sources, targets), (of_pair, is_used) = ends, used
+    axes = range(sources.shape[1])
+    own_number = np.full(len(universes), -1, dtype=np.int64)
+    own_number[numbers] = np.arange(len(numbers))
+    indices: list[Ints] = []  # per axis [universe, place]: the sharding there
+    places: list[Ints] = []  # per axis [universe, sharding]: its place
+    for axis in axes:
+        num = kinds[axis].shape[axis]
+        width = max(len(universes[n][axis]) for n in numbers)
+        index = np.full((len(numbers), width), num, dtype=np.int64)
+        place = np.full((len(numbers), num), -1, dtype=np.int64)
+        for row, number in enumerate(numbers.tolist()):
+            visited = universes[number][axis]
+            index[row, : len(visited)] = visited
+            place[row, visited] = range(len(visited))
+        indices.append(index)
+        places.append(place)
+    slots = is_used[numbers].cumsum(axis=1) - 1  # of the sources of each universe
+    at, source = np.nonzero(is_used[numbers])
+    pairs = np.nonzero(own_number[of_pair] >= 0)
+    to = own_number[of_pair[pairs]]
+    most = int(slots.max(initial=-1)) + 1
+    return Grids(
+        shape=(*(index.shape[1] for index in indices), len(numbers), most),
+        kinds=[
+            _within(own, [*indices, indices[axis]]) for axis, own in enumerate(kinds)
+        ],
+        starts=(
+            *(places[axis][at, sources[source, axis]] for axis in axes),
+            at,
+            slots[at, source],
+        ),
+        ends=(
+            *(places[axis][to, targets[pairs[1], axis]] for axis in axes),
+            to,
+            slots[to, pairs[0]],
+        ),
+        pairs=pairs,
+    )
 
 
 def _within(kinds: Ints, indices: Sequence[Ints]) -> Ints:

@@ -188,10 +188,10 @@ class PartSearch:
             if self._is_done():
                 break
             relaxation.lean()
-            started = time.perf_counter()
+            started = time.thread_time()
             search = FrontierSearch(model, relaxation, order)
             ruled_out = self._pass(search, relaxation, most)
-            pass_s = time.perf_counter() - started
+            pass_s = time.thread_time() - started
         if not self._is_done():
             self._prune(relaxation)
             if model.num_choices < _WORTH_A_LAST_ROUND * num_choices:
@@ -228,11 +228,12 @@ class PartSearch:
 
         Args:
             relaxation: of the present model.
-            worth_s: how long to go on even if it is slow, unless it has stalled.
+            worth_s: the processor time, however busy the machine is, for which to go on
+                even if it is slow, unless it has stalled.
         """
         before = relaxation.bound
         pruned_at = inf
-        started = time.perf_counter()
+        started = time.thread_time()
         for sweep in count(_SWEEPS_BETWEEN_LOOKS, _SWEEPS_BETWEEN_LOOKS):
             relaxation.sweep(_SWEEPS_BETWEEN_LOOKS)
             self._descend(relaxation.decode())
@@ -248,7 +249,7 @@ class PartSearch:
                 continue
             gained = relaxation.bound - before
             is_slow = sweep >= _MOST_SWEEPS or gained < _SLOW * gap
-            is_worth_it = time.perf_counter() - started < worth_s
+            is_worth_it = time.thread_time() - started < worth_s
             if gained < _STALLED * gap:
                 return
             if is_slow and not is_worth_it:

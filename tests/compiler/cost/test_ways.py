@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
+from partita.compiler.cost import ways
 from partita.compiler.cost.moves import Moves
 from partita.compiler.cost.ways import ways_between
 from partita.compiler.ir.mesh import Mesh
@@ -20,11 +23,11 @@ def test_a_way_takes_the_cheapest_steps() -> None:
     moves = Moves(TensorType.parse("f32[8, 8]"), Mesh(dp=2, tp=2))
     made = placements("(S(0), S(0))", "(B, B)")
     wanted = placements("(B, S(0))", "(B, B)", "(S(0), S(0))")
-    ways = ways_between(moves, made, wanted)
-    found = ways.seconds([1.0] * len(moves.kinds))
+    between = ways_between(moves, made, wanted)
+    found = between.seconds([1.0] * len(moves.kinds))
     # From (S(0), S(0)) to (B, S(0)): tp lets go of dim 0, dp does, tp takes it up.
     assert found.tolist() == [[3.0, 2.0, 0.0], [1.0, 0.0, 2.0]]
-    dearer = ways.seconds([7.0] * len(moves.kinds))
+    dearer = between.seconds([7.0] * len(moves.kinds))
     assert dearer.tolist() == (7.0 * found).tolist()
 
 
@@ -49,3 +52,24 @@ def test_ways_are_found_once() -> None:
     assert ways_between(moves, *ends).seconds([np.inf] * len(moves.kinds)) == [
         [pytest.approx(np.inf)]
     ]
+
+
+def test_many_universes_are_searched_in_several_arrays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    moves = Moves(TensorType.parse("f32[8, 12]"), Mesh(dp=2, tp=2))
+    dp = "B", "P", "S(0)", "S(1)", "S(0;4|4)"
+    tp = "B", "P", "S(0)", "S(1)", "S(1;4|4|4)"
+    across = {("S(0;4|4)", "S(0)"), ("S(1)", "S(1;4|4|4)")}  # segments cut apart
+    pairs = [own for own in product(dp, tp) if own not in across]
+    ends = placements(*(f"({first}, {second})" for first, second in pairs))
+    whole = ways.Ways(moves, ends, ends)
+    monkeypatch.setattr(ways, "_CELLS", 1)
+    apart = ways.Ways(moves, ends, ends)
+    of_kinds = [1.0 + number % 7 for number in range(len(moves.kinds))]
+    found = whole.seconds(of_kinds)
+    assert np.isfinite(found).all()
+    assert np.array_equal(found, apart.seconds(of_kinds))
+    for figure in ("least_sum", "most_last"):
+        one, other = (getattr(own, figure) for own in (whole, apart))
+        assert np.array_equal(one(of_kinds, of_kinds), other(of_kinds, of_kinds))
