@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from partita.compiler.capture.leaf_paths import leaf_paths
 from partita.compiler.capture.torch_private import pytree
 from partita.compiler.errors import BadPlan, CaptureFailed
 from partita.compiler.ir.tensor_type import TensorType
@@ -85,22 +86,14 @@ def leaf_namer(
         if all(isinstance(leaf, torch.Tensor) for leaf in given):
             return dict(zip((*heads, *kwargs), given, strict=True))
         leaves: dict[str, Any] = {}
-        paths, _ = pytree.tree_flatten_with_path((tuple(args), dict(kwargs)))
-        for path, leaf in paths:
-            side, head, *rest = (_key_text(entry) for entry in path)
+        for path, leaf in leaf_paths((tuple(args), dict(kwargs))):
+            side, head, *rest = path
             if side == "0":
                 head = heads[int(head)]
             leaves[".".join((head, *rest))] = leaf
         return leaves
 
     return named
-
-
-def _key_text(entry: Any) -> str:
-    for attribute in ("key", "idx", "name"):
-        if hasattr(entry, attribute):
-            return str(getattr(entry, attribute))
-    return str(entry)
 
 
 def check_dense(what: str, tensor: torch.Tensor) -> None:

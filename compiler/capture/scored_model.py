@@ -24,6 +24,7 @@ from partita.compiler.capture.data_writes import SET_DATA, write_data
 from partita.compiler.capture.in_place_of import InPlaceOf
 from partita.compiler.capture.inputs import InputSpec
 from partita.compiler.capture.kept_numbers import known_numbers
+from partita.compiler.capture.leaf_paths import leaf_paths
 from partita.compiler.capture.masked_rows import SET_ITEM, set_item
 from partita.compiler.capture.mixed_precision import autocasting
 from partita.compiler.capture.packed import refuse_packing
@@ -138,18 +139,11 @@ def name_outputs(outputs: Any) -> dict[str, Tensor]:
     """Return the tensors among a model's outputs by their paths, the loss included."""
     if isinstance(outputs, Tensor):
         return {"output": outputs}
-    found: dict[str, Tensor] = {}
-    paths, _ = pytree.tree_flatten_with_path(outputs)
-    for path, leaf in paths:
-        if isinstance(leaf, Tensor):
-            names = [
-                str(
-                    next(getattr(e, a) for a in ("key", "idx", "name") if hasattr(e, a))
-                )
-                for e in path
-            ]
-            found[".".join(names)] = leaf
-    return found
+    return {
+        ".".join(path): leaf
+        for path, leaf in leaf_paths(outputs)
+        if isinstance(leaf, Tensor)
+    }
 
 
 def name_outputs_beside_loss(
