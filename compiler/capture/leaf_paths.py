@@ -7,11 +7,13 @@ has its keys' then, if it is a mapping, and else numbers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import is_
 from typing import Any
 
 from partita.compiler.capture.torch_private import pytree
 
 Path = tuple[str, ...]
+"""The names that lead to a leaf, none to a tree that is one itself."""
 
 
 def leaf_paths(tree: Any) -> list[tuple[Path, Any]]:
@@ -43,13 +45,9 @@ def _by_levels(tree: Any, before: Path) -> Iterator[tuple[Path, Any]]:
 
 def _names(tree: Any, children: Sequence[Any]) -> Sequence[str]:
     held = dict[Any, Any](tree) if isinstance(tree, Mapping) else {}
-    if len(held) == len(children) and all(map(_is_one, held.values(), children)):
+    if len(held) == len(children) and all(map(is_, held.values(), children)):
         return [str(key) for key in held]
     return [str(number) for number in range(len(children))]
-
-
-def _is_one(one: object, other: object) -> bool:
-    return one is other
 
 
 def _text(entry: Any) -> str:

@@ -9,7 +9,8 @@ and are searched together (cost/grids.py), apart from those of many.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -41,14 +42,11 @@ class Ways:
         options, num_base = _options(moves, placements)
         sources, targets = _codes(options, made), _codes(options, wanted)
         universes, of_pair = _universes(num_base, sources, targets)
-        kinds = moves.kinds_between(options)
-        is_used = np.zeros((len(universes), len(made)), dtype=np.bool_)
-        is_used[of_pair, np.arange(len(made))[:, None]] = True
+        every = _Universes(
+            moves.kinds_between(options), universes, sources, targets, of_pair
+        )
         self._shape = of_pair.shape
-        self._grids = [
-            _grids(kinds, universes, own, (sources, targets), (of_pair, is_used))
-            for own in _together(universes, is_used)
-        ]
+        self._grids = [every.grids(numbers) for numbers in every.together()]
 
     def seconds(self, of_kinds: Sequence[float]) -> Floats:
         """Return the seconds of the cheapest boxing from each placement to each.
@@ -146,81 +144,93 @@ def _universes(
     return [*numbers], number[of_source[:, None], of_target[None, :]]
 
 
-def _together(universes: Sequence[_Universe], is_used: Bools) -> Iterator[Ints]:
-    """Yield the numbers of universes whose arrays are not too large together.
+@dataclass(frozen=True)
+class _Universes:
+    """All universes, and whose ways are in which.
 
-    Those of as many sources come next to each other.
-    """
-    if not universes:
-        return
-    num_sources = is_used.sum(axis=1)
-    widths = [max(map(len, own)) for own in zip(*universes, strict=True)]
-    cells = num_sources * int(np.prod(widths)) * max(widths)
-    order = np.argsort(num_sources, kind="stable")
-    begin = 0
-    for end, own in enumerate(cells[order].tolist()):
-        # All get room for as many sources as the last of them has.
-        if own * (end - begin + 1) > _CELLS and end > begin:
-            yield order[begin:end]
-            begin = end
-    yield order[begin:]
-
-
-def _grids(
-    kinds: Sequence[Ints],
-    universes: Sequence[_Universe],
-    numbers: Ints,
-    ends: tuple[Ints, Ints],
-    used: tuple[Ints, Bools],
-) -> Grids:
-    """Return some of the universes as arrays.
-
-    Args:
+    Attributes:
         kinds: per axis, those of its steps between all shardings.
-        universes: all.
-        numbers: which of them.
-        ends: the sources and the targets, by the numbers of their shardings.
-        used: the universe of each pair, and which sources have ways in each universe.
+        visited: by universe.
+        sources: the numbers of the shardings ``[source, axis]``.
+        targets: likewise.
+        of_pair: the universe of each source and target.
     """
-    (sources, targets), (of_pair, is_used) = ends, used
-    axes = range(sources.shape[1])
-    own_number = np.full(len(universes), -1, dtype=np.int64)
-    own_number[numbers] = np.arange(len(numbers))
-    indices: list[Ints] = []  # per axis [universe, place]: the sharding there
-    places: list[Ints] = []  # per axis [universe, sharding]: its place
-    for axis in axes:
-        num = kinds[axis].shape[axis]
-        width = max(len(universes[n][axis]) for n in numbers)
-        index = np.full((len(numbers), width), num, dtype=np.int64)
-        place = np.full((len(numbers), num), -1, dtype=np.int64)
-        for row, number in enumerate(numbers.tolist()):
-            visited = universes[number][axis]
-            index[row, : len(visited)] = visited
-            place[row, visited] = range(len(visited))
-        indices.append(index)
-        places.append(place)
-    slots = is_used[numbers].cumsum(axis=1) - 1  # of the sources of each universe
-    at, source = np.nonzero(is_used[numbers])
-    pairs = np.nonzero(own_number[of_pair] >= 0)
-    to = own_number[of_pair[pairs]]
-    most = int(slots.max(initial=-1)) + 1
-    return Grids(
-        shape=(*(index.shape[1] for index in indices), len(numbers), most),
-        kinds=[
-            _within(own, [*indices, indices[axis]]) for axis, own in enumerate(kinds)
-        ],
-        starts=(
-            *(places[axis][at, sources[source, axis]] for axis in axes),
-            at,
-            slots[at, source],
-        ),
-        ends=(
-            *(places[axis][to, targets[pairs[1], axis]] for axis in axes),
-            to,
-            slots[to, pairs[0]],
-        ),
-        pairs=pairs,
-    )
+
+    kinds: Sequence[Ints]
+    visited: Sequence[_Universe]
+    sources: Ints
+    targets: Ints
+    of_pair: Ints
+
+    @cached_property
+    def _is_used(self) -> Bools:
+        """Whether a universe ``[universe, source]`` holds ways from a source."""
+        found = np.zeros((len(self.visited), len(self.sources)), dtype=np.bool_)
+        found[self.of_pair, np.arange(len(self.sources))[:, None]] = True
+        return found
+
+    def together(self) -> Iterator[Ints]:
+        """Yield the numbers of universes whose arrays are not too large together.
+
+        Those of as many sources come next to each other.
+        """
+        if not self.visited:
+            return
+        widths = [max(map(len, own)) for own in zip(*self.visited, strict=True)]
+        num_sources = self._is_used.sum(axis=1)
+        cells = num_sources * int(np.prod(widths)) * max(widths)
+        order = np.argsort(num_sources, kind="stable")
+        begin = 0
+        for end, own in enumerate(cells[order].tolist()):
+            # All get room for as many sources as the last of them has.
+            if own * (end - begin + 1) > _CELLS and end > begin:
+                yield order[begin:end]
+                begin = end
+        yield order[begin:]
+
+    def grids(self, numbers: Ints) -> Grids:
+        """Return the universes of these numbers as arrays."""
+        axes = range(self.sources.shape[1])
+        own_number = np.full(len(self.visited), -1, dtype=np.int64)
+        own_number[numbers] = np.arange(len(numbers))
+        indices: list[Ints] = []  # per axis [universe, place]: the sharding there
+        places: list[Ints] = []  # per axis [universe, sharding]: its place
+        for axis in axes:
+            num = self.kinds[axis].shape[axis]
+            visited = [self.visited[number][axis] for number in numbers]
+            width = max(map(len, visited))
+            index = np.full((len(numbers), width), num, dtype=np.int64)
+            place = np.full((len(numbers), num), -1, dtype=np.int64)
+            for row, own in enumerate(visited):
+                index[row, : len(own)] = own
+                place[row, own] = range(len(own))
+            indices.append(index)
+            places.append(place)
+        is_used = self._is_used[numbers]
+        slots = is_used.cumsum(axis=1) - 1  # of the sources of each universe
+        at, source = np.nonzero(is_used)
+        row, column = np.nonzero(own_number[self.of_pair] >= 0)
+        to = own_number[self.of_pair[row, column]]
+        begins, ends = self.sources[source], self.targets[column]
+        most = int(is_used.sum(axis=1).max())
+        return Grids(
+            shape=(*(index.shape[1] for index in indices), len(numbers), most),
+            kinds=[
+                _within(own, [*indices, indices[axis]])
+                for axis, own in enumerate(self.kinds)
+            ],
+            starts=(
+                *(places[axis][at, begins[:, axis]] for axis in axes),
+                at,
+                slots[at, source],
+            ),
+            ends=(
+                *(places[axis][to, ends[:, axis]] for axis in axes),
+                to,
+                slots[to, row],
+            ),
+            pairs=(row, column),
+        )
 
 
 def _within(kinds: Ints, indices: Sequence[Ints]) -> Ints:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from itertools import product
+from math import prod
+from typing import Any
 
 import numpy as np
 import pytest
 
 from partita.compiler.cost import ways
+from partita.compiler.cost.grids import Grids
 from partita.compiler.cost.moves import Moves
 from partita.compiler.cost.ways import ways_between
 from partita.compiler.ir.mesh import Mesh
@@ -73,3 +76,31 @@ def test_many_universes_are_searched_in_several_arrays(
     for figure in ("least_sum", "most_last"):
         one, other = (getattr(own, figure) for own in (whole, apart))
         assert np.array_equal(one(of_kinds, of_kinds), other(of_kinds, of_kinds))
+
+
+def test_most_universes_get_room_for_the_few_sources_that_they_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    moves = Moves(TensorType.parse("f32[32, 64, 64]"), Mesh(dp=2, tp=2))
+    dims = 0, 1, 2
+    segments = "16|16", "32|32", "32|32"
+    finer = "8|8|8|8", "16|16|16|16", "16|16|16|16"
+    split = [f"S({d};{own[d]})" for own in (segments, finer) for d in dims]
+    axis = "B", "P", "S(0)", "S(1)", "S(2)", *split
+    ends = placements(
+        *(f"({a}, {b})" for a, b in product(axis, axis) if a[:3] != b[:3] or a == "B")
+    )
+    rooms: list[tuple[int, ...]] = []
+
+    def noted(shape: tuple[int, ...], **others: Any) -> Grids:
+        rooms.append(shape)
+        return Grids(shape=shape, **others)
+
+    monkeypatch.setattr(ways, "Grids", noted)
+    ways.Ways(moves, ends, ends)
+    apart = sum(map(prod, rooms))
+    rooms.clear()
+    monkeypatch.setattr(ways, "_CELLS", 1 << 40)
+    ways.Ways(moves, ends, ends)
+    (one,) = rooms
+    assert apart < prod(one) / 2
