@@ -17,6 +17,7 @@ import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -35,6 +36,7 @@ from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.program import InputKind, OutputKind
 from partita.compiler.rules.written_out import write_out
 from partita.runtime.agree import everyone_tells
+from partita.runtime.aligned_rows import align_rows
 from partita.runtime.channels_last import by_channels
 from partita.runtime.executor import Executable
 from partita.runtime.feeds import FeedKey, Feeds
@@ -44,7 +46,7 @@ from partita.runtime.sorted_rows import sort_rows
 from partita.runtime.vector_trials import noted_trials
 from partita.runtime.written_buffers import write_buffers
 
-_OPTIONS = {
+_OPTIONS: dict[str, Any] = {
     "reorder_for_compute_comm_overlap": False,
     "bucket_all_gathers_fx": "none",
     "bucket_reduce_scatters_fx": "none",
@@ -165,7 +167,8 @@ def _compile(wanted: Mapping[str, _Wanted], mode: FakeMode) -> dict[str, Code]:
     failure: Exception | None = None
     try:
         for digest, each in wanted.items():
-            code[digest] = compile_graph(each.graph, each.inputs, mode, _OPTIONS)
+            options = _OPTIONS | align_rows(each.graph, each.inputs, mode)
+            code[digest] = compile_graph(each.graph, each.inputs, mode, options)
     except Exception as error:  # whatever it is, the others must hear of it
         failure = error
     said = failure and f"{type(failure).__name__}: {failure}"

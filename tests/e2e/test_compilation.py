@@ -52,10 +52,12 @@ class Layers(nn.Module):
 class Tied(nn.Module):
     """A vocabulary that is split by rows, its tied head too."""
 
+    num_words = 16
+
     def __init__(self) -> None:
         super().__init__()
-        self.table, self.mid = nn.Embedding(16, 8), nn.Linear(8, 8)
-        self.head = nn.Linear(8, 16, bias=False)
+        self.table, self.mid = nn.Embedding(self.num_words, 8), nn.Linear(8, 8)
+        self.head = nn.Linear(8, self.num_words, bias=False)
         self.head.weight = self.table.weight
 
     def forward(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
@@ -63,6 +65,12 @@ class Tied(nn.Module):
         scores = self.head(self.table(x) + self.mid(self.table(x)))
         loss = nn.functional.cross_entropy(scores.flatten(0, 1), y.flatten())
         return {"loss": loss, "scores": scores}
+
+
+class LargeTied(Tied):
+    """So many words that their scores are laid out with gaps (aligned_rows.py)."""
+
+    num_words = 2 * 1027
 
 
 class Pictures(nn.Module):
@@ -109,8 +117,10 @@ class Case:
     def built(self) -> tuple[nn.Module, tuple[Tensor, Tensor]]:
         torch.manual_seed(0)
         model = self.model().train()
-        if self.model is Tied:
-            return model, (torch.randint(16, (4, 6)), torch.randint(16, (4, 6)))
+        if isinstance(model, Tied):
+            shape = (4, 6) if self.model is Tied else (4, 64)
+            x, y = (torch.randint(model.num_words, shape) for _ in range(2))
+            return model, (x, y)
         if self.model is Pictures:
             return model, (torch.randn(8, 3, 8, 8), torch.randn(8, 4))
         return model, (torch.randn(8, 8), torch.randn(8, 4))
@@ -126,6 +136,8 @@ CASES = {
     "one rank": Case(Normed, "dp=1"),
     "data parallel": Case(Normed, "dp=2", {"pins": ROWS}),
     "vocabulary": Case(Tied, "tp=2", {"pins": {"table.weight": "S(0)"}}),
+    "large vocabulary": Case(LargeTied, "tp=2", {"pins": {"table.weight": "S(0)"}}),
+    "large vocabulary by rows": Case(LargeTied, "dp=2", {"pins": ROWS}),
     "storage": Case(Layers, "dp=2", {"pins": ROWS | {"layers.2.weight": "S(0)"}}),
     "microbatches": Case(Layers, "dp=2", {"pins": ROWS, "microbatches": 2}),
     "pipeline": Case(Layers, "pp=2", {"microbatches": 2}),
@@ -133,7 +145,7 @@ CASES = {
     "pictures by rows": Case(Pictures, "dp=2", {"pins": {"x": "S(2)"}}),
     "pictures in stages": Case(Pictures, "pp=2"),
 }
-QUICK = ("data parallel",)  # others compile C++ for a quarter of a minute each
+QUICK = ("data parallel", "large vocabulary")  # others compile for long, too
 
 
 def train(name: str, plan: dict[str, Any], compilation: str) -> dict[str, Any]:
