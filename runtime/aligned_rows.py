@@ -1,11 +1,9 @@
-"""Begin the rows of large products on a CPU where a vector may be written at once.
+"""Leave gaps behind the rows of large products in programs that Inductor compiles.
 
-A matrix in single precision whose rows are no whole number of vectors long, as the
-logits of 50,257 tokens are, takes MKL a third longer to write: 512 x 256 by 256 x
-25,001 152 ms, and 93 ms with a gap behind each row, so that all begin alike (one thread
-of an EPYC, AVX-512; half and double precision gain nothing). Of a program that Inductor
-compiles, the results of such products have these gaps, and what it computes from them.
-What leaves the program, is sent or goes to ops that are not torch's has none.
+Rows then all begin where a vector does, which MKL is faster to write, and what reads
+them to read (odd_columns.py): Inductor leaves such gaps in what it computes of them,
+too. What leaves the program, is sent or goes to ops that are not torch's has none, and
+is made some columns at a time.
 """
 
 from __future__ import annotations
@@ -19,34 +17,37 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from partita.compiler.capture.schemas import may_share_memory
 from partita.compiler.capture.torch_private import FakeMode
+from partita.runtime.odd_columns import (
+    BY_COLUMNS,
+    NUM_BYTES,
+    SHORT,
+    is_odd,
+    with_gaps,
+)
 
 aten, partita = torch.ops.aten, torch.ops.partita
-
-_BYTES = 32  # that rows begin at a multiple of
-_LEAST_BYTES = 2**20  # of a result that is worth another call
-_SHORT = 1024  # numbers of a row that Inductor leaves as it is
 
 
 @torch.library.custom_op("partita::aligned_mm", mutates_args=())
 def aligned_mm(x: Tensor, y: Tensor) -> Tensor:
     """Return the product of two matrices, with gaps between its rows."""
-    return torch.mm(x, y, out=_with_gaps(x, y))
+    return torch.mm(x, y, out=with_gaps(x, y.shape[1]))
 
 
 @torch.library.custom_op("partita::aligned_addmm", mutates_args=())
 def aligned_addmm(bias: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Return the product of two matrices and a bias, with gaps between its rows."""
-    return torch.addmm(bias, x, y, out=_with_gaps(x, y))
+    return torch.addmm(bias, x, y, out=with_gaps(x, y.shape[1]))
 
 
 @aligned_mm.register_fake
 def _(x: Tensor, y: Tensor) -> Tensor:
-    return _with_gaps(x, y)
+    return with_gaps(x, y.shape[1])
 
 
 @aligned_addmm.register_fake
 def _(bias: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    return _with_gaps(x, y)
+    return with_gaps(x, y.shape[1])
 
 
 _RESHAPES = aten.view.default, aten.reshape.default, aten._unsafe_view.default
@@ -76,26 +77,23 @@ def align_rows(
         return {}
     with torch.no_grad():
         FakeTensorProp(module, mode).propagate_dont_convert_inputs(*inputs)
-    found = [node for node in nodes if node.target in _ALIGNED and _gains(node)]
-    found = [node for node in found if _may_have_gaps(node)]
-    if not found:
-        return {}
+    found = [node for node in nodes if node.target in _ALIGNED and _is_odd(node)]
+    gapped = [node for node in found if _may_have_gaps(node)]
     for node in found:
-        node.target = _ALIGNED[node.target]
+        node.target = (_ALIGNED if node in gapped else BY_COLUMNS)[node.target]
     module.recompile()
+    if not gapped:
+        return {}
     return {
         "disable_padding_cpu": False,
-        "padding_alignment_bytes": _BYTES,
-        "padding_stride_threshold": _SHORT,
+        "padding_alignment_bytes": NUM_BYTES,
+        "padding_stride_threshold": SHORT,
     }
 
 
-def _gains(node: fx.Node) -> bool:
+def _is_odd(node: fx.Node) -> bool:
     made: Tensor = node.meta["val"]
-    if node.kwargs or made.dtype is not torch.float32 or made.shape[1] <= _SHORT:
-        return False
-    is_aligned = made.shape[1] * made.element_size() % _BYTES == 0
-    return not is_aligned and made.nbytes >= _LEAST_BYTES
+    return not node.kwargs and is_odd(made.shape, made.dtype)
 
 
 def _may_have_gaps(node: fx.Node) -> bool:
@@ -113,10 +111,3 @@ def _keeps_rows(node: fx.Node, view: fx.Node) -> bool:
     if view.target in _RESHAPES:
         return node.meta["val"].shape[-1:] == view.meta["val"].shape[-1:]
     return view.target is not aten.as_strided.default
-
-
-def _with_gaps(x: Tensor, y: Tensor) -> Tensor:
-    columns = y.shape[1]
-    numbers = _BYTES // x.element_size()
-    stride = -(-columns // numbers) * numbers
-    return x.new_empty_strided((x.shape[0], columns), (stride, 1))

@@ -23,6 +23,7 @@ from partita.runtime.collectives import is_collective
 from partita.runtime.compilation import Compilation
 from partita.runtime.feeds import FeedKey, OwnFeeds, arguments, own_feeds
 from partita.runtime.groups import Groups
+from partita.runtime.odd_columns import multiply_by_columns
 from partita.runtime.where import say_where
 
 Values = tuple[torch.Tensor | None, ...]
@@ -85,6 +86,8 @@ def bind_program(
         if is_collective(node):
             *args, group = node.args
             node.args = (*args, groups.names[cast(str, group)])
+    if groups.device.type == "cpu" and not compilation.is_whole:
+        multiply_by_columns(module.graph)
     module.recompile()
     regions = module.children() if compilation is Compilation.REGIONS else ()
     for region in regions:

@@ -44,6 +44,11 @@ def aligned(module: fx.GraphModule) -> int:
     return sum("partita.aligned" in str(node.target) for node in module.graph.nodes)
 
 
+def by_columns(module: fx.GraphModule) -> int:
+    """Return how many products are made some columns at a time."""
+    return sum("_by_columns" in str(node.target) for node in module.graph.nodes)
+
+
 def logits(x: Tensor, weight: Tensor, bias: Tensor) -> list[Tensor]:
     """Return a loss and gradients, as a model's last layers compute them."""
     made = torch.mm(x, weight).view(2, ROWS // 2, -1).view(ROWS, -1)
@@ -117,9 +122,11 @@ def is_read(x: Tensor, weight: Tensor, _: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("function", [leaves, is_seen_as_one_row, is_scaled])
 def test_who_cannot_do_with_gaps_finds_none(function: Function) -> None:
-    module, _, like, mode = traced(function)
+    module, given, like, mode = traced(function)
     assert align_rows(module, like, mode) == {}
     assert aligned(module) == 0
+    assert by_columns(module) == (function is not is_scaled)
+    torch.testing.assert_close(module(*given), function(*given), rtol=1e-4, atol=1e-4)
 
 
 def test_what_is_sent_has_no_gaps() -> None:
@@ -130,6 +137,7 @@ def test_what_is_sent_has_no_gaps() -> None:
         module.graph.call_function(reduce, (product, "sum", "0"))
     assert align_rows(module, like, mode) == {}
     assert aligned(module) == 0
+    assert by_columns(module) == 1
 
 
 @pytest.mark.parametrize(
@@ -146,7 +154,7 @@ def test_what_gains_nothing_is_left(
 ) -> None:
     module, _, like, mode = traced(is_read, columns, rows, dtype)
     assert align_rows(module, like, mode) == {}
-    assert aligned(module) == 0
+    assert aligned(module) == by_columns(module) == 0
     module, _, like, mode = traced(is_read)
     assert align_rows(module, like, mode)
     assert aligned(module) == 1
