@@ -1,9 +1,9 @@
 """Leave gaps behind the rows of large products in programs that Inductor compiles.
 
-Rows then all begin where a vector does, which MKL is faster to write, and what reads
-them to read (odd_columns.py): Inductor leaves such gaps in what it computes of them,
-too. What leaves the program, is sent or goes to ops that are not torch's has none, and
-is made some columns at a time.
+Then each row begins at a vector (unaligned_products.py), and is faster to write, and to
+read: Inductor leaves such gaps in what it computes of a product, too. What leaves the
+program, is sent or goes to ops that are not torch's has none, and is made some columns
+at a time.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from partita.compiler.capture.schemas import may_share_memory
 from partita.compiler.capture.torch_private import FakeMode
-from partita.runtime.odd_columns import (
+from partita.runtime.unaligned_products import (
     BY_COLUMNS,
     NUM_BYTES,
     SHORT,
-    is_odd,
+    is_unaligned,
     with_gaps,
 )
 
@@ -77,7 +77,7 @@ def align_rows(
         return {}
     with torch.no_grad():
         FakeTensorProp(module, mode).propagate_dont_convert_inputs(*inputs)
-    found = [node for node in nodes if node.target in _ALIGNED and _is_odd(node)]
+    found = [node for node in nodes if node.target in _ALIGNED and _is_unaligned(node)]
     gapped = [node for node in found if _may_have_gaps(node)]
     for node in found:
         node.target = (_ALIGNED if node in gapped else BY_COLUMNS)[node.target]
@@ -91,9 +91,9 @@ def align_rows(
     }
 
 
-def _is_odd(node: fx.Node) -> bool:
+def _is_unaligned(node: fx.Node) -> bool:
     made: Tensor = node.meta["val"]
-    return not node.kwargs and is_odd(made.shape, made.dtype)
+    return not node.kwargs and is_unaligned(made.shape, made.dtype)
 
 
 def _may_have_gaps(node: fx.Node) -> bool:

@@ -23,7 +23,7 @@ from partita.runtime.collectives import is_collective
 from partita.runtime.compilation import Compilation
 from partita.runtime.feeds import FeedKey, OwnFeeds, arguments, own_feeds
 from partita.runtime.groups import Groups
-from partita.runtime.odd_columns import multiply_by_columns
+from partita.runtime.unaligned_products import multiply_by_columns
 from partita.runtime.where import say_where
 
 Values = tuple[torch.Tensor | None, ...]

@@ -87,7 +87,7 @@ def test_tensors_are_made_on_the_device_of_the_run() -> None:
         ("meta", Compilation.EAGER, "aten.mm.default"),
     ],
 )
-def test_large_odd_products_are_made_by_columns_on_a_cpu(
+def test_large_unaligned_products_are_made_by_columns_on_a_cpu(
     device: str, compilation: Compilation, name: str
 ) -> None:
     graph = fx.Graph()

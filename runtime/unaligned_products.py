@@ -1,10 +1,12 @@
-"""Multiply large matrices whose product has an odd number of columns, on a CPU.
+"""Multiply large matrices on a CPU where the rows of the product are not aligned.
 
 A matrix in single precision whose rows are no whole number of vectors long, as the
 logits of 50,257 tokens are, takes MKL a third longer to write than one whose rows all
-begin alike: 512 x 256 by 256 x 50,257 290 ms, and 206 ms with a gap behind each row
-(one thread of an EPYC, AVX-512; half and double precision gain nothing). So does what
-is made some columns at a time, in a buffer that lies in the cache, and copied: 189 ms.
+begin at a vector (one thread of an EPYC, AVX-512; half and double precision gain
+nothing). So they may have gaps behind them. Where there may be none, some columns at a
+time are made in a buffer that lies in the cache, and copied: that is about as fast.
+Milliseconds of 512 x 256 by 256 x 50,257: 308 as it is, 211 and 203
+(``benchmarks/unaligned_products.py``).
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from partita.compiler.ir.program import has_info, info
 aten, partita = torch.ops.aten, torch.ops.partita
 
 NUM_BYTES = 32
-"""What rows begin at a multiple of, where they all begin alike."""
+"""What aligned rows begin at a multiple of."""
 
 SHORT = 1024
 """Numbers of a row that is too short to gain."""
@@ -71,13 +73,13 @@ def multiply_by_columns(graph: fx.Graph) -> None:
     """Have one rank's program, that runs on a CPU, make such products by columns."""
     for node in graph.nodes:
         if node.target in BY_COLUMNS and not node.kwargs and has_info(node):
-            (type_,) = info(node).types
-            if type_ is not None and is_odd(type_.shape, type_.dtype):
+            types = filter(None, info(node).types)
+            if any(is_unaligned(each.shape, each.dtype) for each in types):
                 node.target = BY_COLUMNS[node.target]
 
 
-def is_odd(shape: Sequence[int], dtype: torch.dtype) -> bool:
-    """Whether a product is a large one whose rows do not all begin alike."""
+def is_unaligned(shape: Sequence[int], dtype: torch.dtype) -> bool:
+    """Whether a product is a large one whose rows are not aligned."""
     rows, columns = shape
     num_bytes = columns * dtype.itemsize
     is_large = columns > SHORT and rows * num_bytes >= _LEAST_BYTES
@@ -85,7 +87,7 @@ def is_odd(shape: Sequence[int], dtype: torch.dtype) -> bool:
 
 
 def with_gaps(x: Tensor, columns: int) -> Tensor:
-    """Return a matrix, yet to be written, of as many rows as ``x`` that begin alike."""
+    """Return a matrix, yet to be written, of as many rows as ``x``, aligned ones."""
     numbers = NUM_BYTES // x.element_size()
     stride = -(-columns // numbers) * numbers
     return x.new_empty_strided((x.shape[0], columns), (stride, 1))

@@ -1,4 +1,4 @@
-"""Large products of an odd number of columns, made some columns at a time."""
+"""Large products whose rows are not aligned, made some columns at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import fx, nn
 
 from partita.compiler.ir.program import NodeInfo, Phase, set_info
 from partita.compiler.ir.tensor_type import TensorType
-from partita.runtime.odd_columns import multiply_by_columns
+from partita.runtime.unaligned_products import multiply_by_columns
 
 aten, partita = torch.ops.aten, torch.ops.partita
 
@@ -48,7 +48,7 @@ def program(kind: torch.dtype, rows: int, columns: int) -> fx.Graph:
 
 
 @pytest.mark.parametrize(
-    ("kind", "rows", "columns", "is_odd"),
+    ("kind", "rows", "columns", "is_unaligned"),
     [
         (torch.float32, 256, 1027, True),
         (torch.float32, 255, 1027, False),  # less than a MiB
@@ -59,16 +59,16 @@ def program(kind: torch.dtype, rows: int, columns: int) -> fx.Graph:
     ],
 )
 def test_large_products_alone_are_made_so(
-    kind: torch.dtype, rows: int, columns: int, is_odd: bool
+    kind: torch.dtype, rows: int, columns: int, is_unaligned: bool
 ) -> None:
     graph = program(kind, rows, columns)
     multiply_by_columns(graph)
     made = [node.target for node in graph.nodes if node.op == "call_function"]
     own = [partita.mm_by_columns.default, partita.addmm_by_columns.default]
     as_they_were = [aten.mm.default, aten.addmm.default]
-    first = own if is_odd else as_they_were
+    first = own if is_unaligned else as_they_were
     assert made == [*first, aten.addmm.default, aten.mm.default]
-    if is_odd:
+    if is_unaligned:
         given = torch.randn(columns), torch.randn(rows, 4), torch.randn(4, columns)
         product, *_, wanted = fx.GraphModule(nn.Module(), graph)(*given)
         torch.testing.assert_close(product, wanted)
