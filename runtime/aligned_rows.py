@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from partita.compiler.capture.schemas import may_share_memory
 from partita.compiler.capture.torch_private import FakeMode
+from partita.runtime.flat_graph import note_types
 from partita.runtime.unaligned_products import (
     BY_COLUMNS,
     NUM_BYTES,
@@ -30,13 +30,13 @@ aten, partita = torch.ops.aten, torch.ops.partita
 
 @torch.library.custom_op("partita::aligned_mm", mutates_args=())
 def aligned_mm(x: Tensor, y: Tensor) -> Tensor:
-    """Return the product of two matrices, with gaps between its rows."""
+    """Return the product of ``[rows, width]`` and ``[width, columns]``, with gaps."""
     return torch.mm(x, y, out=with_gaps(x, y.shape[1]))
 
 
 @torch.library.custom_op("partita::aligned_addmm", mutates_args=())
 def aligned_addmm(bias: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Return the product of two matrices and a bias, with gaps between its rows."""
+    """Return such a product and a bias, with gaps between its rows."""
     return torch.addmm(bias, x, y, out=with_gaps(x, y.shape[1]))
 
 
@@ -75,8 +75,7 @@ def align_rows(
     is_on_cpu = all(x.device.type == "cpu" for x in inputs)
     if not (is_on_cpu and any(node.target in _ALIGNED for node in nodes)):
         return {}
-    with torch.no_grad():
-        FakeTensorProp(module, mode).propagate_dont_convert_inputs(*inputs)
+    note_types(module, inputs, mode)
     found = [node for node in nodes if node.target in _ALIGNED and _is_unaligned(node)]
     gapped = [node for node in found if _may_have_gaps(node)]
     for node in found:

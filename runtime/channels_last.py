@@ -18,13 +18,13 @@ from typing import Any, cast
 import torch
 from torch import fx
 from torch.fx.node import Argument, map_arg
-from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from partita.compiler.capture.torch_private import (
     FakeMode,
     prefers_channels_last,
     uncompiled,
 )
+from partita.runtime.flat_graph import note_types
 
 aten = torch.ops.aten
 
@@ -54,7 +54,7 @@ def by_channels(
     if not any(node.target in _TENSORS for node in module.graph.nodes):
         return module
     with torch.no_grad():
-        FakeTensorProp(module, mode).propagate_dont_convert_inputs(*inputs)
+        note_types(module, inputs, mode)
         if not prefers_channels_last(module):
             return module
         with mode:

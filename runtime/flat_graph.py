@@ -2,17 +2,21 @@
 
 Regions stand in it op by op, and where the rank is in the mesh is written into it, so
 far as the program asks: ranks that differ in what it does not ask have one graph.
+What its nodes make, so far as it is known before a run, can be noted by them.
 """
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import cast
 
-from torch import fx
+import torch
+from torch import Tensor, fx
 from torch.fx.node import Argument, map_arg
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
-from partita.compiler.capture.torch_private import uncompiled
+from partita.compiler.capture.torch_private import FakeMode, uncompiled
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.out_of_place import make_functional
 from partita.compiler.ir.program import InputKind
@@ -36,6 +40,20 @@ def flatten(local: LocalProgram) -> tuple[fx.GraphModule, tuple[int, ...]]:
     make_functional(graph)
     graph.lint()
     return uncompiled(local.graph_module, graph), tuple(taken)
+
+
+def note_types(
+    module: fx.GraphModule, inputs: Sequence[Tensor], mode: FakeMode
+) -> None:
+    """Write into ``meta["val"]`` of each node what it makes, without its values.
+
+    Args:
+        module: a graph of ops on tensors alone.
+        inputs: of ``mode``.
+        mode: in which tensors have no values.
+    """
+    with torch.no_grad():
+        FakeTensorProp(module, mode).propagate_dont_convert_inputs(*inputs)
 
 
 def _copied(

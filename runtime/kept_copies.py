@@ -13,10 +13,10 @@ from typing import cast
 
 import torch
 from torch import Tensor, fx
-from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from partita.compiler.capture.schemas import may_share_memory
 from partita.compiler.capture.torch_private import FakeMode
+from partita.runtime.flat_graph import note_types
 
 aten = torch.ops.aten
 
@@ -45,8 +45,7 @@ def keep_copies(
     found = _outliving(module.graph)
     if not found:
         return
-    with torch.no_grad():
-        FakeTensorProp(module, mode).propagate_dont_convert_inputs(*inputs)
+    note_types(module, inputs, mode)
     for node in found:
         part = cast(fx.Node, node.args[0])
         if cast(Tensor, part.meta["val"]).is_contiguous():

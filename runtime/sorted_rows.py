@@ -19,11 +19,11 @@ from typing import Any, cast
 import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from partita.compiler.capture import grouped as grouped  # defines ops
 from partita.compiler.capture.sorted_groups import fits_kernel, order_of  # defines ops
 from partita.compiler.capture.torch_private import FakeMode
+from partita.runtime.flat_graph import note_types
 
 aten, partita = torch.ops.aten, torch.ops.partita
 
@@ -60,7 +60,7 @@ def sort_rows(
         return
     _take_back_turns(module.graph)
     with mode, torch.no_grad():
-        FakeTensorProp(module, mode).propagate_dont_convert_inputs(*inputs)
+        note_types(module, inputs, mode)
         values = {node: node.meta.get("val") for node in module.graph.nodes}
         for member in members:
             if values[member].shape[0] > 1:

@@ -52,7 +52,7 @@ class Layers(nn.Module):
 class Tied(nn.Module):
     """A vocabulary that is split by rows, its tied head too."""
 
-    num_words = 16
+    num_words, length = 16, 6
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class Tied(nn.Module):
 class LargeTied(Tied):
     """So many words that their scores are laid out with gaps (aligned_rows.py)."""
 
-    num_words = 2 * 1027
+    num_words, length = 2 * 1027, 64
 
 
 class Pictures(nn.Module):
@@ -118,8 +118,7 @@ class Case:
         torch.manual_seed(0)
         model = self.model().train()
         if isinstance(model, Tied):
-            shape = (4, 6) if self.model is Tied else (4, 64)
-            x, y = (torch.randint(model.num_words, shape) for _ in range(2))
+            x, y = torch.randint(model.num_words, (2, 4, model.length))
             return model, (x, y)
         if self.model is Pictures:
             return model, (torch.randn(8, 3, 8, 8), torch.randn(8, 4))

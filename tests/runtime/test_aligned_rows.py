@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,9 +12,12 @@ from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from partita.compiler.capture.torch_private import compile_graph, static_fake_mode
+from partita.compiler.ir.mesh import Mesh
 from partita.runtime.aligned_rows import align_rows
+from partita.runtime.groups import bind
+from partita.runtime.launch import launch
 
-aten = torch.ops.aten
+aten, c10d = torch.ops.aten, torch.ops._c10d_functional
 
 ROWS, WIDTH, COLUMNS = 256, 16, 1027
 
@@ -129,10 +133,10 @@ def test_who_cannot_do_with_gaps_finds_none(function: Function) -> None:
     torch.testing.assert_close(module(*given), function(*given), rtol=1e-4, atol=1e-4)
 
 
-def test_what_is_sent_has_no_gaps() -> None:
+def test_a_product_that_is_sent_has_no_gaps() -> None:
     module, _, like, mode = traced(is_read)
     (product,) = module.graph.find_nodes(op="call_function", target=aten.mm.default)
-    reduce = torch.ops._c10d_functional.all_reduce.default
+    reduce = c10d.all_reduce.default
     with module.graph.inserting_after(product):
         module.graph.call_function(reduce, (product, "sum", "0"))
     assert align_rows(module, like, mode) == {}
@@ -158,3 +162,34 @@ def test_what_gains_nothing_is_left(
     module, _, like, mode = traced(is_read)
     assert align_rows(module, like, mode)
     assert aligned(module) == 1
+
+
+def send(group: str, x: Tensor, weight: Tensor, _: Tensor) -> list[Tensor]:
+    """Return what becomes of a product, and what all kinds of messages bring of it."""
+    made = torch.mm(x, weight).relu()
+    sizes = [ROWS // 2, ROWS // 2]
+    started = [
+        c10d.all_to_all_single(made, sizes, sizes, group),
+        c10d.all_gather_into_tensor(made, 2, group),
+        c10d.reduce_scatter_tensor(made, "sum", 2, group),
+        c10d.all_reduce(made, "sum", group),
+    ]
+    return [made.mm(weight.t()), *(c10d.wait_tensor(each) + 1 for each in started)]
+
+
+def send_in_both_ways() -> tuple[int, list[Tensor | None], list[Tensor]]:
+    groups = bind(Mesh(dp=2), "cpu")
+    (group,) = groups.names.values()
+    torch.manual_seed(groups.rank)
+    send_there = partial(send, group)
+    module, given, like, mode = traced(send_there)
+    options = align_rows(module, like, mode)
+    code = compile_graph(module, like, mode, {**options, "fx_graph_cache": False})
+    return aligned(module), list(code(*given)), send_there(*given)
+
+
+@pytest.mark.dist
+def test_messages_are_made_of_what_has_no_gaps() -> None:
+    for num_aligned, found, wanted in launch(f"{__file__}:send_in_both_ways", 2):
+        assert num_aligned == 1
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
