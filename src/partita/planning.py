@@ -263,7 +263,7 @@ class _Compared:
             self._refuse(name, refusal, Mesh(**{PIPELINE: sum(space.sizes[0])}))
         else:
             self._offer(name, found, clock)
-        self.tried += search.tried
+        self.tried += search.tried or (Tried(name, None),)
 
     def _offer(self, name: str, first: First, clock: Clock) -> Plan:
         """Take up a plan, or one faster in buckets; return which."""

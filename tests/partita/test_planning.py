@@ -156,3 +156,12 @@ def test_pipelines_come_first_where_meshes_cannot_all_be_tried_in_time() -> None
     ways = [(tried.way, tried.seconds is None) for tried in found.search.tried]
     assert ways[-1] == ("mesh dp=8,tp=2", True)  # it was not begun
     assert len(found.stages) > 1
+
+
+def test_pipelines_that_there_was_no_time_for_are_among_what_was_tried() -> None:
+    model, args, kwargs = PIPELINES["chain"]()
+    options = Options(time_limit=1e-3, hardware="cpu-gloo-free", microbatches=2)
+    found = plan(model, *args, devices=2, options=options, **kwargs)
+    mesh, stages = found.search.tried
+    assert (mesh.way, mesh.seconds) == ("mesh dp=2", found.predicted.seconds)
+    assert (stages.way, stages.seconds) == ("stages on 2 ranks", None)

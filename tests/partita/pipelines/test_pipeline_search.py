@@ -256,7 +256,7 @@ def test_a_searched_cut_is_faster_than_one_of_equal_layers() -> None:
 
 def test_what_was_tried_is_in_the_plan() -> None:
     model, args, kwargs = PIPELINES["chain"]()
-    options = pt.Options(hardware="cpu-gloo-free", microbatches=2, time_limit=10.0)
+    options = pt.Options(hardware="cpu-gloo-free", microbatches=2, time_limit=25.0)
     plan = pt.plan(model, *args, devices=2, options=options, **kwargs)
     tried = {row.way: row.seconds for row in plan.search.tried}
     assert "mesh dp=2" in tried
