@@ -6,6 +6,7 @@ not. What that breaks is a copy of this process.
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import multiprocessing
 import os
@@ -19,6 +20,8 @@ from typing import Any, TypeVar
 import torch
 
 T = TypeVar("T")
+
+_PR_SET_PDEATHSIG = 1  # of Linux's prctl: a signal for when the parent is gone
 
 
 class ChildFailed(RuntimeError):
@@ -66,6 +69,7 @@ def _reason(code: int | None) -> str:
 
 
 def _work(function: Callable[[], Any], sender: Connection) -> None:
+    _end_with_parent()
     torch.set_num_threads(1)  # OpenMP's threads are not copied
     # What a crash prints is of no use to anyone: who started this is told how it ended.
     faulthandler.disable()
@@ -76,3 +80,15 @@ def _work(function: Callable[[], Any], sender: Connection) -> None:
         answer = False, f"{type(error).__name__}: {error}"
     sender.send(answer)
     sender.close()
+
+
+def _end_with_parent() -> None:
+    """Have this process end when its parent does, where the system can see to that.
+
+    A copy that hangs would keep open what whoever started the parent reads.
+    """
+    parent = multiprocessing.parent_process()
+    if sys.platform == "linux" and parent is not None:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent.pid:  # it has ended before that
+            os.kill(os.getpid(), signal.SIGKILL)

@@ -29,7 +29,8 @@ from partita.compiler.rules.rule import Rule
 from partita.compiler.rules.signatures import axis_options
 from partita.testing.prover import Sample, call_of
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 30.0
+ONE_TIMEOUT_S = 10.0  # what breaks a copy's memory may hang it as well
 NUM_RANKS = 2
 NUM_DRAWS = 5
 MIN_NUMEL = 4
@@ -239,8 +240,9 @@ def _held_in_child(
     except ChildFailed:
         found: list[AxisSignature] = []
         for tried in placements:
+            held = partial(_held, rule, sample, [tried])
             with suppress(ChildFailed):
-                found += run_in_child(partial(_held, rule, sample, [tried]), TIMEOUT_S)
+                found += run_in_child(held, ONE_TIMEOUT_S)
         return found
 
 

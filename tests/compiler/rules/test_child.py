@@ -50,3 +50,23 @@ def test_child_that_takes_too_long_is_ended() -> None:
         run_in_child(lambda: time.sleep(60), 0.2)
 
     assert time.monotonic() - start < 30
+
+
+def test_child_ends_with_its_parent() -> None:
+    code = (
+        "import os, time\n"
+        "from partita.compiler.rules.child import run_in_child\n"
+        "def hang():\n"
+        "    os.write(1, b'begun')\n"
+        "    os.kill(os.getppid(), 9)\n"
+        "    time.sleep(100)\n"
+        "run_in_child(hang, 200)\n"
+    )
+
+    # Returns once nobody has the pipe open that the child prints to.
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, timeout=60
+    )
+
+    assert found.stdout == b"begun"
+    assert found.returncode == -9
