@@ -13,6 +13,7 @@ from partita.compiler.capture import attention as attention  # defines the op
 from partita.compiler.capture.draws import rewrite_draws
 from partita.compiler.capture.keys import short_op
 from partita.compiler.capture.known_masks import name_known_masks
+from partita.compiler.capture.one_view import join_views
 from partita.compiler.capture.own_rows import gather_own_rows
 from partita.compiler.capture.rejoined import join_pieces
 from partita.compiler.capture.torch_private import pytree
@@ -119,6 +120,7 @@ def canonicalize(program: Program) -> Program:
       (known_masks.py)
     * rows are not sorted where it does not matter how they lie (unsort.py)
     * what each row takes of itself is a gather (own_rows.py)
+    * views of views are one (one_view.py)
     * positions that are counted (``arange`` of integers) are constants
 
     Raises:
@@ -142,6 +144,7 @@ def canonicalize(program: Program) -> Program:
     name_known_masks(program)
     unsort(program)
     gather_own_rows(program)
+    join_views(program)
     program = _with_counted_constants(_without_unused_constants(program))
     graph.lint()
     program.graph_module.recompile()

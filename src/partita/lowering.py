@@ -119,7 +119,7 @@ def check_same_model(name: str, program: Program, plan: Plan) -> None:
     """Check that ``plan`` was made for ``program``, and says the same of its calls.
 
     Raises:
-        BadPlan: naming the first node that differs.
+        BadPlan: naming the first node that differs, of what enters if there is one.
     """
     if fingerprint(program) == plan.model.fingerprint:
         _check_calls(program, plan)
@@ -133,7 +133,9 @@ def check_same_model(name: str, program: Program, plan: Plan) -> None:
     alone += [("the model", key) for key in found if key not in planned]
     unlike = [key for key in planned if key in found and planned[key] != found[key]]
     if alone:
-        where, key = alone[0]
+        enters = {info(node).key for node, _ in program.placeholders()}
+        enters |= {key for key, node in plan.nodes.items() if node.role is not None}
+        where, key = min(alone, key=lambda pair: pair[1] not in enters)
         difference = f"only {where} has {key!r}"
     elif unlike:
         wanted, got = (

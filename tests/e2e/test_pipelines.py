@@ -152,7 +152,7 @@ def test_a_stage_that_takes_what_is_made_of_a_parameter_makes_a_part() -> None:
     verifier = Verifier.of(*built)
     search = search_of(captured, "pp=2", schedule="gpipe")
     shared: list[tuple[int, ...]] = []
-    for seed in range(8):
+    for seed in range(5, 13):
         plan = drawn(search, seed)
         report = verifier.verify_captured(captured, plan)
         assert report.ok, report
@@ -165,7 +165,7 @@ def test_ranks_of_unlike_shards_save_unlike_tensors() -> None:
     model, x = Odd(), torch.randn(3, 5, 5)
     captured = capture(model, (x,), {})
     search = search_of(captured, "pp=2,tp=2", schedule="gpipe", microbatches=1)
-    plan = drawn(search, 6)
+    plan = drawn(search, 19)
     saved = [
         {
             tuple(role for role in forward.outputs if role.kind is OutputKind.SAVED)

@@ -54,7 +54,11 @@ def planned(overlap: float, mesh: str = "pp=2,dp=2", **options: Any) -> pt.Plan:
     asked = pt.Options(
         microbatches=COUNT,
         hardware=machine(overlap=overlap),
-        pins={"layers.*/*": "(S(0),)", "layers.*~grad/mm/1": "(P(sum),)"},
+        pins={
+            "layers.*/*": "(S(0),)",
+            "layers.[1-7]/addmm/0~grad/mm/0": "(S(0),)",
+            "layers.*~grad/mm/1": "(P(sum),)",
+        },
         bucket=2 * 8 * WIDTH * WIDTH,
         schedule="1f1b",
         time_limit=10.0,

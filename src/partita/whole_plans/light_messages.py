@@ -38,7 +38,7 @@ from partita.whole_plans.bucketed import turned_with_buckets
 from partita.whole_plans.recount import with_memory
 
 _MUCH = 0.01  # of a step's seconds
-_AWAITED = 0.2  # of what may be hidden, in a search between the other two
+_AWAITED = 0.05  # of what may be hidden, in a search between the other two
 _ROUNDING = 1e-9  # of sums in another order
 _OPEN = 0.1  # of a step, between the fastest plan and what bounds all
 

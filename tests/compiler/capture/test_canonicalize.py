@@ -23,9 +23,6 @@ REWRITES: list[tuple[Any, tuple[Any, ...], str, str, tuple[Any, ...]]] = [
     (aten.view.default, ([2, -1],), "f32[2, 12]", "reshape.default", ([2, 12],)),
     (aten._unsafe_view.default, ([24],), "f32[24]", "reshape.default", ([24],)),
     (aten.unsqueeze.default, (-1,), "f32[4, 6, 1]", "reshape.default", ([4, 6, 1],)),
-    (aten.squeeze.default, (), "f32[4, 6]", "reshape.default", ([4, 6],)),
-    (aten.squeeze.dim, (0,), "f32[4, 6]", "reshape.default", ([4, 6],)),
-    (aten.squeeze.dims, ([0, 1],), "f32[4, 6]", "reshape.default", ([4, 6],)),
     (aten.t.default, (), "f32[6, 4]", "permute.default", ([1, 0],)),
     (aten.transpose.int, (0, -1), "f32[6, 4]", "permute.default", ([1, 0],)),
     (aten.permute.default, ([-1, 0],), "f32[6, 4]", "permute.default", ([1, 0],)),
@@ -47,13 +44,44 @@ def run(graph: fx.Graph, *values: Tensor) -> Any:
     return fx.GraphModule(torch.nn.Module(), graph)(*values)
 
 
-def test_a_number_that_is_turned_stays_one() -> None:
+@pytest.mark.parametrize(
+    ("op", "rest", "type"),
+    [
+        (aten.transpose.int, (0, 0), "f32[]"),
+        (aten.squeeze.default, (), "f32[]"),
+        (aten.squeeze.dim, (0,), "f32[4, 6]"),
+        (aten.permute.default, ([0, -1],), "f32[4, 6]"),
+        (aten.view.default, ([4, -1],), "f32[4, 6]"),
+    ],
+)
+def test_a_view_of_all_as_it_is_is_none(
+    op: Any, rest: tuple[Any, ...], type: str
+) -> None:
     b = Builder()
-    x = b.enter("x", "f32[]")
-    turned = b.call("transpose/0", aten.transpose.int, (x, 0, 0), "f32[]")
-    b.leave(OutputKind.OUTPUT, "y", turned)
+    x = b.enter("x", type)
+    b.leave(OutputKind.OUTPUT, "y", b.call("view/0", op, (x, *rest), type))
+    program = canonicalize(b.program())
+    assert not [*program.calls()]
+    assert program.graph.output_node().args[0] == tuple(
+        node for node, _ in program.placeholders()
+    )
+
+
+@pytest.mark.parametrize(
+    ("op", "rest", "new"),
+    [
+        (aten.squeeze.default, (), [4, 6]),
+        (aten.squeeze.dim, (-1,), [1, 4, 6]),
+        (aten.squeeze.dims, ([0, 1],), [4, 6, 1]),
+    ],
+)
+def test_squeezes_are_stated(op: Any, rest: tuple[Any, ...], new: list[int]) -> None:
+    b = Builder()
+    x = b.enter("x", "f32[1, 4, 6, 1]")
+    b.leave(OutputKind.OUTPUT, "y", b.call("view/0", op, (x, *rest), f"f32{new}"))
     (node,) = canonicalize(b.program()).calls()
-    assert node.args[1] == []
+    assert op_name(node) == "aten.reshape.default"
+    assert node.args[1:] == (new,)
 
 
 @pytest.mark.parametrize(("op", "rest", "type", "new_op", "new_rest"), REWRITES)

@@ -44,7 +44,8 @@ def test_zero1_reduces_all_and_slices_for_nothing() -> None:
     plan = planned("zero1")
     held = plan.parameters[NAME].placements
     assert (held.use, held.storage, held.gradient, held.optimizer) == (B, B, B, S)
-    (step,) = gradient_of(plan).lowering  # all-reduced before a view of it
+    reduce, step = gradient_of(plan).lowering
+    assert (reduce.kind, reduce.after) == ("all_reduce", B)
     assert (step.kind, step.after, step.bytes) == ("slice", S, 0)
     (reduced,) = [t for t in plan.collectives if t.kind == "all_reduce"]
     sizes = [parameter.type.num_bytes for parameter in plan.parameters.values()]

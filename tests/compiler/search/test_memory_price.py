@@ -157,7 +157,7 @@ def test_what_is_let_go_of_gives_back_no_more_than_it_was_charged() -> None:
     moments = CallTimes(posed).moments
     middle = sum(1 for _ in posed.candidates.program.calls()) // 2
     prices = MemoryPrice(posed, "adamw", [moments.of_call(middle)])
-    fold = Fold(prices.problem(0.1 * free.seconds / most), posed.fold.class_of)
+    fold = Fold(prices.problem(0.09 * free.seconds / most), posed.fold.class_of)
     found = solve(fold.problem, 60, fold=fold)
     assert found.bound_s > 0.95 * free.seconds, "holding memory earns nothing"
 

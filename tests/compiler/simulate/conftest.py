@@ -56,7 +56,7 @@ def fused() -> Plan:
 @pytest.fixture(scope="session")
 def again() -> Plan:
     """Return a plan of microbatches in which the backward makes things again."""
-    plan = drawn("encoder", 13, microbatches=2)
+    plan = drawn("encoder", 1, microbatches=2)
     assert plan.recompute
     assert plan.fusion
     return plan

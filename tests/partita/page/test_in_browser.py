@@ -333,9 +333,9 @@ def test_it_draws_only_what_stands_in_the_window(page: Page) -> None:
     for _ in range(6):
         page.locator("#in").click()
     page.wait_for_function(
-        "document.querySelectorAll('g.box:not(.unfolded)').length < 12"
+        "document.querySelectorAll('g.box:not(.unfolded)').length < 8"
     )
     page.locator("#fit").click()
     page.wait_for_function(
-        "document.querySelectorAll('g.box:not(.unfolded)').length > 12"
+        "document.querySelectorAll('g.box:not(.unfolded)').length > 8"
     )

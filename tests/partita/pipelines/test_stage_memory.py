@@ -109,11 +109,11 @@ def test_the_search_counts_a_stage_as_its_plan_does(
 @pytest.mark.parametrize(
     ("name", "count", "live", "place"),
     [
-        *[("diamond", 1, 1, place) for place in ((4, 8), (4, 11), (4, 13))],
+        *[("hourglass", 1, 1, place) for place in ((0, 7), (1, 11), (3, 13))],
         *[
             ("diamond", 2, live, place)
             for live in (1, 2)
-            for place in ((0, 9), (4, 11))
+            for place in ((0, 9), (4, 14))
         ],
         *[("chain", 2, 2, (0, 8)), ("hourglass", 2, 2, (2, 9)), ("tied", 2, 2, (2, 8))],
     ],

@@ -119,7 +119,7 @@ def test_what_can_be_hidden_counts_where_latency_is_little(
 
     monkeypatch.setattr(MessagesBeside, "together", noted)
     found = planned()
-    assert asked == [0.2]
+    assert asked == [0.05]
     monkeypatch.setattr(light_messages, "_AWAITED", 1.0)
     assert found.predicted.seconds <= planned().predicted.seconds
 
