@@ -94,6 +94,9 @@ class Rule:
         part: the op that does a part as ``pieces`` has it, and checks that it may; ""
             for the op itself.
         free: only metadata changes; no memory is read or written.
+        by_row: each row of the result follows from that row of the operands, all of
+            the same shape, by a few passes over it: softmaxes. A kernel of elementwise
+            ops may do it, too.
         expand: computes the same by ops that have rows of their own, called with the
             call and its operands; what the factors marked ``!`` are split by.
     """
@@ -107,6 +110,7 @@ class Rule:
     pieces: Text = ""
     part: str = ""
     free: bool = False
+    by_row: bool = False
     expand: Expand | None = None
 
     def dims_of(self, call: Call) -> str:

@@ -1,10 +1,11 @@
 """Which small ops become one kernel: where that saves memory traffic and launches.
 
-Every node gets a level. Along an *open* edge, from one elementwise op (or free view)
-to another of the same half of the step, without a boxing, the level may stay; along
-every other edge it rises. So a path that leaves the ops of one level never comes back
-to them: a group within one level is convex, and groups never wait for each other in a
-ring. A group is what open edges join within a level, less the views at its rim.
+Every node gets a level. Along an *open* edge, from one op that can be of a kernel
+(``fusible.py``) to another of the same half of the step, without a boxing, the level
+may stay; along every other edge it rises. So a path that leaves the ops of one level
+never comes back to them: a group within one level is convex, and groups never wait for
+each other in a ring. A group is what open edges join within a level, less the views at
+its rim.
 
 Fusing pays where reading once what enters, writing once what leaves and the call of
 the kernel take less time than the ops one by one.
@@ -16,12 +17,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from partita.compiler.cost.memory import timeline
-from partita.compiler.ir.program import Phase, Program, info
+from partita.compiler.ir.program import Phase, Program
 from partita.compiler.plan.document import Document, Predicted
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.uses import Use, produced
-from partita.compiler.rules.calls import call_of, rule_and_factors
-from partita.compiler.rules.rule import Call, Rule, RuleSet
+from partita.compiler.rules.rule import RuleSet
+from partita.compiler.search.fusible import Fusible
 from partita.compiler.search.group_seconds import GroupSeconds
 from partita.compiler.search.joining import Joined, choose_joined
 from partita.compiler.simulate.hidden import one_by_one, with_hidden
@@ -33,20 +34,6 @@ class Group:
 
     keys: tuple[str, ...]
     saved_s: float
-
-
-def is_elementwise(rule: Rule, call: Call) -> bool:
-    """Whether each element of the results follows from those that stand beneath it.
-
-    >>> from partita.compiler.rules.rule import Call, Rule
-    >>> call = Call("op", (), (), (), ())
-    >>> texts = ("*, * -> *", " -> *", "m k, k n -> m n", "* -> ")
-    >>> [is_elementwise(Rule("op", text), call) for text in texts]
-    [True, True, False, False]
-    """
-    left, _, right = rule.dims_of(call).partition("->")
-    tensors = [*(left.split(",") if left.strip() else []), *right.split(",")]
-    return all(dims.strip() == "*" for dims in tensors)
 
 
 def add_fusion(plan: Plan, program: Program, rules: RuleSet) -> Plan:
@@ -100,29 +87,19 @@ def choose_groups(
     ``program`` is what the plan was made for, its ops taken apart and made again as
     the plan says.
     """
-    free: set[str] = set()
-    elementwise: set[str] = set()
-    for node in program.calls():
-        call = call_of(node)
-        rule, _ = rule_and_factors(rules, call)
-        if rule.free:
-            free.add(info(node).key)
-        elif is_elementwise(rule, call):
-            elementwise.add(info(node).key)
-    return _Chooser(plan, free, elementwise).choose()
+    return _Chooser(plan, Fusible.of(program, rules)).choose()
 
 
 class _Chooser:
-    def __init__(self, plan: Document, free: set[str], elementwise: set[str]) -> None:
+    def __init__(self, plan: Document, fusible: Fusible) -> None:
         self.plan = plan
-        self.free = free
-        self.fusible = free | elementwise
+        self.fusible = fusible
         self.fused_seconds = GroupSeconds(plan)
         self.used_by = self.fused_seconds.used_by
 
     def choose(self) -> tuple[Group, ...]:
         levels = self._levels()
-        joined = {key: key for key in self.fusible}
+        joined = {key: key for key in self.plan.order if key in self.fusible}
 
         def root(key: str) -> str:
             while joined[key] != key:
@@ -135,9 +112,11 @@ class _Chooser:
                 if self._is_open(use) and levels[key] == levels[use.consumer]:
                     joined[root(use.consumer)] = root(key)
         members: dict[str, list[str]] = {}
-        for key in self.plan.order:
-            if key in self.fusible:
-                members.setdefault(root(key), []).append(key)
+        for key in joined:
+            members.setdefault(root(key), []).append(key)
+        for keys in members.values():
+            if not self.fusible.are_of_the_same_rows(keys):
+                return _Chooser(self.plan, self.fusible.without_rows(keys)).choose()
         priced = [self._price(self._trim(keys)) for keys in members.values()]
         return tuple(g for g in priced if len(g.keys) > 1 and g.saved_s > 0)
 
@@ -176,7 +155,7 @@ class _Chooser:
             for key in keys:
                 made_of = {ref.key for ref in self.plan.nodes[key].operands}
                 used_by = {use.consumer for use in self.used_by[key]}
-                if key in self.free and not (kept & made_of and kept & used_by):
+                if key in self.fusible.free and not (kept & made_of and kept & used_by):
                     kept.discard(key)
         return [key for key in keys if key in kept]
 

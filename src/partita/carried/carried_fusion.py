@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from graphlib import CycleError, TopologicalSorter
 
-from partita.compiler.ir.program import Phase, Program, info
+from partita.compiler.ir.program import Phase, Program
 from partita.compiler.plan.document import Document
 from partita.compiler.plan.joined import Rows
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.uses import Use, find_uses, produced
-from partita.compiler.rules.calls import call_of, rule_and_factors
 from partita.compiler.rules.rule import RuleSet
+from partita.compiler.search.fusible import Fusible
 from partita.compiler.search.fusion import (
     Group,
     GroupSeconds,
     choose_groups,
-    is_elementwise,
     with_groups,
 )
 from partita.compiler.search.joined_seconds import JoinedSeconds
@@ -74,13 +73,7 @@ class _Kept:
     def __init__(self, plan: Document, program: Program, rules: RuleSet) -> None:
         self.plan = plan
         self.groups: list[tuple[str, ...]] = []
-        self._small = {
-            info(node).key
-            for node in program.calls()
-            for call in [call_of(node)]
-            for rule, _ in [rule_and_factors(rules, call)]
-            if rule.free or is_elementwise(rule, call)
-        }
+        self._fusible = Fusible.of(program, rules)
         self._uses = [use for use in find_uses(plan) if use.consumer in plan.nodes]
         self._at = {key: position for position, key in enumerate(plan.order)}
         self._taken: dict[str, str] = {}
@@ -97,11 +90,13 @@ class _Kept:
 
     def _is_one(self, keys: Collection[str]) -> bool:
         """Whether all are small ops of one half, free, with no boxing in between."""
-        if not self._small.issuperset(keys) or not self._taken.keys().isdisjoint(keys):
+        fusible = self._fusible
+        if not all(key in fusible and key not in self._taken for key in keys):
             return False
         halves = {self.plan.nodes[key].phase is Phase.FORWARD for key in keys}
         inside = (u for u in self._uses if u.ref.key in keys and u.consumer in keys)
-        return len(halves) == 1 and all(
+        is_one = len(halves) == 1 and fusible.are_of_the_same_rows(keys)
+        return is_one and all(
             produced(self.plan, use.ref) == use.wanted for use in inside
         )
 

@@ -14,12 +14,11 @@ from tests.models.searched import searched
 
 from partita.compiler.hardware.profile import Hardware, load_hardware
 from partita.compiler.ir.mesh import Mesh
-from partita.compiler.ir.program import info
 from partita.compiler.plan.plan import Plan
-from partita.compiler.rules.calls import call_of
 from partita.compiler.rules.table import default_rules
 from partita.compiler.search import fusion
-from partita.compiler.search.fusion import add_fusion, choose_groups, is_elementwise
+from partita.compiler.search.fusible import Fusible
+from partita.compiler.search.fusion import add_fusion, choose_groups
 from partita.one_mesh.planner import Planner
 from partita.options import Options
 
@@ -74,25 +73,19 @@ def test_groups_are_disjoint_convex_and_hold_no_boxing(name: str, mesh: str) -> 
             assert group.saved_s > 0
 
 
-def test_members_are_elementwise_and_views_stand_between_them() -> None:
+def test_members_compute_and_views_stand_between_them() -> None:
     plan = searched(planner("gpt2", "tp=2"))
-    calls = {info(n).key: call_of(n) for n in captured("gpt2")[1].program.calls()}
-    elementwise: set[str] = set()
-    for key, call in calls.items():
-        rule = default_rules.get(call.op)
-        assert rule is not None
-        if not rule.free and is_elementwise(rule, call):
-            elementwise.add(key)
+    working = Fusible.of(captured("gpt2")[1].program, default_rules).working
     num_views = 0
     for group in groups_of("gpt2", plan):
         members = set(group.keys)
-        assert len(members & elementwise) > 1
+        assert len(members & working) > 1
         users = {
             ref.key: {k for k in members if ref in plan.nodes[k].operands}
             for k in members
             for ref in plan.nodes[k].operands
         }
-        for view in members - elementwise:
+        for view in members - working:
             rule = default_rules.get(plan.nodes[view].op)
             assert rule is not None
             assert rule.free
