@@ -15,6 +15,7 @@ from partita.compiler.capture.capture import capture
 from partita.compiler.ir.program import Program, info
 from partita.compiler.rules.table import default_rules
 from partita.compiler.search.fusible import Fusible
+from partita.testing.prover import Sample, call_of
 
 CLASSES, ROWS = 12, 8
 
@@ -105,6 +106,22 @@ def test_a_value_is_written_into_a_constant_at_one_place_a_row(
     make: Callable[[Tensor], Tensor], fusible: list[bool]
 ) -> None:
     assert scatters(make) == fusible
+
+
+@pytest.mark.parametrize("op", [r.op for r in default_rules.rows if r.by_row])
+def test_rows_are_of_tensors_of_one_shape(op: str) -> None:
+    rule = default_rules.get(op)
+    assert rule is not None
+    x = torch.rand(2, 3)
+    args: tuple[object, ...] = x, 1, False
+    if "backward" in op:
+        args = x, x, 1, torch.float32
+    elif "safe" in op:
+        args = x, 1
+    call = call_of(Sample(op, args, {}))
+    assert {t.shape for t in (*call.operands, *call.results) if t} == {(2, 3)}
+    left, _, right = rule.dims_of(call).partition("->")
+    assert {dims.strip() for dims in (*left.split(","), right)} == {"d0 d1!"}
 
 
 def test_what_reads_other_rows_is_another_kernel() -> None:
