@@ -7,14 +7,13 @@ models, meshes, schedules and random cuts.
 from __future__ import annotations
 
 import os
-import random
 import signal
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import pytest
 import torch
+from tests.models.cut import drawn, search_of
 from tests.models.dropout import with_dropout
 from tests.models.more_models import MORE
 from tests.models.pipelines import PIPELINES
@@ -24,7 +23,6 @@ import partita as pt
 from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.capture.torch_private import pytree
 from partita.compiler.errors import RankFailed
-from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import OutputKind
 from partita.compiler.plan.stages import read_schedule
 from partita.compiler.search.arrangement import SINGLE
@@ -34,8 +32,6 @@ from partita.microbatched import in_microbatches
 from partita.one_mesh.planner import Planner
 from partita.pipelines.pipeline_search import PipelineSearch
 from partita.pipelines.pipeline_space import PipelineSpace, meshes_of
-from partita.pipelines.stage_plans import Planned, StagePlans
-from partita.pipelines.staged import joined, stage_mesh
 from partita.runtime.launch import launch
 from partita.verifying.verification import DOUBLE_TOLERANCE, Verifier
 
@@ -55,31 +51,6 @@ def _captured(name: str, count: int) -> tuple[Captured, Verifier]:
     captured = capture(model, args, kwargs)
     verifier = Verifier.of(model, args, kwargs, draws=captured.program.draws)
     return in_microbatches(captured, count, pt.default_rules), verifier
-
-
-def search_of(captured: Captured, mesh: str, **options: Any) -> PipelineSearch:
-    """Return the search of a pipeline, under links that cost nothing."""
-    whole = Mesh.parse(mesh)
-    asked = pt.Options(hardware="cpu-gloo-free", **options)
-    inner = stage_mesh(whole)
-    space = PipelineSpace.of_stages(whole.sizes[0], inner, asked)
-    planner = Planner(captured, "Model", inner, asked)
-    return PipelineSearch([planner], space, Clock.of(10.0))
-
-
-def drawn(search: PipelineSearch, seed: int) -> pt.Plan:
-    """Return a plan cut at random, whose stages are drawn at random too."""
-    rng = random.Random(seed)
-    (planner,) = search.programs
-    form = search.space.forms(planner.captured.program.in_time.count)[0]
-    plans = StagePlans.of(planner, search.clock)
-    count, num = len(plans.line.forward), form.schedule.num_stages
-    ends = [*sorted(rng.sample(range(1, count), num - 1)), count]
-    parts: list[Planned] = []
-    for program in plans.programs(ends):
-        own = replace(planner, captured=replace(planner.captured, program=program))
-        parts.append(Planned.of(own.random(seed), program))
-    return joined(planner, parts, form.ranks, form.schedule)
 
 
 def check(name: str, plan: pt.Plan) -> None:

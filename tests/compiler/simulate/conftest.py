@@ -6,12 +6,16 @@ from typing import Any
 
 import pytest
 import torch
+from tests.models.cut import drawn as cut_at_random
+from tests.models.cut import search_of
 from tests.models.pipelines import BATCH, PIPELINES, WIDTH, Chain
 from tests.models.zoo import ZOO
 
 import partita as pt
+from partita.compiler.capture.capture import capture
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.plan.plan import Plan
+from partita.microbatched import in_microbatches
 from partita.one_mesh.planner import Planner
 from partita.options import Options
 
@@ -72,10 +76,9 @@ def pipeline() -> Plan:
 def interleaved() -> Plan:
     """Return a plan of two stages on each of two rows, gradients and state shared."""
     model, args, kwargs = PIPELINES["tied"]()
-    options = Options(
-        schedule="interleaved", stages_per_rank=2, microbatches=4, time_limit=10
-    )
-    return pt.plan(model, *args, mesh="pp=2,dp=2", options=options, **kwargs)
+    captured = in_microbatches(capture(model, args, kwargs), 4, pt.default_rules)
+    asked = {"schedule": "interleaved", "stages_per_rank": 2, "hardware": "cpu-gloo"}
+    return cut_at_random(search_of(captured, "pp=2,dp=2", **asked), seed=5)
 
 
 ONE_STAGE = ("whole", "parts", "fused", "again")

@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from tests.compiler.simulate.conftest import chain
 from tests.models.turned import turned
 
 from partita.compiler.cost.memory import timeline
@@ -112,13 +111,11 @@ def test_memory_of_stages_is_what_the_plan_predicts(pipeline: Plan) -> None:
     assert max(peaks) == pipeline.predicted.bytes
 
 
-def test_stages_of_one_row_do_not_peak_at_once() -> None:
-    asked = {"schedule": "interleaved", "stages_per_rank": 2, "microbatches": 4}
-    plan = chain("pp=2,dp=2", **asked, time_limit=5)
-    table = make_timetable(plan)
+def test_stages_of_one_row_do_not_peak_at_once(interleaved: Plan) -> None:
+    table = make_timetable(interleaved)
     peaks = [table.peak(row).bytes for row in range(2)]
-    assert max(peaks) < plan.predicted.bytes
-    alone = [timeline(stage_document(plan, n)).peak_bytes for n in range(4)]
+    assert max(peaks) < interleaved.predicted.bytes
+    alone = [timeline(stage_document(interleaved, n)).peak_bytes for n in range(4)]
     assert max(peaks) > max(alone)
 
 
