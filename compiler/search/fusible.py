@@ -3,8 +3,8 @@
 A kernel of elementwise ops reads what enters and writes what leaves, element by
 element. A softmax, or its backward, reads a row before it writes it, which lies in the
 cache by then: such a kernel can do it too, as long as all of them are of the same rows.
-And it can write a value into a constant, at one place of each row, as the backward of a
-loss by class numbers does: every element's place is compared with that.
+And it can write a value into a constant that it makes, at one place of each row, as the
+backward of a loss by class numbers does: every element's place is compared with that.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ class Fusible:
         free: views.
         working: ops that compute.
         rows: of those that read rows before they write them, which ones.
+        into: of those that write into a constant, the key of what makes it.
     """
 
     free: frozenset[str]
     working: frozenset[str]
     rows: Mapping[str, str]
+    into: Mapping[str, str]
 
     @classmethod
     def of(cls, program: Program, rules: RuleSet) -> Fusible:
@@ -43,30 +45,42 @@ class Fusible:
         free: set[str] = set()
         working: set[str] = set()
         rows: dict[str, str] = {}
+        into: dict[str, str] = {}
         for node in program.calls():
             key, call = info(node).key, call_of(node)
             rule, _ = rule_and_factors(rules, call)
             if rule.free:
                 free.add(key)
-            elif is_elementwise(rule, call) or _is_one_place(node):
+            elif is_elementwise(rule, call):
                 working.add(key)
             elif rule.by_row:
-                working.add(key)
                 rows[key] = rule.dims_of(call).partition("->")[2].strip()
-        return cls(frozenset(free), frozenset(working), rows)
+            elif (constant := _written_into(node)) is not None:
+                into[key] = info(constant).key
+        return cls(frozenset(free), frozenset({*working, *rows, *into}), rows, into)
 
     def __contains__(self, key: str) -> bool:
         """Whether a call can be of a kernel at all."""
         return key in self.free or key in self.working
 
-    def are_of_the_same_rows(self, keys: Collection[str]) -> bool:
-        """Whether calls that can be of a kernel can be of the same one."""
-        return len({self.rows[key] for key in keys if key in self.rows}) <= 1
+    def misfits(self, keys: Collection[str]) -> frozenset[str]:
+        """Return those of one kernel's calls that cannot be of it.
 
-    def without_rows(self, keys: Collection[str]) -> Fusible:
-        """Return the same without those of some calls that read rows."""
-        left = {key: dims for key, dims in self.rows.items() if key not in keys}
-        return Fusible(self.free, self.working - (self.rows.keys() - left.keys()), left)
+        That are all that read rows, if these are not the same, and what writes into a
+        constant that is made elsewhere.
+        """
+        reading = {key: self.rows[key] for key in keys if key in self.rows}
+        found = set(reading) if len({*reading.values()}) > 1 else set[str]()
+        found |= {key for key in keys if self.into.get(key, key) not in keys}
+        return frozenset(found)
+
+    def without(self, keys: Collection[str]) -> Fusible:
+        """Return the same without some calls."""
+        rows, into = (
+            {key: what for key, what in of.items() if key not in keys}
+            for of in (self.rows, self.into)
+        )
+        return Fusible(self.free - {*keys}, self.working - {*keys}, rows, into)
 
 
 def is_elementwise(rule: Rule, call: Call) -> bool:
@@ -83,12 +97,16 @@ def is_elementwise(rule: Rule, call: Call) -> bool:
     return all(dims.strip() == "*" for dims in tensors)
 
 
-def _is_one_place(node: fx.Node) -> bool:
-    """Whether a value is written into a constant, at one place of each row."""
+def _written_into(node: fx.Node) -> fx.Node | None:
+    """Return the constant that a value is written into at one place of each row.
+
+    ``None`` for any other call. Only of float32: older versions of Inductor write that
+    into any constant (``scatter_upon_const_tensor``).
+    """
     args: Any = node.args
     if node.target is not aten.scatter.value or args[0].target is not aten.full.default:
-        return False
-    places = type_of(value_of(args[2])).shape
-    whole = type_of(value_of(args[0])).shape
-    dim = int(args[1]) % len(whole) if whole else 0
-    return places == (*whole[:dim], 1, *whole[dim + 1 :])
+        return None
+    whole, places = (type_of(value_of(of)) for of in (args[0], args[2]))
+    dim = int(args[1]) % max(whole.ndim, 1)
+    is_one = places.shape == (*whole.shape[:dim], 1, *whole.shape[dim + 1 :])
+    return args[0] if is_one and whole.dtype is torch.float32 else None

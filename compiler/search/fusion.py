@@ -115,8 +115,8 @@ class _Chooser:
         for key in joined:
             members.setdefault(root(key), []).append(key)
         for keys in members.values():
-            if not self.fusible.are_of_the_same_rows(keys):
-                return _Chooser(self.plan, self.fusible.without_rows(keys)).choose()
+            if misfits := self.fusible.misfits(keys):
+                return _Chooser(self.plan, self.fusible.without(misfits)).choose()
         priced = [self._price(self._trim(keys)) for keys in members.values()]
         return tuple(g for g in priced if len(g.keys) > 1 and g.saved_s > 0)
 

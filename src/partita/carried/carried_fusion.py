@@ -95,7 +95,7 @@ class _Kept:
             return False
         halves = {self.plan.nodes[key].phase is Phase.FORWARD for key in keys}
         inside = (u for u in self._uses if u.ref.key in keys and u.consumer in keys)
-        is_one = len(halves) == 1 and fusible.are_of_the_same_rows(keys)
+        is_one = len(halves) == 1 and not fusible.misfits(keys)
         return is_one and all(
             produced(self.plan, use.ref) == use.wanted for use in inside
         )

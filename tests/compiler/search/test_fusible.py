@@ -37,6 +37,10 @@ def loss(logits: Tensor) -> Tensor:
     return F.cross_entropy(logits, torch.arange(ROWS) % CLASSES)
 
 
+def precise_loss(logits: Tensor) -> Tensor:
+    return loss(logits.double())
+
+
 def both_ways(scores: Tensor) -> Tensor:
     return (scores * 2).softmax(1).exp().tanh().softmax(0) * 3
 
@@ -100,7 +104,12 @@ def test_a_softmax_of_cut_rows_is_none() -> None:
 
 @pytest.mark.parametrize(
     ("make", "fusible"),
-    [(loss, [True]), (at_several, [False]), (into_scores, [False, False])],
+    [
+        (loss, [True]),
+        (precise_loss, [False]),
+        (at_several, [False]),
+        (into_scores, [False, False]),
+    ],
 )
 def test_a_value_is_written_into_a_constant_at_one_place_a_row(
     make: Callable[[Tensor], Tensor], fusible: list[bool]
@@ -124,16 +133,27 @@ def test_rows_are_of_tensors_of_one_shape(op: str) -> None:
     assert {dims.strip() for dims in (*left.split(","), right)} == {"d0 d1!"}
 
 
+def test_a_constant_that_another_kernel_makes_is_not_written_into() -> None:
+    program = program_of(loss)
+    fusible = Fusible.of(program, default_rules)
+    ((writer, constant),) = fusible.into.items()
+    assert not fusible.misfits(fusible.working)
+    assert fusible.misfits(fusible.working - {constant}) == {writer}
+    left = fusible.without({writer})
+    assert left.working == fusible.working - {writer}
+    assert not left.into
+
+
 def test_what_reads_other_rows_is_another_kernel() -> None:
     program = program_of(both_ways)
     fusible = Fusible.of(program, default_rules)
     rows = {info(n).key for n in program.calls() if info(n).key in fusible.rows}
     assert {fusible.rows[key] for key in rows} == {"d0 d1!", "d0! d1"}
-    assert not fusible.are_of_the_same_rows(rows)
-    left = fusible.without_rows(rows)
+    assert fusible.misfits(fusible.working) == rows
+    left = fusible.without(rows)
     assert left.working == fusible.working - rows
     assert not left.rows
-    assert left.are_of_the_same_rows(rows)
+    assert not left.misfits(left.working)
     found = groups_of(both_ways, "dp=1")
     assert found
     assert not [op for ops in found for op in ops if "softmax" in op]
