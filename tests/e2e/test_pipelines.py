@@ -77,7 +77,7 @@ def test_searched_plans_verify(name: str, mesh: str, count: int, schedule: str) 
 
 def test_interleaved_stages_verify() -> None:
     captured, _ = _captured("chain", 4)
-    options = {"schedule": "interleaved", "stages_per_rank": 2}
+    options: dict[str, Any] = {"schedule": "interleaved", "stages_per_rank": 2}
     plan = search_of(captured, "pp=2,dp=2", **options).run()
     assert [stage.ranks for stage in plan.stages] == [(0, 1), (2, 3), (0, 1), (2, 3)]
     check("chain", plan)

@@ -77,8 +77,9 @@ def interleaved() -> Plan:
     """Return a plan of two stages on each of two rows, gradients and state shared."""
     model, args, kwargs = PIPELINES["tied"]()
     captured = in_microbatches(capture(model, args, kwargs), 4, pt.default_rules)
-    asked = {"schedule": "interleaved", "stages_per_rank": 2, "hardware": "cpu-gloo"}
-    return cut_at_random(search_of(captured, "pp=2,dp=2", **asked), seed=5)
+    asked: dict[str, Any] = {"schedule": "interleaved", "stages_per_rank": 2}
+    search = search_of(captured, "pp=2,dp=2", "cpu-gloo", **asked)
+    return cut_at_random(search, seed=5)
 
 
 ONE_STAGE = ("whole", "parts", "fused", "again")
