@@ -5,9 +5,10 @@ one bucket are ready at about one time, until it holds enough bytes; the next go
 another. What is that large by itself stays alone. So there are at most as many
 collectives of one way as it has times as many bytes, and one.
 
-A tensor goes into a bucket if that takes less by one more of it than by itself: a
-message less has to pay for the copies into the buffer and out of it. What is saved so
-has to be more than the one message that all have together.
+All of them make the fewest messages. A tensor pays in a bucket if that takes less by
+one more of it than by itself: a message less has to pay for the copies into the buffer
+and out of it. What is saved so has to be more than the one message that all have
+together.
 
 Source: S. Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel
 Training", VLDB 2020, section 3.2.3: buckets in the order of the backward, of 25 MB.
@@ -15,7 +16,7 @@ Training", VLDB 2020, section 3.2.3: buckets in the order of the backward, of 25
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 from partita.compiler.hardware.profile import Hardware, load_hardware
@@ -30,13 +31,16 @@ from partita.compiler.plan.uses import boxings_by_use, type_of
 _GRADIENTS = frozenset(str(kind) for kind in OutputKind if kind.is_gradient)
 _PARAMETERS = (InputKind.PARAMETER, InputKind.SHARED)
 
+Buckets = tuple[tuple[str, ...], ...]
+"""Keys of boxings, by bucket."""
+
 
 @dataclass(frozen=True)
 class Packing:
     """What of a plan of one stage goes into buckets, of whatever size.
 
-    ``ways`` are the boxings that pay and can be in one bucket, in the order in which
-    they are made.
+    ``ways`` are the boxings that can be in one bucket, in the order in which they are
+    made.
     """
 
     ways: tuple[tuple[Packed, ...], ...]
@@ -53,17 +57,16 @@ class Packing:
             tuple(Packed(boxing, *kind.figures) for boxing, kind in alike)
             for alike in _alike(document, units)
         )
-        paying = (tuple(one for one in able if one.saved_s > 0) for able in ways)
-        return cls(tuple(paying))
+        return cls(tuple(ways))
 
-    def into(self, most_bytes: int) -> tuple[tuple[str, ...], ...]:
-        """Return the buckets, as keys of boxings; so many bytes close one."""
-        return tuple(
-            tuple(one.boxing.key for one in members)
-            for way in self.ways
-            for members in _filled(way, most_bytes)
-            if len(members) > 1 and _pays(members)
-        )
+    def into(self, most_bytes: int) -> Buckets:
+        """Return the buckets of all, as keys of boxings; so many bytes close one."""
+        return _keys(self.ways, most_bytes)
+
+    def paying(self, most_bytes: int) -> Buckets:
+        """Return the buckets of those that pay, as long as the bucket does."""
+        ways = (tuple(one for one in way if one.saved_s > 0) for way in self.ways)
+        return _keys(ways, most_bytes, _pays)
 
 
 @dataclass(frozen=True)
@@ -165,6 +168,20 @@ def _last_calls(document: Document) -> set[str]:
 def _held(document: Document, boxing: Boxing) -> int:
     """Return what a boxing adds to a buffer, in bytes."""
     return max(sent.buffer_bytes for sent in bucket_sent(document, [boxing]))
+
+
+def _keys(
+    ways: Iterable[Iterable[Packed]],
+    most_bytes: int,
+    is_wanted: Callable[[Sequence[Packed]], bool] = bool,
+) -> Buckets:
+    """Return the wanted buckets, as keys of boxings."""
+    return tuple(
+        tuple(one.boxing.key for one in members)
+        for way in ways
+        for members in _filled(way, most_bytes)
+        if len(members) > 1 and is_wanted(members)
+    )
 
 
 def _filled(way: Iterable[Packed], most_bytes: int) -> Iterator[list[Packed]]:
