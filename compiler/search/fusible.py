@@ -66,8 +66,8 @@ class Fusible:
     def misfits(self, keys: Collection[str]) -> frozenset[str]:
         """Return those of one kernel's calls that cannot be of it.
 
-        That are all that read rows, if these are not the same, and what writes into a
-        constant that is made elsewhere.
+        These are all that read rows, where the rows are not the same, and what writes
+        into a constant that is made elsewhere.
         """
         reading = {key: self.rows[key] for key in keys if key in self.rows}
         found = set(reading) if len({*reading.values()}) > 1 else set[str]()

@@ -6,12 +6,11 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-import torch
 from tests.compiler.search.hand_made import machine
 from tests.models import zoo
 from tests.models.storage_pins import storage_pins
+from tests.models.wide import plan_in_pieces
 from tests.slow import all_slow_but
-from torch import Tensor, nn
 
 from partita.compiler.errors import BadOptions, BadPlan
 from partita.compiler.ir.mesh import Mesh
@@ -71,26 +70,10 @@ def test_under_a_limit_buckets_are_smaller_or_none() -> None:
     )
 
 
-class Wide(nn.Module):
-    """Layers whose weights take longer to copy than a message takes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(3)))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the loss of ``x`` ``[batch, 1024]``."""
-        return self.layers(x).square().mean()
-
-
 def test_messages_are_as_few_as_can_be_where_they_are_waited_for() -> None:
-    held = "storage=(S(0)); gradient=(S(0)); optimizer=(S(0)); use=(B)"
-    options = Options(pins={"x": "S(0)", "layers.*": held})
-    plan = make_plan(Wide(), torch.randn(512, 1024), mesh=Mesh(dp=2), options=options)
+    plan = plan_in_pieces()
     packing = Packing.of(plan)
     assert plan.buckets == packing.into(25 * 2**20) != packing.paying(25 * 2**20)
-    (totals,) = plan.collectives
-    assert totals.count == len(("gather", "scatter", "loss"))
 
 
 def test_fewer_messages_may_not_make_a_step_much_longer() -> None:
