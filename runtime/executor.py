@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
@@ -21,6 +21,7 @@ from partita.compiler.ir.on_device import on_device
 from partita.compiler.ir.program import OutputKind, OutputRole, has_info, info
 from partita.runtime.collectives import is_collective
 from partita.runtime.compilation import Compilation
+from partita.runtime.compiled_region import CompiledRegion
 from partita.runtime.feeds import FeedKey, OwnFeeds, arguments, own_feeds
 from partita.runtime.groups import Groups
 from partita.runtime.unaligned_products import multiply_by_columns
@@ -30,6 +31,9 @@ Values = tuple[torch.Tensor | None, ...]
 
 Outputs = Mapping[OutputRole, torch.Tensor | None]
 """What a program made, by what it stands for."""
+
+Made = Iterable[tuple[OutputRole, torch.Tensor | None]]
+"""The same, one after the other, once."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +67,13 @@ class Executable:
         take_from_list(module)
         return cast(Callable[[list[torch.Tensor | int]], Values], module.forward)
 
+    def made(self, feeds: OwnFeeds) -> Made:
+        """Run as ``run`` does; return the outputs with their roles."""
+        return zip(self.local.outputs, self.run(feeds), strict=True)
+
     def by_role(self, feeds: OwnFeeds) -> dict[OutputRole, torch.Tensor | None]:
         """Run as ``run`` does; return the outputs by their roles."""
-        return dict(zip(self.local.outputs, self.run(feeds), strict=True))
+        return dict(self.made(feeds))
 
 
 def bind_program(
@@ -89,10 +97,10 @@ def bind_program(
     if groups.device.type == "cpu" and not compilation.is_whole:
         multiply_by_columns(module.graph)
     module.recompile()
-    regions = module.children() if compilation is Compilation.REGIONS else ()
-    for region in regions:
-        # Its forward alone: around it a module's hooks would cost another 5 us a call.
-        region.forward = torch.compile(region.forward, fullgraph=True, dynamic=False)
+    if compilation is Compilation.REGIONS:
+        for region in module.children():
+            assert isinstance(region, fx.GraphModule)
+            region.forward = CompiledRegion(region)
     brought = own_feeds(local, groups.device) if own is None else own
     return Executable(replace(local, graph_module=module), brought)
 

@@ -8,7 +8,7 @@ What its nodes make, so far as it is known before a run, can be noted by them.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import torch
@@ -24,22 +24,32 @@ from partita.compiler.ir.program import InputKind
 
 def flatten(local: LocalProgram) -> tuple[fx.GraphModule, tuple[int, ...]]:
     """Return the graph of a program, and which of its inputs that takes."""
+    numbers = {
+        position: local.coordinates[local.mesh.axis(role.name)]
+        for position, role in enumerate(local.inputs)
+        if role.kind is InputKind.COORDINATE
+    }
+    taken = (at for at in range(len(local.inputs)) if at not in numbers)
+    return with_numbers(local.graph_module, numbers), tuple(taken)
+
+
+def with_numbers(module: fx.GraphModule, numbers: Mapping[int, int]) -> fx.GraphModule:
+    """Return the graph of a module with numbers that it is given written into it.
+
+    Args:
+        module: its regions stand in the graph op by op.
+        numbers: by position among its inputs; the graph takes the others alone.
+    """
     graph = fx.Graph()
-    values: dict[fx.Node, Argument] = {}
-    taken: list[int] = []
-    placeholders = local.graph_module.graph.find_nodes(op="placeholder")
-    for position, (node, role) in enumerate(
-        zip(placeholders, local.inputs, strict=True)
-    ):
-        if role.kind is InputKind.COORDINATE:
-            values[node] = local.coordinates[local.mesh.axis(role.name)]
-        else:
-            values[node] = graph.node_copy(node)
-            taken.append(position)
-    graph.output(_copied(local.graph_module, graph, values))
+    placeholders = module.graph.find_nodes(op="placeholder")
+    values: dict[fx.Node, Argument] = {
+        node: numbers[position] if position in numbers else graph.node_copy(node)
+        for position, node in enumerate(placeholders)
+    }
+    graph.output(_copied(module, graph, values))
     make_functional(graph)
     graph.lint()
-    return uncompiled(local.graph_module, graph), tuple(taken)
+    return uncompiled(module, graph)
 
 
 def note_types(

@@ -12,9 +12,10 @@ from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.document import Document, Ref
 from partita.compiler.plan.uses import Use, find_uses, mesh_of, produced, type_of
 
-# What a call of a compiled region costs, in launches of one op: 18 us of guards and
-# wrappers against 2.5 us of an eager op (torch 2.13 on the CPU of cpu-gloo.json).
-CALL_LAUNCHES = 7.0
+# What a call of a compiled region costs, in launches of one op: 10 us in its wrappers
+# against 2.5 us of an eager op (benchmarks/region_calls.py, torch 2.13 on the CPU of
+# cpu-gloo.json).
+CALL_LAUNCHES = 4.0
 
 
 class GroupSeconds:
