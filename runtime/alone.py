@@ -13,6 +13,7 @@ from partita.runtime.compilation import Compilation
 from partita.runtime.compile_together import compile_together
 from partita.runtime.executor import (
     Executable,
+    Made,
     Outputs,
     bind_program,
     only,
@@ -22,7 +23,8 @@ from partita.runtime.feeds import Feeds, FeedsOf
 from partita.runtime.leaving import WholeOutputs, made_whole
 from partita.runtime.microbatches import Microbatches
 from partita.runtime.replayed import Replayed
-from partita.runtime.share import Share, storages
+from partita.runtime.share import Share
+from partita.runtime.storages import storages
 
 FORWARD = (OutputKind.LOSS, OutputKind.OUTPUT, OutputKind.MUTATED_BUFFER)
 """What the forward alone leaves behind."""
@@ -75,7 +77,7 @@ class Alone:
         """Whether there is something to differentiate."""
         return any(role.kind is OutputKind.LOSS for role in self._bound.local.outputs)
 
-    def step(self, feeds_of: FeedsOf, taken: set[int]) -> Mapping[int, Outputs]:
+    def step(self, feeds_of: FeedsOf, taken: set[int]) -> Mapping[int, Made]:
         """Run a step; return what it makes.
 
         ``taken`` has the storages of parameters and buffers; it gets those of what else
@@ -86,10 +88,10 @@ class Alone:
             def of_microbatch(number: int) -> Feeds:
                 return feeds_of(0, number)
 
-            return {0: self._parts.run(of_microbatch, self._device)}
+            return {0: self._parts.run(of_microbatch, self._device).items()}
         feeds = dict(feeds_of(0, 0))
-        taken |= storages(x for (kind, _), x in feeds.items() if not kind.is_state)
-        return {0: self._whole.by_role(feeds)}
+        taken |= storages(self._share.anew(feeds))
+        return {0: self._whole.made(feeds)}
 
     def loss(self, found: torch.Tensor | None) -> torch.Tensor:
         """Return the loss, which every rank has."""

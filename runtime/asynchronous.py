@@ -32,7 +32,7 @@ from partita.runtime.executor import Outputs
 from partita.runtime.feeds import FeedKey
 from partita.runtime.finishing import Finishing
 from partita.runtime.pipeline_step import PipelineStep
-from partita.runtime.share import storages
+from partita.runtime.storages import storages
 from partita.runtime.way import Way
 
 
@@ -132,8 +132,8 @@ class AsynchronousRun(PipelineStep):
         found = self._buffers(stage, batch)
         found |= Finishing(own.completing, own.sums, sums).end()
         self._stash(storages(share.state.values()))
-        taken = storages(share.own.values()) | storages(share.entering().values())
-        loss = share.take(found, taken)
+        taken = set(share.addresses(share.entering()))
+        loss = share.take(found.items(), taken)
         if loss is not None:
             self.losses[batch] = loss
         self.update()

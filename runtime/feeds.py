@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 
 from partita.compiler.ir.local_program import LocalProgram
-from partita.compiler.ir.program import InputKind
+from partita.compiler.ir.program import InputKind, InputRole
+from partita.compiler.ir.tensor_type import TensorType
 from partita.runtime.shards import take_shard
 
 FeedKey = tuple[InputKind, str]
@@ -54,8 +55,18 @@ def part_of_batch(
     local: LocalProgram, values: Mapping[FeedKey, torch.Tensor], number: int
 ) -> dict[FeedKey, torch.Tensor]:
     """Return whole values with a microbatch's part of those that it takes in parts."""
+    inputs = zip(local.inputs, local.input_types, strict=True)
+    return in_parts(values, number, inputs)
+
+
+def in_parts(
+    values: Mapping[FeedKey, torch.Tensor],
+    number: int,
+    inputs: Iterable[tuple[InputRole, TensorType | None]],
+) -> dict[FeedKey, torch.Tensor]:
+    """Return the same for inputs of a program, each with the type of its part."""
     found = dict(values)
-    for role, type_ in zip(local.inputs, local.input_types, strict=True):
+    for role, type_ in inputs:
         if role.kind is InputKind.MICROBATCH:
             found[role.kind, role.name] = torch.tensor(number)
         elif role.kind is InputKind.INPUT and (role.kind, role.name) in values:

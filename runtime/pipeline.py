@@ -17,7 +17,7 @@ from partita.runtime.asynchronous import (
     Streamed,
     asynchronous_schedule,
 )
-from partita.runtime.executor import Outputs
+from partita.runtime.executor import Made, Outputs
 from partita.runtime.feeds import FeedsOf
 from partita.runtime.leaving import WholeOutputs, made_whole
 from partita.runtime.link import Link
@@ -74,7 +74,7 @@ class Pipeline:
         """Whether there is something to differentiate."""
         return self.way.loss is not None
 
-    def step(self, feeds_of: FeedsOf, taken: set[int]) -> Mapping[int, Outputs]:
+    def step(self, feeds_of: FeedsOf, taken: set[int]) -> Mapping[int, Made]:
         """Run a step; return what each stage of this rank makes."""
         del taken  # what leaves are sums, or made here: nobody else has them
         stages = self._row.stages
@@ -83,7 +83,7 @@ class Pipeline:
         )
         run.go()
         self.actions = tuple(run.done)
-        return run.ended()
+        return {stage: made.items() for stage, made in run.ended().items()}
 
     def stream(
         self, feeds_of: FeedsOf, num_batches: int, update: Callable[[], None]

@@ -23,8 +23,8 @@ from partita.runtime.executor import Executable, Outputs
 from partita.runtime.feeds import FeedKey, Feeds, FeedsOf
 from partita.runtime.finishing import Finishing
 from partita.runtime.link import Link
-from partita.runtime.share import storages
 from partita.runtime.stage_parts import StageParts
+from partita.runtime.storages import storages
 from partita.runtime.transfer import Pending, Sending
 
 

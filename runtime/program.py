@@ -34,7 +34,7 @@ from partita.runtime.module_face import ModuleFace
 from partita.runtime.no_backward import returned
 from partita.runtime.optimizer_trial import OptimizerTrials
 from partita.runtime.pipeline import Pipeline, Way
-from partita.runtime.share import Drawn, Share, StagePrograms, storages
+from partita.runtime.share import Drawn, Share, StagePrograms
 
 Unflatten = Callable[[dict[str, torch.Tensor]], Any]
 """From the outputs of a forward, by name, to what the model would have returned."""
@@ -165,7 +165,7 @@ class ParallelProgram(ModuleFace):
         entering = {number: share.entering() for number, share in self._shares.items()}
         taken: set[int] = set()
         for number, share in self._shares.items():
-            taken |= storages(share.own.values()) | storages(entering[number].values())
+            taken |= share.addresses(entering[number])
         with self._not_autocast():
             outputs = self._runner.step(self._feeds_of(batch, entering), taken)
         losses = [

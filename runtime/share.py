@@ -5,23 +5,22 @@ Where there is no pipeline there is one stage, of which every rank has a share.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
 import torch
 from torch import nn
 
 from partita.compiler.capture.random_numbers import seed_value
 from partita.compiler.ir.local_program import Closing, LocalProgram
-from partita.compiler.ir.program import InputKind, OutputKind
+from partita.compiler.ir.program import InputKind, OutputKind, OutputRole
 from partita.compiler.ir.sbp import Placement
 from partita.runtime import gradients
 from partita.runtime.brought import Brought, held_placements
 from partita.runtime.compilation import Compilation
 from partita.runtime.compile_together import Chain
-from partita.runtime.executor import Executable, Outputs
-from partita.runtime.feeds import FeedKey, Feeds, own_feeds, part_of_batch
+from partita.runtime.executor import Executable, Made, Outputs
+from partita.runtime.feeds import FeedKey, Feeds, in_parts, own_feeds
 from partita.runtime.groups import Groups
 from partita.runtime.inventory import Kept
 from partita.runtime.leaving import WholeOutputs, leaving
@@ -34,6 +33,7 @@ from partita.runtime.side_by_side import (
     rows_of,
 )
 from partita.runtime.state import Held
+from partita.runtime.storages import Storages, storages
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,12 @@ class Share:
         self.programs = programs = programs.read_as_one() if rows else programs
         self.local = programs.local
         self.groups = programs.groups
-        inputs = zip(self.local.inputs, self.local.input_placements, strict=True)
-        self._anew = [(role, at) for role, at in inputs if not role.kind.is_state]
+        local = self.local
+        inputs = zip(
+            local.inputs, local.input_types, local.input_placements, strict=True
+        )
+        self._anew = [each for each in inputs if not each[0].kind.is_state]
+        self._storages = Storages()
         self.own = own_feeds(self.local, self.groups.device)
         self.brought = Brought(programs.bringing, self.groups)
         own = [entry for entry in kept if entry.name in home]
@@ -123,10 +127,12 @@ class Share:
             Held.of(entry, placements[entry.name], shards[entry.name], self.groups)
             for entry in own
         )
-        self._parts = {
-            name: gradients.part_of(entry, is_of_stage=bool(programs.parts))
+        is_of_stage = bool(programs.parts)
+        self._trained = {
+            name: (entry.shard, gradients.part_of(entry, is_of_stage))
             for entry in self.held
             for name in entry.names
+            if isinstance(entry.shard, nn.Parameter)
         }
         by_name = {name: entry.shard for entry in self.held for name in entry.names}
         self.state: dict[FeedKey, torch.Tensor] = {
@@ -173,10 +179,11 @@ class Share:
     ) -> Feeds:
         """Return what enters the run of a microbatch, but what other stages make."""
         feeds: dict[FeedKey, torch.Tensor | int] = dict(entering)
-        local, device = self.local, self.groups.device
+        device = self.groups.device
         values = {(InputKind.INPUT, name): value for name, value in batch.items()}
-        parts = part_of_batch(local, values, number)
-        for role, placement in self._anew:
+        types = ((role, type_) for role, type_, _ in self._anew)
+        parts = in_parts(values, number, types)
+        for role, _, placement in self._anew:
             key = (role.kind, role.name)
             if key in parts:
                 assert placement is not None
@@ -191,7 +198,19 @@ class Share:
                 feeds[key] = torch.full_like(own, drawn.loss_scale)
         return feeds
 
-    def take(self, outputs: Outputs, taken: set[int]) -> torch.Tensor | None:
+    def anew(self, feeds: Feeds) -> Iterator[torch.Tensor | int]:
+        """Yield what a run is fed beside parameters and buffers."""
+        for role, *_ in self._anew:
+            key = (role.kind, role.name)
+            if key in feeds:
+                yield feeds[key]
+
+    def addresses(self, entering: Feeds) -> frozenset[int]:
+        """Return the storages of what enters every step, and of what is brought."""
+        every = *entering.values(), *self.own.values()
+        return self._storages.of([x for x in every if isinstance(x, torch.Tensor)])
+
+    def take(self, outputs: Made, taken: set[int]) -> torch.Tensor | None:
         """Add gradients to ``.grad``, write buffers; return the loss, if it is here.
 
         A parameter that was frozen since it was planned gets none.
@@ -203,21 +222,23 @@ class Share:
         loss: torch.Tensor | None = None
         made: list[tuple[torch.Tensor, nn.Parameter]] = []
         parts: list[gradients.Part | None] = []
-        for role, value in outputs.items():
+        others: dict[OutputRole, torch.Tensor | None] = {}
+        for role, value in outputs:
             if value is None:
                 continue
-            if role.kind is OutputKind.LOSS:
-                loss = value
-            elif role.kind is OutputKind.GRADIENT:
-                held = self.state[InputKind.PARAMETER, role.name]
-                parameter = cast(nn.Parameter, held)
+            if role.kind is OutputKind.GRADIENT:
+                parameter, part = self._trained[role.name]
                 if parameter.requires_grad:  # else it was frozen since it was planned
                     made.append((value, parameter))
-                    parts.append(self._parts[role.name])
+                    parts.append(part)
+            elif role.kind is OutputKind.LOSS:
+                loss = value
+            else:
+                others[role] = value
         own = gradients.owned(made, taken)
         for (_, parameter), gradient, part in zip(made, own, parts, strict=True):
             gradients.accumulate(parameter, gradient, part)
-        self.write_buffers(outputs)
+        self.write_buffers(others)
         return loss
 
     def leaving(self, runs: Sequence[Outputs]) -> WholeOutputs:
@@ -244,15 +265,6 @@ def _sent(x: torch.Tensor, device: torch.device) -> torch.Tensor:
     if device.type == "cuda" and x.device.type == "cpu":
         x = x.pin_memory()
     return x.to(device, non_blocking=True)
-
-
-def storages(values: Iterable[object]) -> set[int]:
-    """Return the addresses of the memory that the tensors among ``values`` use."""
-    return {
-        value.untyped_storage().data_ptr()
-        for value in values
-        if isinstance(value, torch.Tensor)
-    }
 
 
 def _placements(

@@ -44,6 +44,8 @@ class Phase(StrEnum):
 class InputKind(StrEnum):
     """What a placeholder stands for."""
 
+    __hash__ = str.__hash__  # in C; that of enums, in Python, takes some times as long
+
     PARAMETER = "parameter"
     BUFFER = "buffer"
     INPUT = "input"
@@ -72,6 +74,8 @@ class InputKind(StrEnum):
 
 class OutputKind(StrEnum):
     """What a value that leaves the graph stands for."""
+
+    __hash__ = str.__hash__  # see InputKind
 
     LOSS = "loss"
     OUTPUT = "output"
@@ -137,6 +141,10 @@ class OutputRole:
 
     kind: OutputKind
     name: str
+
+    def __hash__(self) -> int:
+        """Return the hash of the name, which it has ready; few roles share one."""
+        return hash(self.name)
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.name}"
