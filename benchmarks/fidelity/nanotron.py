@@ -31,6 +31,8 @@ NANOTRON = System(
         "*norm*/mul.Tensor/0",
         "layers.*.attention/*",
     ),
+    queued=1000,
+    kernels=(33, 51),
 )
 """Nanotron as it was for the playbook (github.com/huggingface/nanotron).
 
@@ -44,6 +46,10 @@ flash_rotary_embedding angles, and of query, key and value there is one copy.
 parallel/context.py: which groups there are; what NCCL holds for one: its issue 964.
 An op run from Python takes the host 5 to 25 us (jiahuanglin.xyz, "From PyTorch op to
 kernel launch"); the most is taken, for modules and functions of autograd in Python.
+torch up to 2.6 records the streams of collectives (its issue 147168); the device takes
+about 1000 commands before the host waits (forums.developer.nvidia.com, 68937). Kernels
+of a layer are those that models/llama.py and parallel/tensor_parallel launch; what is
+gathered stays (parallel/utils.py, MemoryBuffer).
 """
 
 _CHECKED_S = ((2, 0.45e-3), (8, 1.57e-3), (16, 5.2e-3), (32, 9.2e-3), (64, 17.5e-3))

@@ -14,15 +14,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
+from benchmarks.fidelity.held import groups_bytes, stage_bytes
 from benchmarks.fidelity.layout import Layout
 from benchmarks.fidelity.models import Shape, build, pins
-from benchmarks.fidelity.system import Hops, System, as_run, joined
+from benchmarks.fidelity.part import Part
+from benchmarks.fidelity.system import Hops, System, joined
 from torch import nn
 
 import partita as pt
 from partita.compiler.cost.collectives import axis_seconds, wire_bytes
-from partita.compiler.cost.memory import timeline
-from partita.compiler.cost.timeline import Category
 from partita.compiler.hardware.links import CollectiveKind
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.program import Phase, info
@@ -35,7 +35,6 @@ from partita.compiler.search.parts import Clock
 from partita.compiler.search.pinned import pins_of
 from partita.compiler.search.stage_of import stage_of
 from partita.compiler.simulate.plan import step_of
-from partita.compiler.simulate.stage_items import StageItems
 from partita.lowering import in_stages
 from partita.one_mesh.planner import Planner
 from partita.one_mesh.search import Search
@@ -52,36 +51,6 @@ class Prediction:
     seconds: float
     bytes: int
     parts: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class Part:
-    """One of the three stages.
-
-    Attributes:
-        items: what it does.
-        state_bytes: what it holds all the time.
-        saved_bytes: what a microbatch leaves until its backward.
-        more_bytes: the most that it holds besides.
-        parameter_bytes: of the state, what parameters take.
-    """
-
-    items: StageItems
-    state_bytes: int
-    saved_bytes: int
-    more_bytes: int
-    parameter_bytes: int
-
-    @classmethod
-    def of(cls, plan: pt.Plan, layout: Layout) -> Part:
-        """Return what a stage's plan says, as the layout's system carries it out."""
-        held = timeline(plan)
-        state = min(held.bytes_at)
-        saved = held.saved_bytes
-        more = held.peak_bytes - state - saved
-        items = as_run(plan, layout.system, layout.not_kept)
-        at_least = held.by_category(held.bytes_at.index(state))
-        return cls(items, state, saved, more, at_least[Category.PARAMETERS])
 
 
 @dataclass(frozen=True)
@@ -128,10 +97,8 @@ def predict(layout: Layout) -> Prediction:
     for number, (stage, live) in enumerate(
         zip(stages, schedule.most_live, strict=True)
     ):
-        held[schedule.rank_of[number]] += sum(
-            part.state_bytes + live * part.saved_bytes + _copies_bytes(layout, part)
-            for part in stage
-        ) + max(part.more_bytes for part in stage)
+        rank = schedule.rank_of[number]
+        held[rank] += stage_bytes(stage, number, live, layout)
     row = max(range(layout.pp), key=lambda r: step.ends[r] + step.once[r])
     seconds = {
         "before": step.begins[row],
@@ -139,29 +106,8 @@ def predict(layout: Layout) -> Prediction:
         "waiting": step.ends[row] - step.run.busy_s[row] - step.begins[row],
         "after": step.once[row],
     }
-    pair, larger = layout.system.group_bytes
-    sizes = layout.group_sizes[:-1]  # the largest is the first
-    groups = sum(larger if size > 2 else pair for size in sizes)
-    return Prediction(step.seconds, max(held) + groups, seconds)
-
-
-def _copies_bytes(layout: Layout, part: Part) -> int:
-    """Return what an allocator holds more where gradients and pieces are copies.
-
-    Gradients in 16 bits are all there until a backward is through, besides DDP's
-    buckets. With ZeRO pieces are gathered into two copies of all parameters and one of
-    the rank's piece, each larger than what an allocator has kept of activations. On the
-    other hand the moments, made after the first backward, lie in what that has freed,
-    and pieces of parameters and gradients are parts of the whole, where a plan has
-    tensors of their own.
-    """
-    if not layout.system.gathers_copies or layout.dp == 1:
-        return 0
-    if not layout.zero:  # a plan has one copy of gradients in 16 bits, too
-        return part.parameter_bytes
-    whole = part.parameter_bytes * layout.dp // (layout.dp + 1)  # in 16 bits
-    copies, moments, pieces = 3 * layout.dp + 1, 4, 2
-    return whole * (copies - moments - pieces) // layout.dp
+    num_bytes = max(held) + groups_bytes(layout)
+    return Prediction(step.seconds, num_bytes, seconds)
 
 
 def _like(layout: Layout) -> Layout:

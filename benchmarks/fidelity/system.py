@@ -66,6 +66,9 @@ class System:
             the first, which profiles count.
         fused: patterns of what lies inside of kernels that keep what they were given,
             and whose backward makes it again as it goes, in no time of its own.
+        queued: how many commands a host may be ahead of its device, where memory that
+            a message was given is free once the device is there; 0 where it is at once.
+        kernels: how many a layer is, forward and backward.
     """
 
     issue_s: float = 0.0
@@ -83,6 +86,8 @@ class System:
     gathers_copies: bool = False
     group_bytes: tuple[int, int] = (0, 0)
     fused: tuple[str, ...] = ()
+    queued: int = 0
+    kernels: tuple[int, int] = (0, 0)
 
     def check_s(self, size: int) -> float:
         """Return the seconds in which a group's hosts compare a collective.
@@ -271,11 +276,7 @@ def joined(
     )
     more: list[Item] = []
     for way, (work, phase) in enumerate(zip(_WORKS, _PHASES, strict=True)):
-        own = items.by_work[work]
-        count = sum(item.seconds > 0 for item in own)
-        compared = [i for i in own if i.axis == "tp" and not i.name.startswith(_COPY)]
-        tp = mesh.sizes[mesh.axis("tp")]
-        issued_s = system.issue_s * count + system.check_s(tp) * len(compared)
+        issued_s = host_s(items, work, system, mesh)
         if not system.is_blocking:
             issued_s = max(0.0, issued_s - items.seconds[work])
         more.append(Item("issue", "issuing ops", phase, issued_s))
@@ -288,6 +289,15 @@ def joined(
         after = _in_backward(items, system, mesh)
     microbatch = (*items.microbatch, *more)
     return replace(items, microbatch=microbatch, after=after)
+
+
+def host_s(items: StageItems, work: Work, system: System, mesh: pt.Mesh) -> float:
+    """Return the seconds in which the host issues an action, if it waits for nobody."""
+    own = items.by_work[work]
+    count = sum(item.seconds > 0 for item in own)
+    compared = [i for i in own if i.axis == "tp" and not i.name.startswith(_COPY)]
+    tp = mesh.sizes[mesh.axis("tp")]
+    return system.issue_s * count + system.check_s(tp) * len(compared)
 
 
 def _in_backward(items: StageItems, system: System, mesh: pt.Mesh) -> tuple[Item, ...]:
