@@ -171,3 +171,48 @@ def test_pipelines_that_there_was_no_time_for_are_among_what_was_tried(
     mesh, stages = found.search.tried
     assert (mesh.way, mesh.seconds) == ("mesh dp=2", found.predicted.seconds)
     assert (stages.way, stages.seconds) == ("stages on 2 ranks", None)
+
+
+@pytest.mark.parametrize(("memory", "limits"), [("1GiB", [None]), (None, [None])])
+def test_pipelines_keep_to_no_limit_where_what_is_faster_needs_none(
+    memory: str | None, limits: list[str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = _limits_of_pipelines(monkeypatch, is_found=False)
+    model, args, kwargs = PIPELINES["chain"]()
+    options = Options(microbatches=2, memory=memory)
+    found = plan(model, *args, devices=2, options=options, **kwargs)
+    assert asked == limits
+    assert [tried.way for tried in found.search.tried][-1] == "stages on 2 ranks"
+
+
+def test_pipelines_keep_to_the_limit_where_they_may_be_faster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, args, kwargs = PIPELINES["chain"]()
+    options = Options(microbatches=2, schedule="sequential")
+    free = plan(model, *args, devices=2, options=options, **kwargs)
+    asked = _limits_of_pipelines(monkeypatch, is_found=False)
+    tight = Options(microbatches=2, memory=free.predicted.bytes - 1)
+    plan(model, *args, devices=2, options=tight, **kwargs)
+    assert asked == [free.predicted.bytes - 1]  # memory has a price
+    asked = _limits_of_pipelines(monkeypatch, is_found=True)
+    wide = Options(microbatches=2, memory="1GiB")
+    plan(model, *args, devices=2, options=wide, **kwargs)
+    assert asked == [None, "1GiB"]  # without it one is faster
+
+
+def _limits_of_pipelines(
+    monkeypatch: pytest.MonkeyPatch, is_found: bool
+) -> list[str | int | None]:
+    """Have pipelines be searched by nobody; return what limits are asked for."""
+    asked: list[str | int | None] = []
+
+    def none(search: PipelineSearch) -> Plan | None:
+        (planner,) = search.programs
+        asked.append(planner.options.memory)
+        if is_found and planner.options.memory is None:
+            return None
+        raise NoSolution("no pipeline was found")
+
+    monkeypatch.setattr(PipelineSearch, "run", none)
+    return asked
