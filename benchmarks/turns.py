@@ -36,10 +36,11 @@ _LONGEST = timedelta(hours=1)  # that others have their turns, or compile
 
 @dataclass(frozen=True)
 class Ended:
-    """What a rank tells of its process: seconds of the first step, bytes, the loss."""
+    """What a rank tells of its process: seconds of the first step, bytes, losses."""
 
     first_s: float
     peak_bytes: int
+    first_loss: float
     loss: float
 
 
@@ -124,7 +125,7 @@ def serve(make: Target, args: tuple[Any, ...], name: str, port: int) -> Ended:
     turns = joined_store(port)
     started = time.perf_counter()
     step = find_target(make)(*args)
-    loss = step()
+    loss = first = step()
     first_s = time.perf_counter() - started
     turns.set(f"{name}/ready/{rank}", "")
     for number in count():
@@ -141,7 +142,7 @@ def serve(make: Target, args: tuple[Any, ...], name: str, port: int) -> Ended:
             spent.append(time.perf_counter() - started)
         turns.set(f"{turn}/{rank}", str(median(spent)))
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-    return Ended(first_s, peak_bytes, float(loss))
+    return Ended(first_s, peak_bytes, float(first), float(loss))
 
 
 def _loopback_bytes() -> int:
