@@ -108,7 +108,7 @@ def _pipeline(name: str, _: dict[str, Any]) -> Step:
     return pipeline_step(name, adamw)
 
 
-def _partita(name: str, plan: dict[str, Any], compilation: str = "regions") -> Step:
+def _partita(name: str, plan: dict[str, Any], compilation: str = "auto") -> Step:
     model, batch = build(name)
     found = pt.Plan.from_dict(plan)
     program = pt.compile(model, found, device="cpu", compilation=compilation)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
 
+from partita.compiler.errors import CompilationFailed
 from partita.compiler.ir.program import InputKind, OutputKind
 from partita.compiler.schedules.schedule import Action
 from partita.runtime.compilation import Compilation
@@ -57,12 +59,28 @@ class Alone:
         compilation = self._share.programs.compilation
         if not compilation.is_whole:
             return program
+        try:
+            return self._compiled(program, compilation is Compilation.CUDA_GRAPH)
+        except CompilationFailed as error:
+            if compilation is not Compilation.AUTO:
+                raise
+            warnings.warn(f"the program runs in regions: {error}", stacklevel=2)
+            # It calls no collective, whose group has a name of its own by now.
+            groups, regions = self._share.groups, Compilation.REGIONS
+            return bind_program(program.local, groups, program.own, regions)
+
+    def _compiled(self, program: Executable, replays: bool) -> Executable:
+        """Return a program compiled as a whole; ``replays``: launched at once.
+
+        Raises:
+            CompilationFailed: on all ranks, when it failed on one.
+        """
         chain = self._share.chain([program])
-        if compilation is Compilation.WHOLE and program.local.in_time.count == 1:
+        if not replays and program.local.in_time.count == 1:
             buffers = (key for key in chain.held if key[0] is InputKind.BUFFER)
             chain = replace(chain, written=frozenset(buffers))
         ((compiled,),) = compile_together([chain])
-        if compilation is Compilation.CUDA_GRAPH:
+        if replays:
             anew = [position for position, _ in compiled.laid_out]
             return replace(compiled, code=Replayed(compiled.code, anew))
         return compiled

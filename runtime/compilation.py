@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from partita.compiler.errors import BadOptions
+from partita.compiler.plan.document import Document
 
 
 class Compilation(StrEnum):
@@ -17,17 +18,35 @@ class Compilation(StrEnum):
         WHOLE: Inductor compiles all of it, collectives included, before the first step.
         CUDA_GRAPH: so, too, and the kernels of a step on one GPU are then launched as
             one: where a model is small, launching takes longer than computing.
+        AUTO: what ``for_plan`` says; what then cannot be compiled as a whole runs in
+            regions.
     """
 
     EAGER = "eager"
     REGIONS = "regions"
     WHOLE = "whole"
     CUDA_GRAPH = "cuda-graph"
+    AUTO = "auto"
 
     @property
     def is_whole(self) -> bool:
         """Whether Inductor compiles all of a program at once."""
-        return self in (Compilation.WHOLE, Compilation.CUDA_GRAPH)
+        return self not in (Compilation.EAGER, Compilation.REGIONS)
+
+    def for_plan(self, document: Document) -> Compilation:
+        """Return how a plan's program runs.
+
+        A program that sends nothing is as fast as one that torch compiles only as a
+        whole, of 64 wide layers 1.8 times as fast as in regions; one that does gains
+        some hundredths, and compiles for longer (benchmarks/bench_training.py). Where
+        memory matters nothing is taken as a whole: the order in which a plan says what
+        is held is not Inductor's.
+        """
+        if self is not Compilation.AUTO:
+            return self
+        is_alone = len(document.stages) == 1 and not document.collectives
+        is_roomy = document.options.memory_bytes is None and not document.recompute
+        return self if is_alone and is_roomy else Compilation.REGIONS
 
     @classmethod
     def parse(cls, text: str) -> Compilation:

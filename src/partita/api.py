@@ -51,7 +51,7 @@ def compile(
     *,
     loss: LossFunction | None = None,
     rules: RuleSet = default_rules,
-    compilation: str = Compilation.REGIONS,
+    compilation: str = Compilation.AUTO,
 ) -> ParallelProgram:
     """Return this rank's program of ``model`` under ``plan``.
 
@@ -68,14 +68,16 @@ def compile(
         rules: the table that the plan was made with.
         compilation: how the step runs: ``eager`` op by op, ``regions`` with what the
             plan fuses compiled, ``whole`` compiled from end to end before this returns,
-            ``cuda-graph`` so, too, and then replayed with one launch on one GPU.
+            ``cuda-graph`` so, too, and then replayed with one launch on one GPU;
+            ``auto`` as a whole where ranks send nothing and no memory limit was asked
+            for, in regions otherwise.
 
     Raises:
         BadOptions: for another ``compilation``, or one that the plan has no use for.
         BadPlan: when the plan is of another model, or that of another rank another.
         BadMesh: when another number of processes runs than the plan has ranks.
     """
-    way_to_run = Compilation.parse(compilation)
+    way_to_run = Compilation.parse(compilation).for_plan(plan)
     captured = capture_for(model, plan, loss=loss, rules=rules)
     join(plan.mesh, device)
     _check_one_plan(plan)

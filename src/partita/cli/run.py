@@ -58,9 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compilation",
         choices=[each.value for each in Compilation],
-        default="regions",
+        default=Compilation.AUTO.value,
         help="run op by op, with the plan's fused ops compiled, compiled as a whole, "
-        "or so and as one CUDA graph (regions)",
+        "so and as one CUDA graph, or as a whole where ranks send nothing (auto)",
     )
     add_loss(parser)
     add_rules(parser)
