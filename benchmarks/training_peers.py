@@ -65,6 +65,12 @@ def _compiled(name: str, _: dict[str, Any]) -> Step:
     return _training(torch.compile(model), batch, optimizer)
 
 
+def _apart(name: str, _: dict[str, Any]) -> Step:
+    model, batch = build(name)
+    optimizer = adamw(model.parameters())
+    return _training(torch.compile(model), _share(batch), optimizer)
+
+
 def _ddp(name: str, _: dict[str, Any]) -> Step:
     model, batch = build(name)
     parallel = DistributedDataParallel(model, gradient_as_bucket_view=True)
@@ -145,17 +151,20 @@ class Asked:
 class Peer:
     """One way to train: how it is made, and whether it needs one process alone.
 
-    ``asked`` is of Partita's ways.
+    ``asked`` is of Partita's ways. In one of ``many`` models each rank trains its own
+    on its rows and tells nobody: what ranks leave each other of the machine's speed.
     """
 
     make: Make
     alone: bool = False
     asked: Asked | None = None
+    many: bool = False
 
 
 PEERS: dict[str, Peer] = {
     "eager": Peer(_eager, alone=True),
     "compiled": Peer(_compiled, alone=True),
+    "compiled apart": Peer(_apart, many=True),
     "ddp": Peer(_ddp),
     "ddp compiled": Peer(_ddp_compiled),
     "fsdp2": Peer(_fsdp2),

@@ -60,7 +60,7 @@ class Alone:
         if not compilation.is_whole:
             return program
         try:
-            return self._compiled(program, compilation is Compilation.CUDA_GRAPH)
+            return self._compiled(program)
         except CompilationFailed as error:
             if compilation is not Compilation.AUTO:
                 raise
@@ -69,12 +69,13 @@ class Alone:
             groups, regions = self._share.groups, Compilation.REGIONS
             return bind_program(program.local, groups, program.own, regions)
 
-    def _compiled(self, program: Executable, replays: bool) -> Executable:
-        """Return a program compiled as a whole; ``replays``: launched at once.
+    def _compiled(self, program: Executable) -> Executable:
+        """Return a program compiled as a whole.
 
         Raises:
             CompilationFailed: on all ranks, when it failed on one.
         """
+        replays = self._share.programs.compilation is Compilation.CUDA_GRAPH
         chain = self._share.chain([program])
         if not replays and program.local.in_time.count == 1:
             buffers = (key for key in chain.held if key[0] is InputKind.BUFFER)

@@ -198,8 +198,8 @@ def test_the_fastest_of_all_on_four_ranks_is_found(
     ("name", "count", "part"),
     [
         *[(name, count, 0.9) for name in FEW_CALLS for count in (1, 2, 4)],
-        *[(name, 2, 0.75) for name in ("chain", "hourglass", "diamond")],
-        ("diamond", 1, 0.75),
+        *[("chain", 2, 0.75), ("hourglass", 2, 0.75)],
+        *[("diamond", 1, 0.75), ("diamond", 2, 0.8)],
     ],
 )
 def test_the_fastest_of_four_ranks_within_a_limit_is_found(
