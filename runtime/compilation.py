@@ -37,16 +37,19 @@ class Compilation(StrEnum):
         """Return how a plan's program runs.
 
         A program that sends nothing is as fast as one that torch compiles only as a
-        whole, of 64 wide layers 1.8 times as fast as in regions; one that does gains
-        some hundredths, and compiles for longer (benchmarks/bench_training.py). Where
-        memory matters nothing is taken as a whole: the order in which a plan says what
+        whole, with layers 64 wide 1.8 times as fast as in regions; one that does gains
+        some hundredths, and compiles for longer (benchmarks/bench_training.py). Nothing
+        is taken as a whole where the plan may not fuse ops, whose roundings are those
+        of the model then, or where memory matters: the order in which a plan says what
         is held is not Inductor's.
         """
         if self is not Compilation.AUTO:
             return self
+        options = document.options
         is_alone = len(document.stages) == 1 and not document.collectives
-        is_roomy = document.options.memory_bytes is None and not document.recompute
-        return self if is_alone and is_roomy else Compilation.REGIONS
+        is_roomy = options.memory_bytes is None and not document.recompute
+        is_whole = is_alone and options.fuse and is_roomy
+        return self if is_whole else Compilation.REGIONS
 
     @classmethod
     def parse(cls, text: str) -> Compilation:

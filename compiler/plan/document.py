@@ -91,7 +91,7 @@ class PlanOptions:
     """What the plan was asked for, as far as applying it needs to know.
 
     ``loss_name`` is the attribute, or ``module:function`` of the callable;
-    ``precision`` that of mixed precision, ``None`` where the model is as it is.
+    ``precision`` that of mixed precision; with ``fuse`` a kernel may be of several ops.
     """
 
     loss: LossKind = LossKind.OUTPUT
@@ -101,6 +101,7 @@ class PlanOptions:
     memory_bytes: int | None = None
     pins: Mapping[str, str] = field(default_factory=dict[str, str])
     precision: str | None = None
+    fuse: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,8 @@ class Model(nn.Module):
 
 def check_trains(model: Model, x: Tensor, **options: Any) -> None:
     """Check a step's gradients, and what the forward alone makes."""
-    plan = pt.plan(model, x, mesh=pt.Mesh(dp=1), options=pt.Options(**options))
+    asked = pt.Options(fuse=True, **options)
+    plan = pt.plan(model, x, mesh=pt.Mesh(dp=1), options=asked)
     program = pt.compile(copy.deepcopy(model), plan, device="cpu")
     found = program.step(x)
     loss = model(x)["loss"]

@@ -36,22 +36,30 @@ def test_another_way_to_run_is_one_clear_line() -> None:
 
 
 def planned(mesh: pt.Mesh, **options: Any) -> pt.Plan:
-    asked = pt.Options(hardware="cpu-gloo-free", **options)
-    return pt.plan(Model(), torch.randn(8, 4), mesh=mesh, options=asked)
+    asked: dict[str, Any] = {"hardware": "cpu-gloo-free", "fuse": True} | options
+    return pt.plan(Model(), torch.randn(8, 4), mesh=mesh, options=pt.Options(**asked))
 
 
 @pytest.mark.parametrize(
     ("mesh", "options", "name"),
     [
         (pt.Mesh(dp=1), {}, "auto"),
+        (pt.Mesh(dp=1), {"fuse": False}, "regions"),
         (pt.Mesh(dp=2), {"pins": {"layers.0.weight": "S(0)"}}, "regions"),
         (pt.Mesh(dp=1), {"memory": "1 GiB"}, "regions"),
         (pt.Mesh(dp=1), {"recompute": ("layers.*/*",)}, "regions"),
         (pt.Mesh(pp=2, dp=1), {}, "regions"),
     ],
-    ids=["alone", "with messages", "within a limit", "made again", "in stages"],
+    ids=[
+        "alone",
+        "op by op",
+        "with messages",
+        "within a limit",
+        "made again",
+        "in stages",
+    ],
 )
-def test_what_sends_nothing_and_has_room_is_compiled_as_a_whole(
+def test_what_fuses_and_sends_nothing_is_compiled_as_a_whole(
     mesh: pt.Mesh, options: dict[str, Any], name: str
 ) -> None:
     plan = planned(mesh, **options)

@@ -38,7 +38,7 @@ def measured(*patterns: str) -> tuple[LiveBytes, list[Tensor]]:
     model, x = Deep(), torch.randn(BATCH, WIDTH)
     options = pt.Options(recompute=patterns)
     plan = pt.plan(model, x, mesh=pt.Mesh(tp=1), options=options)
-    program = pt.compile(model, plan, device="cpu", compilation="regions")
+    program = pt.compile(model, plan, device="cpu")
     with LiveBytes() as live:
         program.step(x)
     found = [parameter.grad for parameter in program.parameters()]

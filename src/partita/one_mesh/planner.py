@@ -163,6 +163,7 @@ class Planner:
                 memory_bytes=self.limit,
                 pins={name: str(pin) for name, pin in options.pins.items()},
                 precision=options.precision,
+                fuse=options.fuse,
             ),
         )
 
