@@ -9,6 +9,7 @@ from dataclasses import replace
 import torch
 
 from partita.compiler.errors import CompilationFailed
+from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.program import InputKind, OutputKind
 from partita.compiler.schedules.schedule import Action
 from partita.runtime.compilation import Compilation
@@ -23,7 +24,7 @@ from partita.runtime.executor import (
 )
 from partita.runtime.feeds import Feeds, FeedsOf
 from partita.runtime.leaving import WholeOutputs, made_whole
-from partita.runtime.microbatches import Microbatches
+from partita.runtime.microbatches import Microbatches, accumulating
 from partita.runtime.replayed import Replayed
 from partita.runtime.share import Share
 from partita.runtime.storages import storages
@@ -39,24 +40,20 @@ class Alone:
         programs = share.programs
         self._share = share
         self._device = share.groups.device
-        self._bound = bind_program(
-            share.local, share.groups, share.own, programs.compilation
-        )
-        body = self._bound
-        if self.has_loss:
-            body = replace(body, local=without_outputs(body.local))
-        self._whole = body
         self._forward: Executable | None = None
         self._parts: Microbatches | None = None
+        body = without_outputs(share.local) if self.has_loss else share.local
         if share.local.in_time.count == 1:
             self._whole = self._ready(body)
         else:
-            parts = Microbatches.of(body, programs.completing, share.groups)
-            self._parts = replace(parts, body=self._ready(parts.body))
+            body, sums = accumulating(body)
+            completing = [bind_program(p, share.groups) for p in programs.completing]
+            self._parts = Microbatches(self._ready(body), tuple(completing), sums)
 
-    def _ready(self, program: Executable) -> Executable:
-        """Return a program as it is to run."""
-        compilation = self._share.programs.compilation
+    def _ready(self, local: LocalProgram) -> Executable:
+        """Return a program as it is to run. All ranks call it."""
+        share, compilation = self._share, self._share.programs.compilation
+        program = bind_program(local, share.groups, share.own, compilation)
         if not compilation.is_whole:
             return program
         try:
@@ -65,9 +62,7 @@ class Alone:
             if compilation is not Compilation.AUTO:
                 raise
             warnings.warn(f"the program runs in regions: {error}", stacklevel=2)
-            # It calls no collective, whose group has a name of its own by now.
-            groups, regions = self._share.groups, Compilation.REGIONS
-            return bind_program(program.local, groups, program.own, regions)
+            return bind_program(local, share.groups, share.own, Compilation.REGIONS)
 
     def _compiled(self, program: Executable) -> Executable:
         """Return a program compiled as a whole.
@@ -94,7 +89,7 @@ class Alone:
     @property
     def has_loss(self) -> bool:
         """Whether there is something to differentiate."""
-        return any(role.kind is OutputKind.LOSS for role in self._bound.local.outputs)
+        return any(role.kind is OutputKind.LOSS for role in self._share.local.outputs)
 
     def step(self, feeds_of: FeedsOf, taken: set[int]) -> Mapping[int, Made]:
         """Run a step; return what it makes.
@@ -120,9 +115,8 @@ class Alone:
     def forward(self, feeds_of: FeedsOf) -> dict[int, list[Outputs]]:
         """Run the forward alone; return what each microbatch makes."""
         if self._forward is None:
-            local = only(self._bound.local, FORWARD)
-            self._forward = self._ready(replace(self._bound, local=local))
-        numbers = range(self._bound.local.in_time.count)
+            self._forward = self._ready(only(self._share.local, FORWARD))
+        numbers = range(self._share.local.in_time.count)
         return {0: [self._forward.by_role(dict(feeds_of(0, n))) for n in numbers]}
 
     def whole(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from partita.compiler.errors import BadOptions
+from partita.compiler.plan.asked import find_asked
 from partita.compiler.plan.document import Document
 
 
@@ -36,20 +37,22 @@ class Compilation(StrEnum):
     def for_plan(self, document: Document) -> Compilation:
         """Return how a plan's program runs.
 
-        A program that sends nothing is as fast as one that torch compiles only as a
-        whole, with layers 64 wide 1.8 times as fast as in regions; one that does gains
-        some hundredths, and compiles for longer (benchmarks/bench_training.py). Nothing
-        is taken as a whole where the plan may not fuse ops, whose roundings are those
-        of the model then, or where memory matters: the order in which a plan says what
-        is held is not Inductor's.
+        As a whole it is as fast as can be, with layers 64 wide on one rank 1.8 times as
+        fast as in regions, by some hundredths where ranks send much
+        (benchmarks/bench_training.py). Nothing is taken as a whole where the plan may
+        not fuse ops, whose roundings are those of the model then, nor where memory
+        matters, with a limit, with what is made again or with parameters that a pin
+        has gathered for their use: the order in which a plan says what is held is not
+        Inductor's.
         """
         if self is not Compilation.AUTO:
             return self
         options = document.options
-        is_alone = len(document.stages) == 1 and not document.collectives
+        is_whole = len(document.stages) == 1 and options.fuse
         is_roomy = options.memory_bytes is None and not document.recompute
-        is_whole = is_alone and options.fuse and is_roomy
-        return self if is_whole else Compilation.REGIONS
+        if is_whole and is_roomy and not _gathers_as_asked(document):
+            return self
+        return Compilation.REGIONS
 
     @classmethod
     def parse(cls, text: str) -> Compilation:
@@ -61,3 +64,12 @@ class Compilation(StrEnum):
         if text not in list(cls):
             raise BadOptions(f"compilation is {text!r}; want {', '.join(cls)}")
         return cls(text)
+
+
+def _gathers_as_asked(document: Document) -> bool:
+    """Whether a parameter is gathered for its use since a pin has it stored apart."""
+    nodes = (document.nodes.get(key) for key in find_asked(document))
+    roles = (node.role for node in nodes if node is not None)
+    named = (document.parameters.get(role.name) for role in roles if role is not None)
+    placed = (parameter.placements for parameter in named if parameter is not None)
+    return any(each.use != each.storage for each in placed)

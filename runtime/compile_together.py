@@ -51,6 +51,9 @@ _OPTIONS: dict[str, Any] = {
     "bucket_all_gathers_fx": "none",
     "bucket_reduce_scatters_fx": "none",
     "bucket_all_reduces_fx": "none",
+    # What is added to in every layer is kept where the next adds to it, not added up
+    # anew from the first: kernels of layers are alike, and are compiled once.
+    "realize_reads_threshold": 3,
 }
 
 Values = tuple[torch.Tensor | None, ...]

@@ -18,10 +18,9 @@ from partita.compiler.ir.layout import shard_shape
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.program import InputKind, InputRole, OutputKind, OutputRole
 from partita.compiler.ir.sbp import Partial, Sharding, Split
-from partita.runtime.executor import Executable, Outputs, bind_program
+from partita.runtime.executor import Executable, Outputs
 from partita.runtime.feeds import FeedKey, Feeds
 from partita.runtime.finishing import Finishing
-from partita.runtime.groups import Groups
 
 
 @dataclass(frozen=True)
@@ -37,15 +36,6 @@ class Microbatches:
     body: Executable
     completing: tuple[Executable, ...]
     sums: Mapping[OutputRole, FeedKey]
-
-    @classmethod
-    def of(
-        cls, whole: Executable, completing: Sequence[LocalProgram], groups: Groups
-    ) -> Microbatches:
-        """Return those of a bound program that runs on a part of the batch."""
-        local, sums = accumulating(whole.local)
-        bound = tuple(bind_program(program, groups) for program in completing)
-        return cls(replace(whole, local=local), bound, sums)
 
     def run(
         self, feeds_of: Callable[[int], Feeds], device: torch.device | None

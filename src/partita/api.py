@@ -69,8 +69,8 @@ def compile(
         compilation: how the step runs: ``eager`` op by op, ``regions`` with what the
             plan fuses compiled, ``whole`` compiled from end to end before this returns,
             ``cuda-graph`` so, too, and then replayed with one launch on one GPU;
-            ``auto`` as a whole where a plan that fuses sends nothing and was asked for
-            no memory limit, in regions otherwise.
+            ``auto`` as a whole where a plan of one stage fuses and memory does not
+            matter (``Compilation.for_plan``), in regions otherwise.
 
     Raises:
         BadOptions: for another ``compilation``, or one that the plan has no use for.

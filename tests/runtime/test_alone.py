@@ -1,17 +1,25 @@
-"""A program of one rank: compiled as a whole unless that fails."""
+"""A program of one stage: compiled as a whole unless that fails."""
 
 from __future__ import annotations
 
 import copy
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch._inductor import config as inductor
+from torch._inductor.async_compile import AsyncCompile
+from torch.distributed.tensor import DTensor
+from torch.nn import functional
 
 import partita as pt
 from partita.compiler.errors import CompilationFailed
 from partita.runtime import alone
+from partita.runtime import compile_together as together
+from partita.runtime.launch import launch
 
 WIDTH, HIDDEN, BATCH = 8, 16, 4
 
@@ -60,12 +68,88 @@ def test_it_is_compiled_as_a_whole_unless_asked_otherwise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     compiled: list[object] = []
-    together = alone.compile_together
+    original = alone.compile_together
 
     def count(chains: Any) -> Any:
         compiled.append(chains)
-        return together(chains)
+        return original(chains)
 
     monkeypatch.setattr(alone, "compile_together", count)
     check_trains(Model(), torch.randn(BATCH, WIDTH))
     assert len(compiled) == 2  # the step, and the forward alone
+
+
+COLUMN_AND_ROW = {"up.weight": "S(0)", "up.bias": "S(0)", "down.weight": "S(1)"}
+
+
+Values = dict[str, Tensor]
+
+
+def train_where_one_cannot_compile() -> tuple[Values, Values]:
+    """Return the loss and parameters after a step, and those of the model alone."""
+    torch.manual_seed(0)
+    model, x = Model(), torch.randn(BATCH, WIDTH)
+    asked = pt.Options(fuse=True, pins={**COLUMN_AND_ROW, "x": "B"})
+    plan = pt.plan(model, x, mesh=pt.Mesh(tp=2), options=asked)
+    original = vars(together)["compile_graph"]
+
+    def compile_graph(*args: Any) -> Any:
+        if dist.get_rank() == 1:
+            raise RuntimeError("there is no compiler")
+        return original(*args)
+
+    with (
+        patch.object(together, "compile_graph", compile_graph),
+        pytest.warns(UserWarning, match="runs in regions: rank 1 cannot compile"),
+    ):
+        program = pt.compile(copy.deepcopy(model), plan, device="cpu")
+    found = {"loss": program.step(x)}
+    wanted = {"loss": model(x)["loss"]}
+    wanted["loss"].backward()
+    for trained in (program, model):
+        torch.optim.SGD(trained.parameters(), lr=1.0).step()
+    for name, value in program.state_dict().items():
+        assert isinstance(value, DTensor)
+        found[name] = value.full_tensor()
+    wanted["loss"] = wanted["loss"].detach()
+    return found, wanted | model.state_dict()
+
+
+@pytest.mark.dist
+def test_where_one_rank_cannot_compile_all_run_in_regions() -> None:
+    for found, wanted in launch(f"{__file__}:train_where_one_cannot_compile", 2):
+        torch.testing.assert_close(found, wanted)
+
+
+class Residual(nn.Module):
+    def __init__(self, depth: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(depth))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = x + layer(functional.rms_norm(x, (WIDTH,)))
+        return x.square().mean()
+
+
+def num_kernels(depth: int) -> int:
+    """Return how many unlike kernels a step of so many layers is compiled to."""
+    model, x = Residual(depth), torch.randn(BATCH, WIDTH)
+    plan = pt.plan(model, x, mesh=pt.Mesh(dp=1), options=pt.Options(fuse=True))
+    original, sources = AsyncCompile.cpp_pybinding, set[str]()
+
+    def compiled(own: AsyncCompile, types: list[str], source: str, **asked: Any) -> Any:
+        sources.add(source)
+        return original(own, types, source, **asked)
+
+    with (
+        patch.object(AsyncCompile, "cpp_pybinding", compiled),
+        inductor.patch(fx_graph_cache=False),
+    ):
+        pt.compile(model, plan, device="cpu")
+    return len(sources)
+
+
+def test_layers_are_compiled_once() -> None:
+    """Where sums of many layers are read anew, the fifth has kernels of its own."""
+    assert num_kernels(5) == num_kernels(4)

@@ -45,6 +45,7 @@ def planned(mesh: pt.Mesh, **options: Any) -> pt.Plan:
     [
         (pt.Mesh(dp=1), {}, "auto"),
         (pt.Mesh(dp=1), {"fuse": False}, "regions"),
+        (pt.Mesh(dp=2), {}, "auto"),
         (pt.Mesh(dp=2), {"pins": {"layers.0.weight": "S(0)"}}, "regions"),
         (pt.Mesh(dp=1), {"memory": "1 GiB"}, "regions"),
         (pt.Mesh(dp=1), {"recompute": ("layers.*/*",)}, "regions"),
@@ -54,12 +55,13 @@ def planned(mesh: pt.Mesh, **options: Any) -> pt.Plan:
         "alone",
         "op by op",
         "with messages",
+        "gathered",
         "within a limit",
         "made again",
         "in stages",
     ],
 )
-def test_what_fuses_and_sends_nothing_is_compiled_as_a_whole(
+def test_what_fuses_with_room_in_one_stage_is_compiled_as_a_whole(
     mesh: pt.Mesh, options: dict[str, Any], name: str
 ) -> None:
     plan = planned(mesh, **options)

@@ -60,8 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=[each.value for each in Compilation],
         default=Compilation.AUTO.value,
         help="run op by op, with the plan's fused ops compiled, compiled as a whole, "
-        "so and as one CUDA graph, or as a whole where a plan that fuses sends nothing "
-        "(auto)",
+        "so and as one CUDA graph, or as a whole where a plan of one stage fuses and "
+        "has no memory limit (auto)",
     )
     add_loss(parser)
     add_rules(parser)
