@@ -11,8 +11,9 @@ from torch import fx
 from partita.compiler.cost.boxing import cheapest_steps
 from partita.compiler.cost.boxing_ways import way_of
 from partita.compiler.cost.bucket_memory import Moment, moments_of
-from partita.compiler.cost.rank import Rank
+from partita.compiler.cost.rank import Rank, Shard
 from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.call_times import Tensor
 from partita.compiler.search.lies import Lies
 from partita.compiler.search.pose import Posed
@@ -52,11 +53,30 @@ class Boxings:
 
     def of(self, value: Tensor, made: Placement, want: Placement) -> Boxed:
         """Return what is held while a tensor is boxed from one placement to another."""
-        type_ = self._posed.problem.nodes[value[0]].result_types[value[1]]
-        assert type_ is not None
-        shard = self._rank.shard(*self._lies.of(value, made))
         item = self._posed.items[value[0]]
         enters = isinstance(item, fx.Node) and item.op == "placeholder"
+        shard = self._rank.shard(*self._lies.of(value, made))
+        return self._of(self._type(value), made, want, shard, enters)
+
+    def of_sum(self, value: Tensor, made: Placement, want: Placement) -> Boxed:
+        """Return the same of what microbatches add up to, which lies in order."""
+        type_ = self._type(value)
+        shard = self._rank.shard(self._lies.local(type_, made))
+        return self._of(type_, made, want, shard, enters=False)
+
+    def _type(self, value: Tensor) -> TensorType:
+        type_ = self._posed.problem.nodes[value[0]].result_types[value[1]]
+        assert type_ is not None
+        return type_
+
+    def _of(
+        self,
+        type_: TensorType,
+        made: Placement,
+        want: Placement,
+        shard: Shard,
+        enters: bool,
+    ) -> Boxed:
         key = type_, made, want, id(shard), enters
         if key not in self._known:
             mesh, hardware = self._posed.problem.mesh, self._hardware

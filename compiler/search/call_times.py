@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from torch import fx
 
@@ -43,12 +44,16 @@ class CallTimes:
         leaving: when what leaves is handed over.
         update: when the optimizer steps.
         places: of what leaves, the place at which it begins to be boxed.
+        fed_until: the place at which what was fed is let go of.
+        completed: of what microbatches add up to, the place at which that begins to be
+            boxed, one sum after another before what leaves is handed over.
         microbatches: how many there are.
     """
 
     def __init__(self, posed: Posed) -> None:
         self.posed = posed
         self.nodes = posed.problem.nodes
+        self.microbatches = posed.candidates.program.in_time.count
         self.lies = posed.known(Lies)
         items = (
             (index, item)
@@ -61,12 +66,15 @@ class CallTimes:
         self.calls: dict[int, Call] = {}
         numbers = {index: number for number, index in enumerate(calls)}
         operands = (len(self.nodes[index].operands) for index in calls)
-        leaving = self._leaving(numbers)
-        most = max((at for _, at in leaving.values()), default=-1) + 1
-        before = 2 * max(operands, default=0)
+        behind = self._leaving(numbers)
+        most = max((at for _, at in behind.values()), default=-1) + 1
+        kinds = enumerate(posed.items)
+        sums = [i for i, x in kinds if not isinstance(x, fx.Node) and self.is_sum(i)]
+        # The first of these moments is that at which the last microbatch is over.
+        before = 2 * max(max(operands, default=0), len(sums) + 1 if sums else 0)
         self.moments = Moments(last + 1, before, 2 * most)
         self.places = {
-            index: self.moments.boxed_behind(*own) for index, own in leaving.items()
+            index: self.moments.boxed_behind(*own) for index, own in behind.items()
         }
         for number, (index, item) in enumerate(calls.items()):
             is_view = bool(self.nodes[index].operands)
@@ -76,7 +84,13 @@ class CallTimes:
         self.forward_end = self.moments.of_call(last)
         self.leaving = self.moments.of_call(len(self.calls))
         self.update = self.moments.of_call(len(self.calls) + 1)
-        self.microbatches = posed.candidates.program.in_time.count
+        boxed_before = self.moments.boxed_before
+        self.completed = {
+            index: boxed_before(len(calls), number)
+            for number, index in enumerate(sums, start=1)
+        }
+        leaving_at = self.moments.place_of(len(calls))
+        self.fed_until = boxed_before(len(calls), 0) if sums else leaving_at
 
     def _leaving(self, numbers: dict[int, int]) -> dict[int, tuple[int, int]]:
         """Return behind which call what leaves is boxed, and as which of it.
@@ -128,7 +142,7 @@ class CallTimes:
     def end(self, node: int) -> int:
         """Return until when what leaves as this node is held: see ``holdings.py``.
 
-        What microbatches add up to is not held by itself.
+        What microbatches make of a sum is added to it at once.
         """
         item = self.posed.items[node]
         assert not isinstance(item, fx.Node)
@@ -139,6 +153,14 @@ class CallTimes:
     def is_sum(self, node: int) -> bool:
         """Whether what leaves as this node is what microbatches add up to."""
         return self.nodes[node].times < self.microbatches
+
+    @cached_property
+    def sums(self) -> dict[Tensor, list[int]]:
+        """What microbatches add up to: by tensor, as which nodes the sum leaves."""
+        found: dict[Tensor, list[int]] = {}
+        for index in self.completed:
+            found.setdefault(self.nodes[index].operands[0], []).append(index)
+        return found
 
     def _is_gradient(self, node: int) -> bool:
         item = self.posed.items[node]

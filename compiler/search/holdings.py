@@ -7,7 +7,9 @@ another stage hands over is there from the start.
 
 Behind the calls come two moments more: what leaves is handed over, what was fed still
 being there, and the optimizer steps, beside gradients and the loss. Gradients that do
-not lie in order are copied when they are handed over.
+not lie in order are copied when they are handed over. What microbatches add up to is
+there from the start; behind the last of them, when what was fed is gone, one sum after
+the other is brought to where it leaves.
 """
 
 from __future__ import annotations
@@ -54,7 +56,8 @@ class Holding:
         boxed_at: of a copy, where it is boxed for a use, by the use.
         through: the first view of a copy in the forward, if it has one.
         is_copy: whether a boxing makes it.
-        is_fed: whether it is an input of the model, there for all microbatches.
+        is_fed: whether it is there for all microbatches, as an input of the model is,
+            or what they add up to.
         alike: what it has in common with those of other blocks that choose alike;
             ``None`` where it is by itself.
     """
@@ -82,7 +85,7 @@ class Holdings:
 
     Attributes:
         holdings: in the order in which they are made.
-        state_bytes: what is held all the time, what microbatches add up to included.
+        state_bytes: what is held all the time.
         update_bytes: what the optimizer's step takes besides.
         num_calls: of the program.
         num_forward: how many of them come before the backward.
@@ -168,7 +171,8 @@ class _Finder:
         ]
         self.found: list[Holding] = []
         self.of_value: dict[tuple[int, int], int] = {}
-        self.added: set[tuple[int, int]] = set()
+        self.sums: dict[tuple[int, int], int] = {}
+        self.complete: set[tuple[int, int, Placement]] = set()
         self.copies: dict[tuple[int, int, Placement], int] = {}
 
     def find(self) -> Holdings:
@@ -193,10 +197,8 @@ class _Finder:
                 self._call(index, item, time)
                 time += 1
         for index in states.fed:
-            end = self.moments.place_of(time)
-            self._note(self.of_value[index, 0], end, in_backward=True)
+            self._note(self.of_value[index, 0], self.times.fed_until, in_backward=True)
             self.found[self.of_value[index, 0]].is_fed = True
-        state += sum(self._bytes(value, self._made(value)) for value in self.added)
         device = self.posed.candidates.hardware.device.kind
         update = update_bytes(self.optimizer, updated, device)
         num_forward, before, behind = self.moments
@@ -252,10 +254,10 @@ class _Finder:
         in_backward = kind is OutputKind.GRADIENT
         boxed_at = self.times.places[index]
         made_at = self.moments.place_of(self.moments.call_of(boxed_at))
-        if self.nodes[index].times < self.posed.candidates.program.in_time.count:
-            self.added.add(value)
+        if self.times.is_sum(index):
             self._note(self.of_value[value], made_at, in_backward)
             self.found[self.of_value[value]].seconds = float("inf")
+            self._complete(index, value, want)
             return
         is_boxed = want != self._made(value)
         time = boxed_at + 1 if is_boxed else made_at
@@ -268,6 +270,31 @@ class _Finder:
             new = self._new([], self._bytes(value, want), leaving, float("inf"), [])
             holding = self.found[new]
         holding.backward.append(self.moments.place_of(end + kind.is_kept))
+
+    def _complete(self, index: int, value: tuple[int, int], want: Placement) -> None:
+        """Hold what microbatches add up to, and what becomes of it behind them."""
+        made, update = (
+            self._made(value),
+            self.moments.place_of(len(self.times.calls) + 1),
+        )
+        if value not in self.sums:
+            before_all, num_bytes = self.moments.place_of(-1), self._bytes(value, made)
+            new = self._new([], num_bytes, before_all, float("inf"), [])
+            self.sums[value], self.found[new].is_fed = new, True
+        if want == made:
+            self._note(self.sums[value], update, in_backward=True)
+            return
+        boxed_at = self.times.completed[index]
+        self._note(self.sums[value], boxed_at + 1, in_backward=True)
+        if (*value, want) in self.complete:
+            return
+        self.complete.add((*value, want))
+        boxed = self.boxings.of_sum(value, made, want)
+        self._hold_while(boxed_at, boxed.first_bytes)
+        self._hold_while(boxed_at + 1, boxed.rest_bytes)
+        num_bytes = self._bytes(value, want)
+        new = self._new([], num_bytes, boxed_at + 1, float("inf"), [])
+        self._note(new, update, in_backward=True)
 
     def _use(
         self,

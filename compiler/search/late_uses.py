@@ -37,13 +37,6 @@ class LateUses:
         self._paths: dict[tuple[Tensor, int], list[Use] | None] = {}
 
     @cached_property
-    def added_up(self) -> frozenset[Tensor]:
-        """The tensors of which microbatches make a sum, which is held all the time."""
-        count = self.times.microbatches
-        sums = (node for node in self._nodes if node.times < count)
-        return frozenset(value for node in sums for value in node.operands)
-
-    @cached_property
     def users(self) -> dict[Tensor, list[Use]]:
         """Who uses a tensor while it is there: not who takes the sum of it."""
         count = self.times.microbatches

@@ -88,9 +88,20 @@ class MemoryPrice:
                     for use in path:
                         uses[use] += part
                         roots[use] = value
-        for value in self._late.added_up:
-            held[value] += seconds_per_byte
+        sums = self._times.sums
+        there = {value: self._while_added(leaves) for value, leaves in sums.items()}
+        for value, while_there in there.items():
+            held[value] += while_there * seconds_per_byte
         nodes = self._nodes(held, seconds_per_byte, may_make_again)
+        known: dict[object, tuple[Choice, ...]] = {}
+        for value, (leaf, *_) in sums.items():
+            type_ = nodes[value[0]].result_types[value[1]]
+            rate = (1 - there[value]) * seconds_per_byte
+            assert type_ is not None
+            key = id(nodes[leaf].choices), type_, rate
+            if key not in known:
+                known[key] = self._complete(nodes[leaf].choices, type_, rate)
+            nodes[leaf] = replace(nodes[leaf], choices=known[key])
         let_go = self._let_go(uses, roots, nodes)
         for moment in self.moments:
             index = self._late.node_at.get(moment)
@@ -136,8 +147,28 @@ class MemoryPrice:
     @property
     def _while_fed(self) -> float:
         """The part of the moments at which what is fed to the step is there."""
-        there = sum(moment <= self._times.leaving for moment in self.moments)
+        until = self._times.moments.of_place(self._times.fed_until)
+        there = sum(moment <= until for moment in self.moments)
         return there / len(self.moments)
+
+    def _while_added(self, leaves: Sequence[int]) -> float:
+        """Return the part of the moments at which a sum waits for its completing."""
+        of_place = self._times.moments.of_place
+        last = max(of_place(self._times.completed[leaf]) + 1 for leaf in leaves)
+        return sum(moment <= last for moment in self.moments) / len(self.moments)
+
+    def _complete(
+        self, choices: tuple[Choice, ...], type_: TensorType, rate: float
+    ) -> tuple[Choice, ...]:
+        """Charge what a sum leaves as, from where it is completed."""
+        if not rate:
+            return choices
+        found: list[Choice] = []
+        for choice in choices:
+            (want,) = choice.signature.operands
+            num_bytes = held_bytes(type_, want, self.posed.problem.mesh)
+            found.append(replace(choice, seconds=choice.seconds + rate * num_bytes))
+        return tuple(found)
 
     @cached_property
     def _states(self) -> States:

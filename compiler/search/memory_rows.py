@@ -16,6 +16,7 @@ from collections.abc import Hashable, Iterator
 from functools import cached_property
 
 from partita.compiler.cost.optimizer_memory import update_bytes
+from partita.compiler.ir.sbp import Placement
 from partita.compiler.search.boxed import Boxings
 from partita.compiler.search.call_times import Tensor, Use
 from partita.compiler.search.linear import NO, YES, Linear, total
@@ -64,7 +65,7 @@ class MemoryRows:
         is_boxing = self.timed.moments.is_boxing(moment)
         before = self.needs.made_again_by(moment - 1) if is_boxing else by_now
         made_now = self._made_again_at(moment, by_now)
-        parts = [self._state, self._added_up, self._ahead]
+        parts = [self._state, *self._added_up_at(moment), self._ahead]
         if moment >= self.timed.leaving:
             parts.append(self._copied)
         if moment == self.timed.update:
@@ -74,7 +75,8 @@ class MemoryRows:
             used = uses.of_tensor[value], needs.of_tensor[value]
             there = self._there(index, *used, by_now)
             if index in self._states.fed:
-                there = YES if moment <= self.timed.leaving else NO
+                until = self.timed.moments.of_place(self.timed.fed_until)
+                there = YES if moment <= until else NO
             parts.append(self._bytes_of(value, there))
         for index, call in self.timed.calls.items():
             if call.time == moment:
@@ -270,12 +272,27 @@ class MemoryRows:
             ]
         return total(parts)
 
-    @cached_property
-    def _added_up(self) -> Linear:
-        """What microbatches add up to."""
-        nodes = enumerate(self.timed.nodes)
-        sums = (n.operands[0] for at, n in nodes if self.timed.is_sum(at))
-        return total(self._bytes_of(value, YES) for value in dict.fromkeys(sums))
+    def _added_up_at(self, moment: int) -> Iterator[Linear]:
+        """Yield what microbatches add up to, and what is made of it behind them."""
+        either, of_place = self.program.either, self.timed.moments.of_place
+        for value, leaves in self.timed.sums.items():
+            waits: list[Linear] = []
+            made: dict[Placement, list[Linear]] = {}
+            for leaf in leaves:
+                pair = self.timed.placed.pair(value, (leaf, 0))
+                begin = of_place(self.timed.completed[leaf])
+                waits.append(pair.as_made if moment > begin + 1 else YES)
+                for (own, want), taken in pair.ways.items():
+                    if own != want and begin <= moment <= begin + 1:
+                        known = either(made.get(want, ()), is_exact=True)
+                        size = self.boxings.of_sum(value, own, want)[moment - begin]
+                        yield either([taken - known]) * size
+                for want, boxed in pair.boxed.items():
+                    if moment > begin:
+                        made.setdefault(want, []).append(boxed)
+            for want, ways in made.items():
+                yield either(ways) * self.timed.num_bytes(value, want)
+            yield self._bytes_of(value, either(waits))
 
     @cached_property
     def _ahead(self) -> Linear:

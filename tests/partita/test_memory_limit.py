@@ -101,9 +101,11 @@ def test_the_search_counts_state_as_the_plan_does(pin: str, count: int) -> None:
     free = solve(planner.posed.problem, 60)
     held = find_holdings(planner.posed, free.choices, "adamw")
     at_start = searched(planner).memory().by_category(0)
-    fed = sum(one.num_bytes for one in held.holdings if one.first < 0)
-    assert fed == at_start[Category.INPUTS]
-    assert held.state_bytes + fed == sum(at_start.values())
+    there = sum(one.num_bytes for one in held.holdings if one.first < 0)
+    kinds = Category.GRADIENTS, Category.TEMPORARIES
+    added = sum(at_start.get(kind, 0) for kind in kinds)
+    assert there == at_start[Category.INPUTS] + added
+    assert held.state_bytes + there == sum(at_start.values())
 
 
 @pytest.mark.parametrize(

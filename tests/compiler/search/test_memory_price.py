@@ -87,6 +87,8 @@ def check_prices(posed: Posed, seed: int) -> None:
     times = CallTimes(posed)
     every = [call.time for call in times.calls.values()]
     every += [times.leaving, times.update]
+    completing = map(times.moments.of_place, times.completed.values())
+    every += [begin + part for begin in completing for part in (0, 1)]
     uses = [(index, at) for index in times.calls for at in _operands(posed, index)]
     every += [times.boxed_at(use) + rng.randint(0, 1) for use in uses]
     for _ in range(4):
@@ -113,6 +115,31 @@ def check_prices(posed: Posed, seed: int) -> None:
             if part == 0.0 and moments == [times.update]:
                 least = seconds + rate * held.state_bytes
                 assert cost >= least * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 3, 4])
+def test_when_the_optimizer_steps_sums_cost_what_they_leave_as(seed: int) -> None:
+    model, rng, rate = RandomModel(seed, 8), random.Random(seed), 1e-6
+    posed = planner(model, model.inputs(), mesh=Mesh(tp=2), microbatches=2).posed
+    update = CallTimes(posed).update
+    priced = MemoryPrice(posed, "adamw", [update]).problem(rate)
+    for _ in range(6):
+        choices = draw_choices(rng, posed)
+        held = find_holdings(posed, choices, "adamw")
+        makers = Makers(held)
+        kept = dict.fromkeys(makers.every, False)
+        live = makers.live(kept).at(np.array([update]))
+        wanted = rate * (float(live[0]) - held.update_bytes)
+        more = cost_of(priced, choices) - cost_of(posed.problem, choices)
+        assert more == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 3, 4])
+def test_sums_are_not_priced_at_more_than_they_hold(seed: int) -> None:
+    model = RandomModel(seed, 8)
+    asked = planner(model, model.inputs(), mesh=Mesh(tp=2), microbatches=2)
+    assert CallTimes(asked.posed).sums
+    check_prices(asked.posed, seed)
 
 
 @pytest.mark.parametrize("mesh", [Mesh(tp=2), Mesh(dp=2, tp=2), Mesh(tp=3)], ids=str)

@@ -7,8 +7,12 @@ from collections.abc import Collection
 
 import pytest
 from tests.compiler.search.all_ways import Memory, Run, key_of, possible
+from tests.compiler.search.hand_made import RandomModel, planner
 from tests.compiler.search.small_problems import small
 
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.search.call_times import CallTimes
+from partita.compiler.search.draw import draw_choices
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.highs import make_highs, run_highs
 from partita.compiler.search.holdings import find_holdings
@@ -68,6 +72,23 @@ def test_a_row_comes_to_what_is_held_at_its_moment(seed: int) -> None:
         for moment in {rng.choice([*live]), [*live][-1], *made_again[:2]}:
             makers = {maker_of(memory) for memory in again}
             found = least_held(posed, optimizer, moment, choices, makers)
+            assert found == pytest.approx(live[moment])
+
+
+@pytest.mark.parametrize("mesh", [Mesh(tp=2), Mesh(dp=2, tp=2)], ids=str)
+@pytest.mark.parametrize("seed", [0, 1, 3])
+def test_a_row_has_what_microbatches_add_up_to(seed: int, mesh: Mesh) -> None:
+    model, rng = RandomModel(seed, 8), random.Random(seed)
+    posed = planner(model, model.inputs(), mesh=mesh, microbatches=2).posed
+    times = CallTimes(posed)
+    begins = [*map(times.moments.of_place, times.completed.values())]
+    for _ in range(2):
+        choices = draw_choices(rng, posed)
+        keeping = keep(find_holdings(posed, choices, "adamw"), set())
+        live = dict(zip(keeping.moments, keeping.live, strict=True))
+        moments = {b + part for b in begins for part in (0, 1)} & live.keys()
+        for moment in {*moments, times.leaving, times.update}:
+            found = least_held(posed, "adamw", moment, tuple(choices), set())
             assert found == pytest.approx(live[moment])
 
 
