@@ -219,7 +219,7 @@ class Makers:
         for number, one in enumerate(self.held.holdings):
             users, is_makers = self.users.get(number, ()), one.maker in self.every
             begin, forward = of_place(one.first), of_place(one.forward)
-            if not one.keys:
+            if not (one.keys or one.is_fed):
                 every.add(begin)
             if is_makers or users:
                 others.append(_Other(number, is_makers, begin, forward, users))

@@ -53,18 +53,14 @@ def planners(name: str, counts: tuple[int, ...], options: pt.Options) -> list[Pl
 
 
 def check_is_least(
-    name: str,
-    ranks: int,
-    counts: tuple[int, ...],
-    options: pt.Options,
-    status: str = ALL,
+    name: str, ranks: int, counts: tuple[int, ...], options: pt.Options
 ) -> pt.Plan:
     """Check that the fastest of all pipelines is found, and that it verifies."""
     space = PipelineSpace.of_devices(ranks, options)
     made = planners(name, counts, options)
     search = PipelineSearch(made, space, CLOCK)
     plan = search.run()
-    assert plan.search.status == status
+    assert plan.search.status == ALL
     least = least_seconds([StagePlans.of(each, CLOCK) for each in made], space)
     assert plan.predicted.seconds == pytest.approx(least, rel=1e-9, abs=0)
     (planner,) = (
@@ -202,7 +198,7 @@ def test_the_fastest_of_all_on_four_ranks_is_found(
     ("name", "count", "part"),
     [
         *[(name, count, 0.9) for name in FEW_CALLS for count in (1, 2, 4)],
-        *[("chain", 2, 0.75), ("hourglass", 2, 0.75)],
+        *[(name, 2, 0.75) for name in ("chain", "hourglass", "diamond")],
         ("diamond", 1, 0.75),
     ],
 )
@@ -216,18 +212,6 @@ def test_the_fastest_of_four_ranks_within_a_limit_is_found(
     found = check_is_least(name, 4, (count,), replace(options, memory=limit))
     assert found.predicted.bytes <= limit < free.predicted.bytes
     assert found.predicted.seconds >= free.predicted.seconds * (1 - 1e-9)
-
-
-@pytest.mark.slow
-def test_stages_that_are_not_shown_to_be_the_best_are_told_of() -> None:
-    """On three ranks a sum over microbatches is completed in more than is counted."""
-    options = pt.Options(hardware="cpu-gloo-free", stages_per_rank=1, schedule="1f1b")
-    space = PipelineSpace.of_devices(4, options)
-    free = PipelineSearch(planners("diamond", (2,), options), space, CLOCK).run()
-    limit = int(0.75 * free.predicted.bytes)
-    limited = replace(options, memory=limit)
-    found = check_is_least("diamond", 4, (2,), limited, NOT_SHOWN)
-    assert found.predicted.bytes <= limit
 
 
 @pytest.mark.slow
