@@ -68,9 +68,12 @@ class CallTimes:
         operands = (len(self.nodes[index].operands) for index in calls)
         behind = self._leaving(numbers)
         most = max((at for _, at in behind.values()), default=-1) + 1
-        kinds = enumerate(posed.items)
-        sums = [i for i, x in kinds if not isinstance(x, fx.Node) and self.is_sum(i)]
-        # The first of these moments is that at which the last microbatch is over.
+        sums = [
+            index
+            for index, item in enumerate(posed.items)
+            if not isinstance(item, fx.Node) and self.is_sum(index)
+        ]
+        # The first moment behind all calls is that at which the last microbatch ends.
         before = 2 * max(max(operands, default=0), len(sums) + 1 if sums else 0)
         self.moments = Moments(last + 1, before, 2 * most)
         self.places = {

@@ -273,12 +273,10 @@ class _Finder:
 
     def _complete(self, index: int, value: tuple[int, int], want: Placement) -> None:
         """Hold what microbatches add up to, and what becomes of it behind them."""
-        made, update = (
-            self._made(value),
-            self.moments.place_of(len(self.times.calls) + 1),
-        )
+        made, before_all = self._made(value), self.moments.place_of(-1)
+        update = self.moments.place_of(len(self.times.calls) + 1)
         if value not in self.sums:
-            before_all, num_bytes = self.moments.place_of(-1), self._bytes(value, made)
+            num_bytes = self._bytes(value, made)
             new = self._new([], num_bytes, before_all, float("inf"), [])
             self.sums[value], self.found[new].is_fed = new, True
         if want == made:
