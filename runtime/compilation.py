@@ -37,13 +37,12 @@ class Compilation(StrEnum):
     def for_plan(self, document: Document) -> Compilation:
         """Return how a plan's program runs.
 
-        As a whole it is as fast as can be, with layers 64 wide on one rank 1.8 times as
-        fast as in regions, by some hundredths where ranks send much
-        (benchmarks/bench_training.py). Nothing is taken as a whole where the plan may
-        not fuse ops, whose roundings are those of the model then, nor where memory
-        matters, with a limit, with what is made again or with parameters that a pin
-        has gathered for their use: the order in which a plan says what is held is not
-        Inductor's.
+        As a whole it is faster than in regions, 1.8 times with layers 64 wide on one
+        rank, by some hundredths where ranks send much (benchmarks/bench_training.py).
+        Nothing is taken as a whole where the plan may not fuse ops, whose roundings are
+        those of the model then, nor where memory matters: with a limit, with what is
+        made again, or with parameters that a pin has gathered for their use. The order
+        in which a plan says what is held is not Inductor's.
         """
         if self is not Compilation.AUTO:
             return self

@@ -143,7 +143,13 @@ def compile_together(chains: Iterable[Chain]) -> list[tuple[Compiled, ...]]:
         CompilationFailed: on all ranks, when it failed on one.
     """
     mode = static_fake_mode()
-    wanted = [_wanted_of(chain, mode) for chain in chains]
+    wanted: list[list[_Wanted]] = []
+    failure: Exception | None = None
+    try:
+        wanted += (_wanted_of(chain, mode) for chain in chains)
+    except Exception as error:  # whatever it is, the others must hear of it
+        failure = error
+    _check_all(failure)
     every = {each.digest: each for own in wanted for each in own}
     marks = compiled_folder() / "partita"
     marked = {digest for digest in every if (marks / digest).exists()}
@@ -165,7 +171,7 @@ def _compile(wanted: Mapping[str, _Wanted], mode: FakeMode) -> dict[str, Code]:
     """Compile these while the other ranks compile theirs; return code by digest.
 
     Raises:
-        CompilationFailed: when a rank says that it failed there.
+        CompilationFailed: on all ranks, when it failed on one.
     """
     code: dict[str, Code] = {}
     failure: Exception | None = None
@@ -175,6 +181,16 @@ def _compile(wanted: Mapping[str, _Wanted], mode: FakeMode) -> dict[str, Code]:
             code[digest] = compile_graph(each.graph, each.inputs, mode, options)
     except Exception as error:  # whatever it is, the others must hear of it
         failure = error
+    _check_all(failure)
+    return code
+
+
+def _check_all(failure: Exception | None) -> None:
+    """Check that no rank has failed. All ranks call it.
+
+    Raises:
+        CompilationFailed: when a rank says that it has.
+    """
     said = failure and f"{type(failure).__name__}: {failure}"
     for rank, heard in enumerate(everyone_tells(said)):
         if heard is not None:
@@ -182,7 +198,6 @@ def _compile(wanted: Mapping[str, _Wanted], mode: FakeMode) -> dict[str, Code]:
                 f"rank {rank} cannot compile its program as a whole; choose "
                 f"compilation='regions' or 'eager': {heard}"
             ) from failure
-    return code
 
 
 def _wanted_of(chain: Chain, mode: FakeMode) -> list[_Wanted]:

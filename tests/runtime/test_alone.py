@@ -85,21 +85,21 @@ COLUMN_AND_ROW = {"up.weight": "S(0)", "up.bias": "S(0)", "down.weight": "S(1)"}
 Values = dict[str, Tensor]
 
 
-def train_where_one_cannot_compile() -> tuple[Values, Values]:
+def train_where_one_cannot(do: str) -> tuple[Values, Values]:
     """Return the loss and parameters after a step, and those of the model alone."""
     torch.manual_seed(0)
     model, x = Model(), torch.randn(BATCH, WIDTH)
     asked = pt.Options(fuse=True, pins={**COLUMN_AND_ROW, "x": "B"})
     plan = pt.plan(model, x, mesh=pt.Mesh(tp=2), options=asked)
-    original = vars(together)["compile_graph"]
+    original = vars(together)[do]
 
-    def compile_graph(*args: Any) -> Any:
+    def done(*args: Any) -> Any:
         if dist.get_rank() == 1:
-            raise RuntimeError("there is no compiler")
+            raise RuntimeError("it cannot be done")
         return original(*args)
 
     with (
-        patch.object(together, "compile_graph", compile_graph),
+        patch.object(together, do, done),
         pytest.warns(UserWarning, match="runs in regions: rank 1 cannot compile"),
     ):
         program = pt.compile(copy.deepcopy(model), plan, device="cpu")
@@ -116,8 +116,9 @@ def train_where_one_cannot_compile() -> tuple[Values, Values]:
 
 
 @pytest.mark.dist
-def test_where_one_rank_cannot_compile_all_run_in_regions() -> None:
-    for found, wanted in launch(f"{__file__}:train_where_one_cannot_compile", 2):
+@pytest.mark.parametrize("do", ["flatten", "compile_graph"])
+def test_where_one_rank_cannot_compile_all_run_in_regions(do: str) -> None:
+    for found, wanted in launch(f"{__file__}:train_where_one_cannot", 2, (do,)):
         torch.testing.assert_close(found, wanted)
 
 
