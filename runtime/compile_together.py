@@ -52,10 +52,11 @@ _OPTIONS: dict[str, Any] = {
     "bucket_all_gathers_fx": "none",
     "bucket_reduce_scatters_fx": "none",
     "bucket_all_reduces_fx": "none",
-    # What is added to in every layer is kept where the next adds to it, not added up
-    # anew from the first: kernels of layers are alike, and are compiled once.
-    "realize_reads_threshold": 3,
 }
+
+# What is added to in every layer is kept where the next adds to it, not added up anew
+# from the first: kernels of layers are alike, and C++ takes half a second to compile.
+_ON_CPUS: dict[str, Any] = {"realize_reads_threshold": 3}
 
 Values = tuple[torch.Tensor | None, ...]
 
@@ -117,10 +118,16 @@ class _Wanted:
     held: frozenset[FeedKey]
 
     @cached_property
+    def options(self) -> dict[str, Any]:
+        """What Inductor is told of every graph on such a device."""
+        is_on_cpus = all(x.device.type == "cpu" for x in self.inputs)
+        return _OPTIONS | (_ON_CPUS if is_on_cpus else {})
+
+    @cached_property
     def digest(self) -> str:
         """A hash of all that the code depends on."""
         types = [(x.shape, x.stride(), x.dtype, x.device.type) for x in self.inputs]
-        stated = f"{self.graph.graph}{types}{_OPTIONS}{torch.__version__}"
+        stated = f"{self.graph.graph}{types}{self.options}{torch.__version__}"
         return hashlib.sha256(stated.encode()).hexdigest()
 
     def with_code(self, code: Code) -> Compiled:
@@ -177,7 +184,7 @@ def _compile(wanted: Mapping[str, _Wanted], mode: FakeMode) -> dict[str, Code]:
     failure: Exception | None = None
     try:
         for digest, each in wanted.items():
-            options = _OPTIONS | align_rows(each.graph, each.inputs, mode)
+            options = each.options | align_rows(each.graph, each.inputs, mode)
             code[digest] = compile_graph(each.graph, each.inputs, mode, options)
     except Exception as error:  # whatever it is, the others must hear of it
         failure = error
