@@ -105,9 +105,8 @@ def test_what_is_no_rule_is_refused_in_one_line(
 def test_a_row_that_does_not_hold_is_disproved(own: str, capsys: Captured) -> None:
     given = ["--mesh", "dp=2", "--rules", f"{own}:WRONG"]
     assert main(["plan", f"{own}:build", *given]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"partita: rule disproved: {OP} of ")
-    assert said.count("\n") == 1
+    *_, last = capsys.readouterr().err.splitlines()  # progress, if it took long
+    assert last.startswith(f"partita: rule disproved: {OP} of ")
 
 
 def test_a_row_that_no_call_has_is_told(own: str, capsys: Captured) -> None:
