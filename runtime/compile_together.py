@@ -41,8 +41,8 @@ from partita.runtime.channels_last import by_channels
 from partita.runtime.executor import Executable
 from partita.runtime.feeds import FeedKey, Feeds
 from partita.runtime.flat_graph import flatten
-from partita.runtime.gathered_masks import gather_masks_as_bytes
 from partita.runtime.kept_copies import keep_copies
+from partita.runtime.sent_masks import send_masks_as_bytes
 from partita.runtime.sorted_rows import sort_rows
 from partita.runtime.vector_trials import noted_trials
 from partita.runtime.written_buffers import write_buffers
@@ -216,7 +216,7 @@ def _wanted_of(chain: Chain, mode: FakeMode) -> list[_Wanted]:
         write_buffers(graph.graph, program.local, taken, chain.written)
         with mode:
             inputs = tuple(_entering(program.local, at, known, chain) for at in taken)
-        gather_masks_as_bytes(graph, inputs, mode)
+        send_masks_as_bytes(graph, inputs, mode)
         sort_rows(graph, inputs, mode)
         keep_copies(graph, inputs, mode)
         graph = write_out(graph, inputs, mode)

@@ -1,8 +1,8 @@
-"""Gather masks as bytes in a program that is compiled as a whole.
+"""Send masks as bytes in a program that is compiled as a whole.
 
 Inductor reads the operands of a collective like those of arithmetic, the size of the
 group among them: beside that number booleans become integers of 64 bits. These would be
-gathered, eight times the bytes, and taken for booleans. Bytes stay bytes.
+sent, eight times the bytes, and taken for booleans. Bytes stay bytes.
 """
 
 from __future__ import annotations
@@ -16,13 +16,18 @@ from partita.compiler.capture.torch_private import FakeMode
 from partita.runtime.collectives import is_wait
 from partita.runtime.flat_graph import note_types
 
-aten = torch.ops.aten
+aten, c10d = torch.ops.aten, torch.ops._c10d_functional
+
+_WITH_SIZE = c10d.all_gather_into_tensor.default, c10d.reduce_scatter_tensor.default
+"""The collectives that are called with the size of their group."""
 
 
-def gather_masks_as_bytes(
+def send_masks_as_bytes(
     module: fx.GraphModule, inputs: Sequence[Tensor], mode: FakeMode
 ) -> None:
-    """Have a graph gather bytes in the place of booleans, which it makes of them again.
+    """Have a graph send bytes in the place of booleans, which it makes of them again.
+
+    What a mask is reduced by is so for bytes, too: they are 0 or 1.
 
     Args:
         module: a graph of ops on tensors alone; it is changed.
@@ -30,12 +35,11 @@ def gather_masks_as_bytes(
         mode: in which tensors have no values.
     """
     graph = module.graph
-    gather = torch.ops._c10d_functional.all_gather_into_tensor.default
-    gathers = graph.find_nodes(op="call_function", target=gather)
-    if not gathers:
+    calls = [node for node in graph.nodes if node.target in _WITH_SIZE]
+    if not calls:
         return
     note_types(module, inputs, mode)
-    for node in gathers:
+    for node in calls:
         mask, *others = node.args
         if mask.meta["val"].dtype is not torch.bool:
             continue
