@@ -5,6 +5,9 @@ one bucket are ready at about one time, until it holds enough bytes; the next go
 another. What is that large by itself stays alone. So there are at most as many
 collectives of one way as it has times as many bytes, and one.
 
+Where nothing passes beside computing it is the same how many bytes are in which, but
+for the memory that the largest takes: there the fewest buckets are filled evenly.
+
 All of them make the fewest messages. A tensor pays in a bucket if that takes less by
 one more of it than by itself: a message less has to pay for the copies into the buffer
 and out of it. What is saved so has to be more than the one message that all have
@@ -16,8 +19,10 @@ Training", VLDB 2020, section 3.2.3: buckets in the order of the backward, of 25
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import repeat
 
 from partita.compiler.hardware.profile import Hardware, load_hardware
 from partita.compiler.ir.program import InputKind, OutputKind, Phase
@@ -60,13 +65,16 @@ class Packing:
         return cls(tuple(ways))
 
     def into(self, most_bytes: int) -> Buckets:
-        """Return the buckets of all, as keys of boxings; so many bytes close one."""
-        return _keys(self.ways, most_bytes)
+        """Return the buckets of all, as keys of boxings: the fewest, filled evenly.
+
+        They are as few as if so many bytes closed one.
+        """
+        return _keys([*map(_evened, self.ways, repeat(most_bytes))])
 
     def paying(self, most_bytes: int) -> Buckets:
         """Return the buckets of those that pay, as long as the bucket does."""
         ways = (tuple(one for one in way if one.saved_s > 0) for way in self.ways)
-        return _keys(ways, most_bytes, _pays)
+        return _keys([_filled(way, most_bytes) for way in ways], _pays)
 
 
 @dataclass(frozen=True)
@@ -171,32 +179,56 @@ def _held(document: Document, boxing: Boxing) -> int:
 
 
 def _keys(
-    ways: Iterable[Iterable[Packed]],
-    most_bytes: int,
+    ways: Iterable[Iterable[Sequence[Packed]]],
     is_wanted: Callable[[Sequence[Packed]], bool] = bool,
 ) -> Buckets:
-    """Return the wanted buckets, as keys of boxings."""
+    """Return the wanted buckets of each way, as keys of boxings."""
     return tuple(
         tuple(one.boxing.key for one in members)
         for way in ways
-        for members in _filled(way, most_bytes)
+        for members in way
         if len(members) > 1 and is_wanted(members)
     )
 
 
-def _filled(way: Iterable[Packed], most_bytes: int) -> Iterator[list[Packed]]:
-    """Yield the boxings by buckets, each closed once it holds so many bytes."""
-    members: list[Packed] = []
+def _filled(way: Iterable[Packed], most_bytes: int) -> list[list[Packed]]:
+    """Return the boxings by buckets, each closed once it holds so many bytes."""
+    found: list[list[Packed]] = [[]]
     held = 0
     for one in way:
         if one.held_bytes >= most_bytes:
             continue
-        members.append(one)
-        held += one.held_bytes
         if held >= most_bytes:
-            yield members
-            members, held = [], 0
-    yield members
+            found.append([])
+            held = 0
+        found[-1].append(one)
+        held += one.held_bytes
+    return found
+
+
+def _evened(way: Iterable[Packed], most_bytes: int) -> list[list[Packed]]:
+    """Return as few buckets as ``_filled`` does, the largest as small as can be."""
+    filled = _filled(way, most_bytes)
+    together = [one for members in filled for one in members]
+    sizes = [sum(one.held_bytes for one in members) for members in filled]
+    room = range(max((one.held_bytes for one in together), default=0), max(sizes))
+    most = bisect_left(
+        room, True, key=lambda b: len(_within(together, b)) <= len(filled)
+    )
+    return _within(together, room.start + most)
+
+
+def _within(way: Iterable[Packed], most_bytes: int) -> list[list[Packed]]:
+    """Return the boxings by buckets, none of which holds more than so many bytes."""
+    found: list[list[Packed]] = [[]]
+    held = 0
+    for one in way:
+        held += one.held_bytes
+        if held > most_bytes and found[-1]:
+            found.append([])
+            held = one.held_bytes
+        found[-1].append(one)
+    return found
 
 
 def _pays(members: Sequence[Packed]) -> bool:

@@ -39,7 +39,7 @@ from partita.whole_plans.recount import with_memory
 
 _MUCH = 0.01  # of a step's seconds
 _AWAITED = 0.05  # of what may be hidden, in a search between the other two
-_ROUNDING = 1e-9  # of sums in another order
+_HARDLY = 1e-4  # of what a plan takes, that another search takes it to save
 _OPEN = 0.1  # of a step, between the fastest plan and what bounds all
 
 
@@ -129,9 +129,9 @@ class _Compared:
             return
         left_s = max(self.clock.left_s / 2, 0.01)  # others may follow
         solution = solve(together.fold.problem, left_s, together.fold, ROUGH)
-        known, least_s = self.best.choices, solution.seconds * (1 + _ROUNDING)
+        known, least_s = self.best.choices, solution.seconds * (1 + _HARDLY)
         if known is not None and together.fold.cost_of(known) <= least_s:
-            return  # by this measure nothing is gained
+            return  # by this measure hardly anything is gained
         draft = self._decided(solution)
         items = TurnItems(draft)
         found = turned_with_buckets(with_turns(draft, items), self.most_bytes, items)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from functools import cache
+from itertools import combinations, pairwise
 from math import ceil
 
 import pytest
@@ -81,9 +83,11 @@ def test_collectives_are_at_most_one_more_than_the_bytes_ask_for(
     plan = planned(kind)
     boxings = {boxing.key: boxing for boxing in plan.boxings}
     ways: dict[object, list[tuple[str, ...]]] = {}
+    every = [num_bytes(plan, keys) for keys in Packing.of(plan).into(most_bytes)]
+    largest = max(max(sizes) for sizes in every)
+    assert largest < most_bytes
+    assert max(map(sum, every)) < most_bytes + largest
     for keys in Packing.of(plan).into(most_bytes):
-        assert all(size < most_bytes for size in num_bytes(plan, keys))
-        assert sum(num_bytes(plan, keys[:-1])) < most_bytes
         phase = plan.nodes[boxings[keys[0]].producer].phase
         where = way_of(plan, boxings[keys[0]]), phase, boxings[keys[0]].enters
         ways.setdefault(where, []).append(keys)
@@ -91,6 +95,31 @@ def test_collectives_are_at_most_one_more_than_the_bytes_ask_for(
     for buckets in ways.values():
         whole = sum(sum(num_bytes(plan, keys)) for keys in buckets)
         assert len(buckets) <= 1 + ceil(whole / most_bytes)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_as_few_buckets_have_a_smaller_largest(seed: int) -> None:
+    rng = random.Random(seed)
+    (way, *_) = Packing.of(planned("zero3")).ways
+    sizes = [rng.randint(1, 40) for _ in way[:9]]
+    sized = [replace(one, held_bytes=n) for one, n in zip(way, sizes, strict=False)]
+    most_bytes = rng.randint(20, 80)
+    small = {one.boxing.key: n for one in sized if (n := one.held_bytes) < most_bytes}
+    found = Packing((tuple(sized),)).into(most_bytes)
+    alone = [key for key in small if not any(key in keys for keys in found)]
+    number = len(found) + len(alone)
+    largest = max(sum(small[key] for key in keys) for keys in (*found, alone[:1]))
+    others = [
+        max(sum(list(small.values())[a:b]) for a, b in pairwise((0, *at, len(small))))
+        for at in combinations(range(1, len(small)), number - 1)
+    ]
+    assert largest == min(others)
+    filled, held = 1, 0
+    for size in small.values():
+        if held >= most_bytes:
+            filled, held = filled + 1, 0
+        held += size
+    assert number <= filled
 
 
 def test_a_message_less_has_to_pay_for_the_copies() -> None:
