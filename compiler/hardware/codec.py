@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jsonschema
 import jsonschema_rs
 
 from partita.compiler.errors import BadOptions
@@ -30,6 +29,9 @@ from partita.compiler.hardware.links import (
     CollectiveKind,
     Link,
 )
+
+if TYPE_CHECKING:
+    import jsonschema
 
 _SCHEMA = Path(__file__).parent / "hardware.schema.json"
 
@@ -142,27 +144,33 @@ def _cost(entries: Mapping[str, Any]) -> CollectiveCost:
     )
 
 
+def _schema() -> Any:
+    return json.loads(_SCHEMA.read_text(encoding="utf-8"))
+
+
 @lru_cache
-def _validators() -> tuple[
-    jsonschema_rs.Draft202012Validator, jsonschema.Draft202012Validator
-]:
-    """Return what says quickly that a profile is right, and what says why not."""
-    schema = json.loads(_SCHEMA.read_text(encoding="utf-8"))
-    return (
-        jsonschema_rs.Draft202012Validator(schema),
-        jsonschema.Draft202012Validator(schema),
-    )
+def _quick_validator() -> jsonschema_rs.Draft202012Validator:
+    """Return what says quickly that a profile is right."""
+    return jsonschema_rs.Draft202012Validator(_schema())
+
+
+@lru_cache
+def _validator() -> jsonschema.Draft202012Validator:
+    """Return what says why a profile is wrong; it is loaded for one that is."""
+    import jsonschema
+
+    return jsonschema.Draft202012Validator(_schema())
 
 
 def validated(document: Any, where: str) -> dict[str, Any]:
     """Return ``document`` when it fits the schema; else say what does not, and how."""
-    quick, full = _validators()
     try:
-        if quick.is_valid(document):
+        if _quick_validator().is_valid(document):
             return document
     except (ValueError, OverflowError, RecursionError):  # what it does not take
         pass
-    errors = sorted(full.iter_errors(document), key=lambda e: list(map(str, e.path)))
+    errors = _validator().iter_errors(document)
+    errors = sorted(errors, key=lambda e: list(map(str, e.path)))
     if not errors:
         return document
     error = errors[0]

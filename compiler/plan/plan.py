@@ -15,7 +15,6 @@ from partita.compiler.plan.check import check
 from partita.compiler.plan.difference import Difference, find_difference
 from partita.compiler.plan.document import Document
 from partita.compiler.plan.explain import explain
-from partita.compiler.plan.graph import build_graph
 from partita.compiler.plan.notebook import plan_html
 from partita.compiler.plan.stages import stage_documents
 from partita.compiler.plan.store import (
@@ -103,6 +102,8 @@ class Plan(Document):
 
     def graph(self) -> nx.MultiDiGraph[str]:
         """Return nodes and tensors as a graph; see graph.py for the attributes."""
+        from partita.compiler.plan.graph import build_graph  # and networkx
+
         return build_graph(self)
 
     def memory(self) -> Timeline:

@@ -12,15 +12,17 @@ import os
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-import jsonschema
 import jsonschema_rs
-from jsonschema.protocols import Validator
 
 from partita.compiler.errors import BadPlan
 from partita.compiler.plan.codec import decoder, encode
 from partita.compiler.plan.document import VERSION, Document
+
+if TYPE_CHECKING:
+    import jsonschema
+    from jsonschema.protocols import Validator
 
 D = TypeVar("D", bound=Document)
 
@@ -81,6 +83,9 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 @cache
 def _validator() -> Validator:
+    """Return what says why a plan is wrong; it is loaded for one that is."""
+    import jsonschema
+
     return jsonschema.Draft202012Validator(read_schema())
 
 

@@ -5,7 +5,9 @@
 4
 """
 
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 for _part in ("compiler", "passes", "runtime"):
     if not Path(__file__).with_name(_part).is_dir():
@@ -15,22 +17,61 @@ for _part in ("compiler", "passes", "runtime"):
             f"ln -sfn ../../{_part} src/partita/{_part}"
         )
 
-# After the check: with a lost link these would fail with a message that says nothing.
-from partita.api import compile, parallelize  # noqa: E402
-from partita.compiler.errors import PartitaError  # noqa: E402
-from partita.compiler.hardware.profile import Hardware, load_hardware  # noqa: E402
-from partita.compiler.ir.mesh import Mesh  # noqa: E402
-from partita.compiler.ir.sbp import Broadcast, Partial, Placement, Split  # noqa: E402
-from partita.compiler.plan.plan import Plan  # noqa: E402
-from partita.compiler.rules.rule import Rule, RuleSet  # noqa: E402
-from partita.compiler.rules.table import default_rules  # noqa: E402
-from partita.options import Options  # noqa: E402
-from partita.planning import plan  # noqa: E402
-from partita.plots.plot import plot  # noqa: E402
-from partita.runtime.loss_scaler import LossScaler  # noqa: E402
-from partita.verifying.report import Report  # noqa: E402
-from partita.verifying.verification import verify  # noqa: E402
-from partita.version import __version__  # noqa: E402
+if TYPE_CHECKING:
+    from partita.api import compile, parallelize
+    from partita.compiler.errors import PartitaError
+    from partita.compiler.hardware.profile import Hardware, load_hardware
+    from partita.compiler.ir.mesh import Mesh
+    from partita.compiler.ir.sbp import Broadcast, Partial, Placement, Split
+    from partita.compiler.plan.plan import Plan
+    from partita.compiler.rules.rule import Rule, RuleSet
+    from partita.compiler.rules.table import default_rules
+    from partita.options import Options
+    from partita.planning import plan
+    from partita.plots.plot import plot
+    from partita.runtime.loss_scaler import LossScaler
+    from partita.verifying.report import Report
+    from partita.verifying.verification import verify
+    from partita.version import __version__
+
+_FROM = {
+    "Broadcast": "compiler.ir.sbp",
+    "Hardware": "compiler.hardware.profile",
+    "LossScaler": "runtime.loss_scaler",
+    "Mesh": "compiler.ir.mesh",
+    "Options": "options",
+    "Partial": "compiler.ir.sbp",
+    "PartitaError": "compiler.errors",
+    "Placement": "compiler.ir.sbp",
+    "Plan": "compiler.plan.plan",
+    "Report": "verifying.report",
+    "Rule": "compiler.rules.rule",
+    "RuleSet": "compiler.rules.rule",
+    "Split": "compiler.ir.sbp",
+    "__version__": "version",
+    "compile": "api",
+    "default_rules": "compiler.rules.table",
+    "load_hardware": "compiler.hardware.profile",
+    "parallelize": "api",
+    "plan": "planning",
+    "plot": "plots.plot",
+    "verify": "verifying.verification",
+}
+"""Where the public names are. Each is looked up when it is first asked for, so that a
+rank that runs a plan neither loads nor holds what plans are searched with."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _FROM:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_FROM[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_FROM})
+
 
 __all__ = [
     "Broadcast",

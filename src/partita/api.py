@@ -30,7 +30,6 @@ from partita.compiler.rules.rule import RuleSet
 from partita.compiler.rules.table import default_rules
 from partita.lowering import Lowered, capture_for, lower
 from partita.options import Options
-from partita.planning import plan as make_plan
 from partita.runtime.agree import everyone_tells, from_first_rank
 from partita.runtime.batch import BatchSpec
 from partita.runtime.compilation import Compilation
@@ -212,6 +211,8 @@ def parallelize(
     start()
 
     def decide() -> dict[str, Any]:
+        from partita.planning import plan as make_plan  # the first rank's alone
+
         found = make_plan(
             model, *args, mesh=mesh, options=options, devices=devices, **kwargs
         )
