@@ -5,8 +5,8 @@ one bucket are ready at about one time, until it holds enough bytes; the next go
 another. What is that large by itself stays alone. So there are at most as many
 collectives of one way as it has times as many bytes, and one.
 
-Where nothing passes beside computing it is the same how many bytes are in which, but
-for the memory that the largest takes: there the fewest buckets are filled evenly.
+Where nothing passes beside computing it is the same what is in which, but for the
+memory that the largest takes: as many buckets are filled evenly there.
 
 All of them make the fewest messages. A tensor pays in a bucket if that takes less by
 one more of it than by itself: a message less has to pay for the copies into the buffer
@@ -23,6 +23,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import repeat
+from math import ceil
 
 from partita.compiler.hardware.profile import Hardware, load_hardware
 from partita.compiler.ir.program import InputKind, OutputKind, Phase
@@ -65,10 +66,7 @@ class Packing:
         return cls(tuple(ways))
 
     def into(self, most_bytes: int) -> Buckets:
-        """Return the buckets of all, as keys of boxings: the fewest, filled evenly.
-
-        They are as few as if so many bytes closed one.
-        """
+        """Return the buckets of all, as keys of boxings: the fewest, filled evenly."""
         return _keys([*map(_evened, self.ways, repeat(most_bytes))])
 
     def paying(self, most_bytes: int) -> Buckets:
@@ -207,15 +205,18 @@ def _filled(way: Iterable[Packed], most_bytes: int) -> list[list[Packed]]:
 
 
 def _evened(way: Iterable[Packed], most_bytes: int) -> list[list[Packed]]:
-    """Return as few buckets as ``_filled`` does, the largest as small as can be."""
-    filled = _filled(way, most_bytes)
-    together = [one for members in filled for one in members]
-    sizes = [sum(one.held_bytes for one in members) for members in filled]
-    room = range(max((one.held_bytes for one in together), default=0), max(sizes))
-    most = bisect_left(
-        room, True, key=lambda b: len(_within(together, b)) <= len(filled)
-    )
-    return _within(together, room.start + most)
+    """Return as few buckets as so many bytes ask for, the largest as small as can be.
+
+    It may hold more where what goes into it is large.
+    """
+    small = [one for one in way if one.held_bytes < most_bytes]
+    if not small:
+        return []
+    whole = sum(one.held_bytes for one in small)
+    number = ceil(whole / most_bytes)
+    room = range(max(one.held_bytes for one in small), whole)
+    fits = bisect_left(room, True, key=lambda most: len(_within(small, most)) <= number)
+    return _within(small, room.start + fits)
 
 
 def _within(way: Iterable[Packed], most_bytes: int) -> list[list[Packed]]:
