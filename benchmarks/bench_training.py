@@ -47,7 +47,9 @@ def plan_of(
     options = pt.Options(hardware=hardware, optimizer="fused-adamw", fuse=True)
     mesh = pt.Mesh(dp=ranks)
     if asked.strategy is not None:
-        options = replace(options, pins=pins_of(asked.strategy, model, batch))
+        pins = pins_of(asked.strategy, model, batch)
+        again = again_of(asked.strategy, model)
+        options = replace(options, pins=pins, recompute=again)
     if asked.microbatches:
         count = asked.microbatches
         options = replace(options, microbatches=count, schedule="1f1b")
@@ -63,6 +65,11 @@ def pins_of(strategy: str, model: nn.Module, batch: Batch) -> dict[str, str]:
     known = {name for name, _ in model.named_parameters()}
     own = {name: pin for name, pin in pins.items() if name in known}
     return own | dict.fromkeys(batch, "S(0)")
+
+
+def again_of(strategy: str, model: nn.Module) -> tuple[str, ...]:
+    """Return what a strategy makes again for the backward."""
+    return STRATEGIES[strategy].again(model) if strategy in STRATEGIES else ()
 
 
 @dataclass(frozen=True)

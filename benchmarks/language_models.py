@@ -114,6 +114,11 @@ def layers_again(model: torch.nn.Module) -> tuple[str, ...]:
     return tuple(f"{name}.*" for name in lists)
 
 
+def parameters_again(_: torch.nn.Module) -> tuple[str, ...]:
+    """Return the pattern of all parameters: the backward gathers them anew."""
+    return ("parameter:*",)
+
+
 def nothing_again(_: torch.nn.Module) -> tuple[str, ...]:
     """Return no pattern."""
     return ()
@@ -133,6 +138,7 @@ STRATEGIES: dict[str, Strategy] = {
     "ZeRO-1": Strategy(zero(1)),
     "ZeRO-2 + recompute": Strategy(zero(2), layers_again),
     "ZeRO-3": Strategy(zero(3)),
+    "ZeRO-3 gathered twice": Strategy(zero(3), parameters_again),
 }
 
 

@@ -176,7 +176,7 @@ PEERS: dict[str, Peer] = {
     "partita": Peer(_partita, asked=Asked()),
     "partita compiled": Peer(_partita_compiled, asked=Asked()),
 }
-for _strategy in ("data parallel", "ZeRO-3", "Megatron"):
+for _strategy in ("data parallel", "ZeRO-3", "ZeRO-3 gathered twice", "Megatron"):
     _asked = Asked(_strategy)
     PEERS[f"partita {_strategy}"] = Peer(_partita, asked=_asked)
     PEERS[f"partita {_strategy} compiled"] = Peer(_partita_compiled, asked=_asked)
