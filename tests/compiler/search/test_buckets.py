@@ -106,9 +106,9 @@ def test_no_as_few_buckets_have_a_smaller_largest(seed: int) -> None:
     most_bytes = rng.randint(20, 80)
     small = {one.boxing.key: n for one in sized if (n := one.held_bytes) < most_bytes}
     found = Packing((tuple(sized),)).into(most_bytes)
-    alone = [key for key in small if not any(key in keys for keys in found)]
+    alone = [(key,) for key in small if not any(key in keys for keys in found)]
     number = len(found) + len(alone)
-    largest = max(sum(small[key] for key in keys) for keys in (*found, alone[:1]))
+    largest = max(sum(small[key] for key in keys) for keys in (*found, *alone))
     others = [
         max(sum(list(small.values())[a:b]) for a, b in pairwise((0, *at, len(small))))
         for at in combinations(range(1, len(small)), number - 1)

@@ -124,7 +124,7 @@ def test_what_can_be_hidden_counts_where_latency_is_little(
     assert found.predicted.seconds <= planned().predicted.seconds
 
 
-def test_what_gains_nothing_by_its_own_measure_is_not_drafted(
+def test_what_gains_hardly_anything_by_its_own_measure_is_not_drafted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model, x = Stack(6, 64), torch.ones(4096, 64)
@@ -139,7 +139,13 @@ def test_what_gains_nothing_by_its_own_measure_is_not_drafted(
 
     monkeypatch.setattr(Planner, "draft", counted)
     monkeypatch.setattr(light_messages, "_OPEN", 0.0)
-    for is_as_before, expected in ((True, 1), (False, 2)):
+    little, much = 1e-4, 1.0
+    for is_as_before, hardly, expected in (
+        (True, little, 1),
+        (False, little, 2),
+        (False, much, 1),
+    ):
+        monkeypatch.setattr(light_messages, "_HARDLY", hardly)
 
         def posed(
             fold: Fold, light: Hardware, part: float, same: bool = is_as_before
