@@ -3,9 +3,10 @@
 The C library gives a large block back to the system as soon as it is freed, and the
 system clears and maps every page of the next one anew: on two cores a fifth of the step
 of a model with large tensors. A step asks for the same blocks every time, so that what
-the heap keeps is what the next step needs. Between blocks of unlike sizes there are
-gaps: a rank holds up to one and a half times what its tensors do. Threads share one
-heap, so that what a process group's own have freed is there for all.
+the heap keeps is what the next step needs. Between blocks there are gaps: one is asked
+for with room to align it, and seldom fits where one as large was freed. So a rank holds
+up to twice what its tensors do. Threads share one heap, so that what a process group's
+own have freed is there for all.
 
 Source: the GNU C library's manual, "Malloc Tunable Parameters": no block by ``mmap``,
 no trimming of the heap, one arena. GPUs have an allocator of PyTorch's own that keeps
