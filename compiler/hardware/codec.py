@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import jsonschema_rs
+from typing import Any
 
 from partita.compiler.errors import BadOptions
+from partita.compiler.form import Form
 from partita.compiler.hardware.device import (
     FLAT,
     Cache,
@@ -29,9 +28,6 @@ from partita.compiler.hardware.links import (
     CollectiveKind,
     Link,
 )
-
-if TYPE_CHECKING:
-    import jsonschema
 
 _SCHEMA = Path(__file__).parent / "hardware.schema.json"
 
@@ -144,50 +140,33 @@ def _cost(entries: Mapping[str, Any]) -> CollectiveCost:
     )
 
 
-def _schema() -> Any:
-    return json.loads(_SCHEMA.read_text(encoding="utf-8"))
-
-
 @lru_cache
-def _quick_validator() -> jsonschema_rs.Draft202012Validator:
-    """Return what says quickly that a profile is right."""
-    return jsonschema_rs.Draft202012Validator(_schema())
-
-
-@lru_cache
-def _validator() -> jsonschema.Draft202012Validator:
-    """Return what says why a profile is wrong; it is loaded for one that is."""
-    import jsonschema
-
-    return jsonschema.Draft202012Validator(_schema())
+def _form() -> Form:
+    return Form(json.loads(_SCHEMA.read_text(encoding="utf-8")))
 
 
 def validated(document: Any, where: str) -> dict[str, Any]:
     """Return ``document`` when it fits the schema; else say what does not, and how."""
-    try:
-        if _quick_validator().is_valid(document):
-            return document
-    except (ValueError, OverflowError, RecursionError):  # what it does not take
-        pass
-    errors = _validator().iter_errors(document)
+    errors = _form().errors(document)
     errors = sorted(errors, key=lambda e: list(map(str, e.path)))
     if not errors:
         return document
     error = errors[0]
+    instance: Any = error.instance
     path = ".".join(str(part) for part in error.absolute_path)
     schema = error.schema
     assert isinstance(schema, Mapping)
     wanted = schema.get("description", "")
     match error.validator:
         case "required":
-            key = next(k for k in schema["required"] if k not in error.instance)
+            key = next(k for k in schema["required"] if k not in instance)
             what = f"{path or 'it'} has no key {key!r}"
         case "additionalProperties":
-            key = next(k for k in error.instance if k not in schema["properties"])
+            key = next(k for k in instance if k not in schema["properties"])
             what = f"{path or 'it'} has an unknown key {key!r}"
             wanted = "one of " + ", ".join(schema["properties"])
         case _:
-            found = json.dumps(error.instance, default=str)
+            found = json.dumps(instance, default=str)
             found = found if len(found) <= 60 else f"{found[:57]}..."
             what = f"{path or 'it'} is {found}"
     raise BadOptions(f"{where}: {what}; want {wanted}")

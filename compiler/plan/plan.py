@@ -102,7 +102,8 @@ class Plan(Document):
 
     def graph(self) -> nx.MultiDiGraph[str]:
         """Return nodes and tensors as a graph; see graph.py for the attributes."""
-        from partita.compiler.plan.graph import build_graph  # and networkx
+        # networkx, which comes with it, is nothing that a rank needs.
+        from partita.compiler.plan.graph import build_graph
 
         return build_graph(self)
 

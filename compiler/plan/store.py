@@ -14,15 +14,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-import jsonschema_rs
-
 from partita.compiler.errors import BadPlan
+from partita.compiler.form import Form
 from partita.compiler.plan.codec import decoder, encode
 from partita.compiler.plan.document import VERSION, Document
 
 if TYPE_CHECKING:
     import jsonschema
-    from jsonschema.protocols import Validator
 
 D = TypeVar("D", bound=Document)
 
@@ -82,24 +80,8 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 @cache
-def _validator() -> Validator:
-    """Return what says why a plan is wrong; it is loaded for one that is."""
-    import jsonschema
-
-    return jsonschema.Draft202012Validator(read_schema())
-
-
-@cache
-def _quick_validator() -> jsonschema_rs.Draft202012Validator:
-    return jsonschema_rs.Draft202012Validator(read_schema())
-
-
-def _is_of_form(data: dict[str, Any]) -> bool:
-    """Whether a plan is quickly seen to be right: of a wrong one it says no more."""
-    try:
-        return _quick_validator().is_valid(data)
-    except (ValueError, OverflowError, RecursionError):  # what it does not take
-        return False
+def _form() -> Form:
+    return Form(read_schema())
 
 
 def read_schema() -> dict[str, Any]:
@@ -122,10 +104,8 @@ def check_form(data: Any, where: str) -> None:
     if type(version) is not int or version != VERSION:
         raise BadPlan(f"{where}: version: found {_short(version)}, wanted {VERSION}")
     plan = cast("dict[str, Any]", data)
-    if _is_of_form(plan):
-        return
     try:
-        error = next(_validator().iter_errors(plan), None)
+        error = next(_form().errors(plan), None)
     except RecursionError:
         raise BadPlan(f"{where}: found too many nested brackets") from None
     if error is not None:

@@ -39,7 +39,7 @@ from partita.whole_plans.recount import with_memory
 
 _MUCH = 0.01  # of a step's seconds
 _AWAITED = 0.05  # of what may be hidden, in a search between the other two
-_HARDLY = 1e-4  # of what a plan takes, that another search takes it to save
+_HARDLY = 1e-4  # of a step: who saves less by its own measure is not drafted
 _OPEN = 0.1  # of a step, between the fastest plan and what bounds all
 
 
