@@ -31,7 +31,7 @@ class Form:
     schema: dict[str, Any]
 
     def errors(self, document: Any) -> Iterator[jsonschema.ValidationError]:
-        """Yield what is wrong with a document, in the order of the schema.
+        """Yield what is wrong with a document, in no order.
 
         Raises:
             RecursionError: for too many nested brackets.
