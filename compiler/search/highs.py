@@ -112,3 +112,13 @@ def run_highs(highs: highspy.Highs) -> Found:
     if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
         return Found(None, bound)
     return Found(np.array(highs.getSolution().col_value), bound)
+
+
+def run_relaxed(highs: highspy.Highs) -> Floats | None:
+    """Let a solver take parts of whole numbers; return the best so, if it ends."""
+    highs.setOptionValue("solve_relaxation", True)
+    status = highs.run()
+    assert status != highspy.HighsStatus.kError, "HiGHS refused the program"
+    if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        return None
+    return np.array(highs.getSolution().col_value)

@@ -3,8 +3,9 @@
 The program of placements (``placement_program.py``) and of what is made again
 (``memory_rows.py``) gets a row per moment at which memory turns out to be short: what
 HiGHS finds for the rows so far is counted (``holdings.py``, ``keeping.py``), and where
-it holds more than the limit, that moment's row is added. Before the last, every optimum
-is a lower bound: a row more can only cost. What fits and is optimal is the best of all.
+it holds more than the limit, that moment's row is added: first for what the relaxed
+program finds, rounded, until that adds none. Before the last, every optimum is a lower
+bound: a row more can only cost. What fits and is optimal is the best of all.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 
 from partita.compiler.plan.document import boxing_key
 from partita.compiler.search.fold import Fold
-from partita.compiler.search.highs import make_highs, run_highs
+from partita.compiler.search.highs import make_highs, run_highs, run_relaxed
 from partita.compiler.search.holdings import Holdings, find_holdings
 from partita.compiler.search.keeping import Keeping, choose_keeping, keep
 from partita.compiler.search.linear import Linear, value_of
@@ -113,6 +114,7 @@ class JointSearch:
         for moment in sorted({*moments, *likely}):
             self._add(moment, there)
         while clock.left_s > 0:
+            self._foresee(best, there, clock)
             solved = self._solve(best, bound, clock)
             bound = max(bound, solved.bound_s)
             if solved.found is None:
@@ -124,12 +126,8 @@ class JointSearch:
                 best = cheapest
             if best and bound >= self._cost(best) * (1 - OPTIMAL_GAP):
                 break
-            over = _peaks(found.keeping, self.limit)
-            new = [moment for moment in over if moment not in there]
-            if not new:  # of rounding, or not searched to the end
-                break
-            for moment in new[:_MOST_MOMENTS]:
-                self._add(moment, there)
+            if not self._add_peaks(found, there):
+                break  # of rounding, or not searched to the end
         return JointOutcome(best, min(bound, self._cost(best) if best else inf))
 
     def keep(self, known: Joint, classes: Collection[int]) -> None:
@@ -143,6 +141,30 @@ class JointSearch:
     def _cost(self, joint: Joint) -> float:
         return joint.cost(self.limit, self.over_s)
 
+    def _foresee(self, known: Joint | None, there: set[int], clock: Clock) -> None:
+        """Add the rows that the relaxed program, rounded, turns out to be short of.
+
+        An integer program takes a hundred times as long, and ends the sooner the more
+        of the rows that it needs are there.
+        """
+        while clock.left_s > 0:
+            highs = make_highs(clock.left_s, self.threads, _GAP)
+            highs.passModel(self.program.to_highs(self._scale(known)))
+            values = run_relaxed(highs)
+            if values is None:
+                return
+            rounded = self._read(values.tolist())
+            if not self._add_peaks(rounded, there):
+                return
+
+    def _add_peaks(self, found: Joint, there: set[int]) -> bool:
+        """Add rows for the moments at which too much is held; return if there are."""
+        over = _peaks(found.keeping, self.limit)
+        new = [moment for moment in over if moment not in there]
+        for moment in new[:_MOST_MOMENTS]:
+            self._add(moment, there)
+        return bool(new)
+
     def _add(self, moment: int, there: set[int]) -> None:
         there.add(moment)
         held = self.rows.held_at(moment) * (1.0 / self.limit)
@@ -153,8 +175,7 @@ class JointSearch:
 
         None takes less than ``bound_s``: one that takes no more ends it.
         """
-        usual = known.seconds if known else sum(self.program.costs)
-        scale = _OBJECTIVE / max(usual, 1e-30)
+        scale = self._scale(known)
         highs = make_highs(clock.left_s, self.threads, _GAP)
         highs.setOptionValue("mip_abs_gap", _GAP * _OBJECTIVE)
         # To begin anew costs as much as it gains, or more, with so many columns that
@@ -168,6 +189,10 @@ class JointSearch:
         values, bound = run_highs(highs)
         found = None if values is None else self._read(values.tolist())
         return JointOutcome(found, bound / scale)
+
+    def _scale(self, known: Joint | None) -> float:
+        usual = known.seconds if known else sum(self.program.costs)
+        return _OBJECTIVE / max(usual, 1e-30)
 
     def _read(self, values: Sequence[float]) -> Joint:
         choices = self.placed.choices(values)

@@ -6,14 +6,16 @@ from collections.abc import Collection
 from math import inf
 from typing import NamedTuple
 
+import highspy
 import pytest
 from tests.compiler.search.all_ways import Run, key_of, possible
 from tests.compiler.search.hand_made import RandomModel, TellingModel
 from tests.compiler.search.small_problems import small
 from tests.slow import slow
 
-from partita.compiler.search import limited
+from partita.compiler.search import joint, limited
 from partita.compiler.search.fold import Fold
+from partita.compiler.search.highs import Found, run_highs
 from partita.compiler.search.holdings import find_holdings
 from partita.compiler.search.joint import Joint, JointOutcome, JointSearch
 from partita.compiler.search.keeping import keep
@@ -48,6 +50,13 @@ def limits(ways: list[Way]) -> list[int]:
     return below[:: max(1, len(below) // 2)]
 
 
+def searched(posed: Posed, optimizer: str, limit: int) -> JointOutcome:
+    """Search as one integer program, from no row and nothing that is known."""
+    fold = Fold.none(posed.problem)
+    search = JointSearch(posed, fold, optimizer, limit, everything(fold))
+    return search.run((), None, Clock.of(60))
+
+
 def check(seed: int, make: type[RandomModel] = RandomModel) -> int:
     """Compare under limits that bind; return how many there are."""
     posed, optimizer = small(seed, make)
@@ -55,9 +64,7 @@ def check(seed: int, make: type[RandomModel] = RandomModel) -> int:
     binding = limits(ways)
     for limit in binding:
         best = min(way.seconds for way in ways if way.peak <= limit)
-        fold = Fold.none(posed.problem)
-        search = JointSearch(posed, fold, optimizer, limit, everything(fold))
-        found = search.run((), None, Clock.of(60))
+        found = searched(posed, optimizer, limit)
         assert found.found is not None
         assert found.found.keeping.peak_bytes <= limit
         assert found.found.seconds == pytest.approx(best, rel=1e-9)
@@ -106,12 +113,29 @@ def test_what_is_held_is_counted_as_by_a_run(
             assert keeping.seconds == pytest.approx(run.again_seconds(again))
 
 
+def test_rows_that_are_needed_are_there_before_the_integer_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found one after another by integer programs, they take two or three of them."""
+    programs: list[Found] = []
+
+    def noted(highs: highspy.Highs) -> Found:
+        programs.append(run_highs(highs))
+        return programs[-1]
+
+    monkeypatch.setattr(joint, "run_highs", noted)
+    num_limits = 0
+    for posed, optimizer in map(small, (16, 26, 33)):
+        for limit in limits(all_ways(posed, optimizer)):
+            searched(posed, optimizer, limit)
+            num_limits += 1
+    assert len(programs) <= 1.25 * num_limits
+
+
 def test_where_nothing_fits_it_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     posed, optimizer = small(2)
     least = min(way.peak for way in all_ways(posed, optimizer))
-    fold = Fold.none(posed.problem)
-    search = JointSearch(posed, fold, optimizer, least - 1, everything(fold))
-    found = search.run((), None, Clock.of(60))
+    found = searched(posed, optimizer, least - 1)
     assert found.found is None
     assert found.bound_s == inf
     monkeypatch.setattr(WindowSearch, "improved", None)  # not asked for then
