@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from partita.compiler.search.fold import Fold
@@ -23,12 +23,10 @@ class AtPrice:
     Attributes:
         class_of: which nodes are to choose alike, as of ``Fold``.
         optimizer: what holds moments of every parameter.
-        moments: at which memory has a price; more may be added.
     """
 
     class_of: tuple[int, ...]
     optimizer: str
-    moments: Sequence[int]
     _solved: dict[object, tuple[Posed, Solution]] = field(
         default_factory=dict[object, tuple[Posed, Solution]]
     )
@@ -36,16 +34,18 @@ class AtPrice:
     def fold(
         self,
         posed: Posed,
+        moments: tuple[int, ...],
         seconds_per_byte: float,
         posing: Posing = MemoryPrice.problem,
     ) -> Fold:
-        """Return a problem, or what is left of it, with memory at a price."""
-        priced = MemoryPrice(posed, self.optimizer, self.moments)
+        """Return a problem, or what is left of it, with memory at a price then."""
+        priced = MemoryPrice(posed, self.optimizer, moments)
         return Fold(posing(priced, seconds_per_byte), self.class_of)
 
     def solved(
         self,
         posed: Posed,
+        moments: tuple[int, ...],
         seconds_per_byte: float,
         time_limit_s: float,
         posing: Posing = MemoryPrice.problem,
@@ -55,9 +55,9 @@ class AtPrice:
         What is cheapest at a price is only one that others are compared with: what it
         holds counts. The last of the gap would take most of the time.
         """
-        known = id(posed), seconds_per_byte, posing, tuple(self.moments)
+        known = id(posed), seconds_per_byte, posing, moments
         if known not in self._solved:
-            fold = self.fold(posed, seconds_per_byte, posing)
+            fold = self.fold(posed, moments, seconds_per_byte, posing)
             found = solve(fold.problem, time_limit_s, fold, ROUGH)
             self._solved[known] = posed, found  # as long as this is kept its id is its
         return self._solved[known][1]

@@ -11,11 +11,14 @@ price comes first: where it is of no help, nothing else is tried.
 
 Memory has a price at a few moments alone. The higher it is, the more do placements hold
 at others, where that makes room at those. So the same is searched among what takes
-little by itself, too: there is no such other moment then.
+little by itself, too: there is no such other moment then. What is short at some of the
+moments may be made again for less than placements cost that hold less there. So each of
+the last is tried with a price of its own and none at the others.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
@@ -59,6 +62,7 @@ _MOST_RAISES = 5
 _OF_USE = 0.9  # of what was held: at most, for another try far over a limit
 _MOST_LEANEST = 3  # times that what is lean is searched at the highest price
 _MOST_NARROWING = 1.0  # at higher prices hardly a choice is left out
+_MOST_ALONE = 3  # moments at which memory has a price alone, and prices there
 _MOST_MIDDLES = 3  # prices near that of the fastest that fits
 _MOST_TOPS = 4  # prices near that of the best bound, where none is needed to fit
 _SHARE = 0.5  # of the time that is left, for one search of placements
@@ -145,7 +149,7 @@ class PriceSearch:
         if self._keep(self.free.choices, limit, -inf).fits:
             return self._near_the_top(limit, best)
         over = 1.0 if best.fits else best.keeping.peak_bytes / limit
-        price = min(_FIRST * over**_POWER, PRICES_IF_KEPT[-1])
+        price = first = min(_FIRST * over**_POWER, PRICES_IF_KEPT[-1])
         lean_first = over > _LEAN_FIRST
         if lean_first and self.is_far(best, limit):
             best = self._leanest(limit, best)
@@ -162,6 +166,7 @@ class PriceSearch:
                 return best
             if self.clock.left_s <= 0:
                 break
+        best = self._by_moments(limit, best, first)
         if best.fits:
             return best
         is_late = self.clock.left_s <= 0  # then there is one price, that holds little
@@ -231,6 +236,25 @@ class PriceSearch:
             tried[price] = found.seconds if found.fits else inf
         return best, min(tried, key=tried.__getitem__)
 
+    def _by_moments(self, limit: int, best: Limited, first: float) -> Limited:
+        """Give memory a price at one moment alone, the last that was short first.
+
+        What is held too much at another may be made again, and is cheaper so.
+        """
+        last = self.moments[: -_MOST_ALONE - 1 : -1] if len(self.moments) > 1 else []
+        for number, moment in enumerate(last):
+            share = Clock.of(self.clock.left_s * _SHARE / (len(last) - number))
+            tried: dict[float, float] = {}
+            price = first
+            for _ in range(_MOST_ALONE):
+                if share.left_s <= 0 or best.is_optimal:
+                    break
+                found = self._at(price, limit, best, share, at=(moment,))
+                best = best.better(found)
+                tried[price] = found.seconds if found.fits else inf
+                price = nearer_the_least(tried) if found.fits else price * STEP
+        return best
+
     def _lean(self, limit: int, best: Limited) -> Narrowed:
         """Return the problem without what takes much of a limit by itself.
 
@@ -298,7 +322,7 @@ class PriceSearch:
 
     @cached_property
     def _at_price(self) -> AtPrice:
-        return AtPrice(self.fold.class_of, self.optimizer, self.moments)
+        return AtPrice(self.fold.class_of, self.optimizer)
 
     def _at(
         self,
@@ -307,33 +331,36 @@ class PriceSearch:
         best: Limited,
         clock: Clock,
         lean: Narrowed | None = None,
+        at: Sequence[int] = (),
     ) -> Limited:
         """Search with memory at a price, relative to the free assignment's time.
 
+        It has a price at all moments at which it was short unless others are stated.
         What is found among what is ``lean`` alone has no bound.
         """
         among, seconds_per_byte = lean or self._left(best, price), price * self._unit
         time_s = _SHARE * max(clock.left_s, 1.0)
-        solved = self._at_price.solved(among.posed, seconds_per_byte, time_s)
+        moments = tuple(at or self.moments)
+        solved = self._at_price.solved(among.posed, moments, seconds_per_byte, time_s)
         bound = min(solved.bound_s - seconds_per_byte * limit, among.known_s)
         choices = among.widened(solved.choices)
-        found = self._keep(choices, limit, bound, seconds_per_byte)
+        found = self._keep(choices, limit, bound)
         if not found.fits and found.keeping.moment not in self.moments:
             self.moments.append(found.keeping.moment)
-        return found if lean is None else replace(found, bound_s=-inf, price=0.0)
+        if lean is not None:
+            return replace(found, bound_s=-inf)
+        return replace(found, price=seconds_per_byte, at=moments)
 
     def _at_if_kept(self, price: float, limit: int, among: Narrowed) -> Limited:
         """Search with memory at a price as if nothing could be made again."""
+        whole = among.posed, tuple(self.moments), price * self._unit
         time_s = _SHARE * max(self.clock.left_s, 1.0)
-        kept = MemoryPrice.kept_problem
-        solved = self._at_price.solved(among.posed, price * self._unit, time_s, kept)
+        solved = self._at_price.solved(*whole, time_s, MemoryPrice.kept_problem)
         return self._keep(among.widened(solved.choices), limit, -inf)
 
-    def _keep(
-        self, choices: tuple[int, ...], limit: int, bound_s: float, price: float = 0.0
-    ) -> Limited:
+    def _keep(self, choices: tuple[int, ...], limit: int, bound_s: float) -> Limited:
         """Choose what to make again of an assignment."""
         keeping = self._met.keeping(choices, limit, self.clock)
         seconds = cost_of(self.posed.problem, choices) + keeping.seconds
         fits = keeping.peak_bytes <= limit
-        return Limited(choices, keeping, seconds, fits, bound_s, price=price)
+        return Limited(choices, keeping, seconds, fits, bound_s)

@@ -73,11 +73,10 @@ class LimitedSearch(PriceSearch):
             return best
         is_asked = self.wanted == ANY
         if is_asked and not (best.fits or self.moments):
-            self.moments.append(best.keeping.moment)
             time_s = min(_LEAST_S, _FIRST_SHARE * self.clock.left_s)
             least = self._with_least(best, limit, time_s)
-            if least.keeping.moment not in self.moments:
-                self.moments.append(least.keeping.moment)
+            # What is short at others may be made again.
+            self.moments.append(least.keeping.moment)
             best = best.better(least)
             if limit < self.state_bytes:
                 return self._least(limit, best)
@@ -165,7 +164,7 @@ class LimitedSearch(PriceSearch):
             return best
         clock = Clock.of(_APART_SHARE * self.clock.left_s)
         found = self.apart(clock).by_prices(limit, replace(best, bound_s=-inf))
-        return replace(found, bound_s=best.bound_s, price=best.price)
+        return replace(found, bound_s=best.bound_s, price=best.price, at=best.at)
 
     def _jointly(self, limit: int, best: Limited, share: float) -> Limited:
         """Search placements and what is made again together, by an integer program."""
@@ -175,7 +174,7 @@ class LimitedSearch(PriceSearch):
             known = Joint(best.choices, best.keeping, best.seconds)
         below_s = min(self.wanted.below_s, best.seconds if best.fits else inf)
         if below_s < inf:
-            fold = self._at_price.fold(self.posed, best.price)
+            fold = self._at_price.fold(self.posed, best.at, best.price)
             paid_s = best.price * limit
             worth, least = worthwhile(fold, below_s, paid_s, self.clock)
             bound = max(bound, least)
@@ -195,7 +194,7 @@ class LimitedSearch(PriceSearch):
         if found.found is None:
             return replace(best, bound_s=bound, solver=HIGHS)
         bound = min(bound, found.found.seconds)
-        return Limited(*found.found, True, bound, HIGHS, best.price)
+        return Limited(*found.found, True, bound, HIGHS, best.price, best.at)
 
     def _program(
         self, fold: Fold, limit: int, allowed: Sequence[Bools], below_s: float = inf
@@ -218,7 +217,7 @@ class LimitedSearch(PriceSearch):
         if found is None or found.seconds >= best.seconds:
             return best
         bound = min(bound_s, found.seconds)
-        return Limited(*found, True, bound, HIGHS, best.price)
+        return Limited(*found, True, bound, HIGHS, best.price, best.at)
 
     def _by_mixtures(self, limit: int, best: Limited) -> Limited:
         """Let a part of the model choose as something faster does that holds more."""
@@ -257,5 +256,5 @@ class LimitedSearch(PriceSearch):
             fits = found.keeping.peak_bytes <= limit
             if fits and (not best.fits or found.seconds < best.seconds):
                 bound = min(best.bound_s, found.seconds)
-                return Limited(*found, True, bound, HIGHS, best.price)
+                return Limited(*found, True, bound, HIGHS, best.price, best.at)
         return best

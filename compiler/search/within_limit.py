@@ -21,8 +21,8 @@ class Limited:
     ``fits`` by the search's own count of memory, ``keeping.peak_bytes``; where nothing
     does, it is what holds the least. By that count, nothing that fits takes less than
     ``bound_s``, as far as equal blocks are alike. The best bound of prices of memory is
-    that of ``price``, in seconds per byte: so much of it a byte more of the limit takes
-    away.
+    that of ``price``, in seconds per byte, at the moments ``at``: so much of it a byte
+    more of the limit takes away.
     """
 
     choices: tuple[int, ...]
@@ -32,6 +32,7 @@ class Limited:
     bound_s: float
     solver: str = "bounds alone"
     price: float = 0.0
+    at: tuple[int, ...] = ()
 
     @property
     def is_optimal(self) -> bool:
@@ -60,7 +61,7 @@ class Limited:
         else:
             best = min(self, other, key=lambda found: found.keeping.peak_bytes)
         bound = max(self, other, key=lambda found: found.bound_s)
-        return replace(best, bound_s=bound.bound_s, price=bound.price)
+        return replace(best, bound_s=bound.bound_s, price=bound.price, at=bound.at)
 
 
 def lowered(allowed: int, limit: int, counted: int, num_bytes: int) -> int:

@@ -33,25 +33,24 @@ def test_each_price_is_searched_once_at_the_same_moments(
         return solve(problem, limit_s, fold, effort)
 
     monkeypatch.setattr(at_price, "solve", counted)
-    problem, moments = posed(), [3]
-    searched = AtPrice(problem.fold.class_of, "adamw", moments)
-    first = searched.solved(problem, 1e-9, 10.0)
-    assert searched.solved(problem, 1e-9, 10.0) is first
+    problem = posed()
+    searched = AtPrice(problem.fold.class_of, "adamw")
+    first = searched.solved(problem, (3,), 1e-9, 10.0)
+    assert searched.solved(problem, (3,), 1e-9, 10.0) is first
     assert len(asked) == 1
-    kept = searched.solved(problem, 1e-9, 10.0, MemoryPrice.kept_problem)
-    assert searched.solved(problem, 1e-9, 10.0, MemoryPrice.kept_problem) is kept
+    kept = searched.solved(problem, (3,), 1e-9, 10.0, MemoryPrice.kept_problem)
+    assert kept is searched.solved(problem, (3,), 1e-9, 10.0, MemoryPrice.kept_problem)
     assert len(asked) == 2
-    searched.solved(problem, 2e-9, 10.0)
-    moments.append(5)
-    searched.solved(problem, 1e-9, 10.0)
-    searched.solved(posed(), 1e-9, 10.0)
+    searched.solved(problem, (3,), 2e-9, 10.0)
+    searched.solved(problem, (3, 5), 1e-9, 10.0)
+    searched.solved(posed(), (3,), 1e-9, 10.0)
     assert len(asked) == 5
 
 
 def test_no_assignment_costs_less_with_its_memory() -> None:
     problem = posed()
-    searched = AtPrice(problem.fold.class_of, "adamw", [3])
+    searched = AtPrice(problem.fold.class_of, "adamw")
     free = solve(problem.problem, 10.0, problem.fold)
-    priced = searched.fold(problem, 1e-6)
-    found = searched.solved(problem, 1e-6, 10.0)
+    priced = searched.fold(problem, (3,), 1e-6)
+    found = searched.solved(problem, (3,), 1e-6, 10.0)
     assert priced.cost_of(found.choices) <= priced.cost_of(free.choices) * (1 + 1e-9)

@@ -11,6 +11,7 @@ from tests.compiler.search.test_limited import posed_layers
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.search import by_prices
 from partita.compiler.search.by_prices import PriceSearch
+from partita.compiler.search.keeping import least_keeping
 from partita.compiler.search.narrowed import Narrowed
 from partita.compiler.search.own_bytes import OwnBytes
 from partita.compiler.search.parts import Clock
@@ -40,6 +41,11 @@ class Prices(PriceSearch):
         """Return what is held at most by what is cheapest at a price."""
         found = self._at(price, limit, best, self.clock, among)
         return found.keeping.peak_bytes
+
+    def short(self, best: Limited, limit: int) -> int:
+        """Return when memory is short once as much as may be is made again."""
+        held = self._met.held_by(best.choices)
+        return least_keeping(held, best.keeping, limit, Clock.of(60)).moment
 
     def lean(self, limit: int, best: Limited) -> Narrowed:
         """Return what takes little by itself."""
@@ -93,6 +99,28 @@ def test_equal_blocks_differ_where_that_is_faster() -> None:
     assert apart.seconds < 0.999 * alike.seconds
     firsts = [apart.choices[members[0]] for members in search.fold.members]
     assert search.fold.unfold(firsts) != apart.choices
+
+
+@pytest.mark.parametrize(("mesh", "gain"), [("tp=4", 0.95), ("dp=2,tp=2", 1.0)])
+def test_memory_that_has_a_price_at_one_moment_alone(
+    monkeypatch: pytest.MonkeyPatch, mesh: str, gain: float
+) -> None:
+    """What is held too much at another is made again: bounds and plans gain by it."""
+    found: list[Limited] = []
+    for most in (0, 3):
+        monkeypatch.setattr(by_prices, "_MOST_ALONE", most)
+        search = prices(Mesh.parse(mesh), 3)
+        fastest = search.begin()
+        least = search.peak(400.0, 1, fastest, search.lean(1, fastest))
+        limit = int(0.5 * (least + fastest.keeping.peak_bytes))
+        start = search.kept(limit)
+        search.moments = [fastest.keeping.moment, search.short(start, limit)]
+        found.append(search.by_prices(limit, start))
+    without, alone = found
+    assert alone.keeping.peak_bytes <= limit
+    assert alone.seconds <= gain * without.seconds
+    assert alone.bound_s > 1.01 * without.bound_s
+    assert len(alone.at) == 1 < len(without.at)
 
 
 @dataclass

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.search.holdings import find_holdings
+from partita.compiler.search.keeping import keep, least_keeping
 from partita.compiler.search.limited import LimitedSearch
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.pose import Posed
@@ -78,6 +79,18 @@ def test_less_room_costs_time_and_is_kept_to(mesh: Mesh) -> None:
     lost_s = found.seconds - free.seconds
     given_up = top - found.keeping.peak_bytes
     assert lost_s / given_up < 8 * found.price, "the last bytes are the dearest"
+
+
+def test_memory_first_has_a_price_where_it_is_short_with_most_made_again() -> None:
+    posed = posed_layers(Mesh(tp=4))
+    search = limited(posed)
+    held = find_holdings(posed, search.free.choices, "adamw")
+    fastest = keep(held, ())
+    limit = fastest.peak_bytes // 2
+    least = least_keeping(held, fastest, limit, Clock.of(60))
+    assert least.moment != fastest.moment
+    search.run(limit)
+    assert search.moments[0] == least.moment
 
 
 def test_a_little_less_room_is_searched_to_the_end() -> None:
