@@ -27,7 +27,8 @@ gc.set_threshold(10_000, 20, 10)
 # compiler/cost/convolution_blocks.py), whatever the machine that tests run on has.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
 
-SLOW_TEST_S = 900.0  # faulthandler_timeout in pyproject.toml is for all the others
+# The longest compares with all pipelines of a model, each searched within a limit.
+SLOW_TEST_S = 3600.0  # faulthandler_timeout in pyproject.toml is for all the others
 
 _STDERR = pytest.StashKey[int]()
 

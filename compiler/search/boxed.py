@@ -11,6 +11,7 @@ from torch import fx
 from partita.compiler.cost.boxing import cheapest_steps
 from partita.compiler.cost.boxing_ways import way_of
 from partita.compiler.cost.bucket_memory import Moment, moments_of
+from partita.compiler.cost.held_bytes import held_bytes
 from partita.compiler.cost.rank import Rank, Shard
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
@@ -27,11 +28,14 @@ class Boxed(NamedTuple):
             what is packed of it, and what a collective takes for itself then.
         rest_bytes: beside the copy, at most, when the tensor is needed no more.
         sent_bytes: beside the copy, until a call uses it: what is on its way.
+        padding_bytes: of the copy itself, as long as it is there: what it is a view of
+            is as much larger.
     """
 
     first_bytes: int
     rest_bytes: int
     sent_bytes: int
+    padding_bytes: int
 
 
 class Boxings:
@@ -82,7 +86,8 @@ class Boxings:
             mesh, hardware = self._posed.problem.mesh, self._hardware
             steps = cheapest_steps(type_, made, want, mesh, hardware).steps
             chain, _ = way_of(type_, steps, shard, self._rank, hardware, enters)
-            self._known[key] = _boxed([*moments_of([chain], _no_bucket)])
+            num_bytes = held_bytes(type_, want, mesh)
+            self._known[key] = _boxed([*moments_of([chain], _no_bucket)], num_bytes)
         return self._known[key]
 
 
@@ -90,14 +95,14 @@ def _no_bucket(*_: object) -> bool:
     return False
 
 
-def _boxed(moments: Sequence[Moment]) -> Boxed:
-    """Return what these moments hold, one after another."""
+def _boxed(moments: Sequence[Moment], num_bytes: int) -> Boxed:
+    """Return what these moments hold, one after another; the copy has so many bytes."""
     if not moments:
-        return Boxed(0, 0, 0)
+        return Boxed(0, 0, 0, 0)
     taken = [moment.num_bytes + moment.workspace_bytes for moment in moments]
     made = [moment.num_bytes for moment in moments]
     rest = max(map(operator.add, made, taken[1:]), default=made[-1]) - made[-1]
     sent = 0
     if len(moments) > 1 and moments[-1].until_used:
         sent = made[-2] + taken[-1] - made[-1]
-    return Boxed(taken[0], rest, sent)
+    return Boxed(taken[0], rest, sent, max(0, made[-1] - num_bytes))

@@ -290,7 +290,7 @@ class _Finder:
         boxed = self.boxings.of_sum(value, made, want)
         self._hold_while(boxed_at, boxed.first_bytes)
         self._hold_while(boxed_at + 1, boxed.rest_bytes)
-        num_bytes = self._bytes(value, want)
+        num_bytes = self._bytes(value, want) + boxed.padding_bytes
         new = self._new([], num_bytes, boxed_at + 1, float("inf"), [])
         self._note(new, update, in_backward=True)
 
@@ -321,11 +321,11 @@ class _Finder:
                 key = boxing_key(self.nodes[value[0]].key, value[1], want)
                 seconds = self.posed.problem.box_seconds(type_, made, want)
                 seconds *= self.posed.candidates.program.in_time.count
-                num_bytes, there = self._bytes(value, want), boxed_at + 1
+                boxed, there = self.boxings.of(value, made, want), boxed_at + 1
+                num_bytes = self._bytes(value, want) + boxed.padding_bytes
                 new = self._new([key], num_bytes, there, seconds, [at])
                 self.copies[copy], made_so = new, self.found[new]
                 made_so.is_copy, made_so.alike = True, self._alike(*copy)
-                boxed = self.boxings.of(value, made, want)
                 made_so.opening_bytes = boxed.first_bytes
                 made_so.workspace_bytes = boxed.rest_bytes
                 self._hold_while(boxed_at, boxed.first_bytes)

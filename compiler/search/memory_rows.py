@@ -25,7 +25,7 @@ from partita.compiler.search.memory_needs import Marks, MemoryNeeds
 from partita.compiler.search.placement_program import PlacementProgram
 from partita.compiler.search.pose import Posed
 from partita.compiler.search.state import State, States
-from partita.compiler.search.timed_uses import Maker, TimedUses
+from partita.compiler.search.timed_uses import Copy, Maker, TimedUses
 from partita.compiler.search.workspaces import Workspaces
 
 
@@ -97,7 +97,7 @@ class MemoryRows:
                 parts.append(self._workspace(index, made_now[index]))
         for copy in uses.of_copy:
             there = self._there(copy, uses.of_copy[copy], needs.of_copy[copy], before)
-            parts.append(there * self.timed.num_bytes(copy[:2], copy[2]))
+            parts += self._copy_bytes(copy, there)
         parts += self._boxed_at(moment)
         return total(parts)
 
@@ -250,6 +250,18 @@ class MemoryRows:
         self._sized[key] = found
         return found
 
+    def _copy_bytes(self, copy: Copy, there: Linear) -> Iterator[Linear]:
+        """Yield what a copy takes if it is there, with its padding."""
+        value, want = copy[:2], copy[2]
+        yield there * self.timed.num_bytes(value, want)
+        for own, taken in self.timed.placed.made(value).items():
+            padding = 0
+            if own != want:
+                padding = self.boxings.of(value, own, want).padding_bytes
+            if padding:
+                both = self.program.both(taken, there)
+                yield self.program.either([both]) * padding
+
     @cached_property
     def _state(self) -> Linear:
         """What is held all the time: parameters, what the optimizer has, buffers."""
@@ -283,9 +295,13 @@ class MemoryRows:
                 begin = of_place(self.timed.completed[leaf])
                 waits.append(pair.as_made if moment > begin + 1 else YES)
                 for (own, want), taken in pair.ways.items():
-                    if own != want and begin <= moment <= begin + 1:
+                    if own == want or moment < begin:
+                        continue
+                    boxed = self.boxings.of_sum(value, own, want)
+                    size = boxed.padding_bytes if moment > begin else 0
+                    size += boxed[moment - begin] if moment <= begin + 1 else 0
+                    if size:
                         known = either(made.get(want, ()), is_exact=True)
-                        size = self.boxings.of_sum(value, own, want)[moment - begin]
                         yield either([taken - known]) * size
                 for want, boxed in pair.boxed.items():
                     if moment > begin:
@@ -310,11 +326,9 @@ class MemoryRows:
             self._bytes_of(value, self._kept(index, needs.of_tensor[value]))
             for index, value in early
         ]
-        parts += [
-            self._kept(copy, needed) * self.timed.num_bytes(copy[:2], copy[2])
-            for copy, needed in needs.of_copy.items()
-            if copy[0] not in fed
-        ]
+        for copy, needed in needs.of_copy.items():
+            if copy[0] not in fed:
+                parts += self._copy_bytes(copy, self._kept(copy, needed))
         return total(parts) * self.num_ahead
 
     def _is_early(self, index: int) -> bool:

@@ -178,7 +178,8 @@ class BesideSearch:
         if (gap is not None and gap <= OPTIMAL_GAP) or self.clock.left_s <= 0:
             return found
         try:
-            other, _ = self._fitting(search, self._alone(seconds), seconds)
+            alone = self._alone(limited, seconds)
+            other, _ = self._fitting(search, alone, seconds)
         except NotFaster:
             return found
         if other is None or other.plan.predicted.seconds >= seconds:
@@ -192,14 +193,16 @@ class BesideSearch:
         items = TurnItems(draft)
         return First(with_turns(draft, items), found.choices, items)
 
-    def _alone(self, seconds: float) -> LimitedSearch:
+    def _alone(self, limited: LimitedSearch, seconds: float) -> LimitedSearch:
         """Return the search one by one, roughly: for what may be faster than a plan."""
-        planner, posed = self.planner, self.planner.posed
+        posed = self.planner.posed
         free_s = max(self.clock.left_s / 2, 0.01)
         free = solve(posed.problem, free_s, posed.fold, ROUGH)
         below_s = min(seconds, self.known_s) + self.most_hidden_s
         wanted = Wanted(below_s, is_rough=True)
-        return LimitedSearch(posed, free, planner.posed.optimizer, self.clock, wanted)
+        alone = LimitedSearch(posed, free, posed.optimizer, self.clock, wanted)
+        alone.moments = limited.moments[:1]  # where memory is short in either
+        return alone
 
     def _fitting(
         self,

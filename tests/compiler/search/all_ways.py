@@ -195,9 +195,11 @@ class Run:
                 self.uses.setdefault(memory, []).append(use)
                 seconds = self.problem.box_seconds(type_, made, want)
                 there = (time, END, part + 1)
-                self._make(copy, self._bytes(value, want), there, seconds, [memory])
+                boxed = self.boxings.of(value, made, want)
+                num_bytes = self._bytes(value, want) + boxed.padding_bytes
+                self._make(copy, num_bytes, there, seconds, [memory])
                 self.together[copy] = [copy]
-                self.boxed[copy] = self.boxings.of(value, made, want)
+                self.boxed[copy] = boxed
             memory = copy
             self.boxed_for.setdefault((copy, user), part)
         self.uses.setdefault(memory, []).append(Use(used, user, is_backward))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
+import torch
 from tests.compiler.search.hand_made import RandomModel, planner
+from torch import Tensor, nn
 
 from partita.compiler.cost.memory import END_OF_MICROBATCH, timeline
 from partita.compiler.ir.mesh import Mesh
@@ -19,7 +21,7 @@ from partita.compiler.search.keeping import keep
 _BY_HAND = SearchResult("by hand", "drawn", None, 0.0)
 
 
-@pytest.mark.parametrize("mesh", [Mesh(tp=2), Mesh(dp=2, tp=2)], ids=str)
+@pytest.mark.parametrize("mesh", [Mesh(tp=2), Mesh(dp=2, tp=2), Mesh(dp=3)], ids=str)
 @pytest.mark.parametrize("seed", [0, 1, 3, 4, 5, 6])
 def test_behind_the_microbatches_is_held_what_the_plan_says(
     seed: int, mesh: Mesh
@@ -36,3 +38,38 @@ def test_behind_the_microbatches_is_held_what_the_plan_says(
         step = timeline(asked.decide(Found(choices, _BY_HAND, frozenset())))
         behind = step.moments.index(END_OF_MICROBATCH) + 1
         assert found == max(step.bytes_at[behind:])
+
+
+class Uneven(nn.Module):
+    """Its 22 rows are padded to 24 where three ranks gather them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(22, 6))
+        self.last = nn.Linear(22, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.tanh(x @ self.weight.t())).sum()
+
+
+@pytest.mark.parametrize("microbatches", [1, 2])
+def test_what_is_gathered_is_held_with_its_padding(microbatches: int) -> None:
+    rng = random.Random(0)
+    asked = planner(
+        Uneven(), torch.ones(12, 6), mesh=Mesh(dp=3), microbatches=microbatches
+    )
+    padded = 0
+    for _ in range(20):
+        choices = draw_choices(rng, asked.posed)
+        holdings = find_holdings(asked.posed, choices, "adamw")
+        step = timeline(asked.decide(Found(choices, _BY_HAND, frozenset())))
+        last = sorted(step.held, key=lambda one: (one.last, one.first))
+        boxed = {one.key: one.num_bytes for one in last}  # what comes of it
+        copies = [one for one in holdings.holdings if one.is_copy]
+        for copy in copies:
+            key, *_ = copy.keys  # and those of views
+            if not key.endswith("(B,)"):
+                continue
+            assert copy.num_bytes == boxed[key], key
+            padded += copy.num_bytes in (24 * 6 * 4, 24 * 4 * 4)
+    assert padded

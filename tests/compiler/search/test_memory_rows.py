@@ -75,7 +75,7 @@ def test_a_row_comes_to_what_is_held_at_its_moment(seed: int) -> None:
             assert found == pytest.approx(live[moment])
 
 
-@pytest.mark.parametrize("mesh", [Mesh(tp=2), Mesh(dp=2, tp=2)], ids=str)
+@pytest.mark.parametrize("mesh", [Mesh(tp=2), Mesh(dp=2, tp=2), Mesh(dp=3)], ids=str)
 @pytest.mark.parametrize("seed", [0, 1, 3])
 def test_a_row_has_what_microbatches_add_up_to(seed: int, mesh: Mesh) -> None:
     model, rng = RandomModel(seed, 8), random.Random(seed)
