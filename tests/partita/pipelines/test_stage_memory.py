@@ -20,8 +20,11 @@ from partita.compiler.capture.capture import capture
 from partita.compiler.errors import NoSolution
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import Program
+from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.search_result import SearchResult
 from partita.compiler.search.arrangement import SINGLE
+from partita.compiler.search.boxed import Boxed, Boxings
+from partita.compiler.search.call_times import Tensor
 from partita.compiler.search.decide import Found
 from partita.compiler.search.holdings import Holdings, find_holdings
 from partita.compiler.search.keeping import keep
@@ -136,8 +139,19 @@ def test_no_way_to_keep_a_stage_within_a_limit_is_faster(
         StageSearch.of(planner, program, Room(limits[0] - 1, live), CLOCK).run()
 
 
-def test_what_the_search_counts_less_of_is_left_out_and_not_met_again() -> None:
-    """Uneven parts are padded in messages, which the search knows nothing of."""
+def test_what_the_search_counts_less_of_is_left_out_and_not_met_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Here it does not know that uneven parts are padded where they are gathered."""
+
+    known = Boxings.of
+
+    def unpadded(
+        self: Boxings, value: Tensor, made: Placement, want: Placement
+    ) -> Boxed:
+        return known(self, value, made, want)._replace(padding_bytes=0)
+
+    monkeypatch.setattr(Boxings, "of", unpadded)
     plans = stages("diamond", 1)
     planner, program = of_stage(plans, 4, 7)
     three = replace(planner, mesh=Mesh(dp=3))
