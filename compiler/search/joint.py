@@ -35,6 +35,7 @@ from partita.compiler.search.timed_uses import Maker
 _OBJECTIVE = 1e4  # what a known cost is scaled to: HiGHS has absolute tolerances
 _GAP = 1e-7
 _MOST_MOMENTS = 3  # whose rows are added at once
+_FORESIGHT = 0.3  # of the time that is left, for relaxed programs before an integer one
 _MOST_LIKELY = 4  # peaks of what is known, whose rows are there from the start
 
 
@@ -147,6 +148,7 @@ class JointSearch:
         An integer program takes a hundred times as long, and ends the sooner the more
         of the rows that it needs are there.
         """
+        clock = Clock.of(_FORESIGHT * clock.left_s)
         while clock.left_s > 0:
             highs = make_highs(clock.left_s, self.threads, _GAP)
             highs.passModel(self.program.to_highs(self._scale(known)))

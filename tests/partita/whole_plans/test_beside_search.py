@@ -15,7 +15,9 @@ from tests.slow import slow
 
 import partita as pt
 from partita.compiler.errors import NoSolution
+from partita.compiler.search.limited import LimitedSearch
 from partita.compiler.search.parts import Clock
+from partita.compiler.search.within_limit import Limited
 from partita.one_mesh.not_faster import NotFaster
 from partita.one_mesh.planner import Planner
 from partita.one_mesh.search import Search
@@ -119,6 +121,27 @@ def test_of_a_limit_that_leaves_nothing_faster_no_plan_is_made() -> None:
     with pytest.raises(NotFaster):
         beside.first(search)
     assert not search.steps  # nothing was solved one by one
+
+
+def test_the_search_one_by_one_begins_where_the_other_found_memory_short(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = within(0.95)
+    run, begun = LimitedSearch.run, list[tuple[bool, list[int]]]()
+
+    def noted(self: LimitedSearch, limit: int) -> Limited:
+        begun.append((self.wanted.is_rough, [*self.moments]))
+        if self.wanted.is_rough:
+            raise NotFaster(None)
+        return run(self, limit)
+
+    monkeypatch.setattr(LimitedSearch, "run", noted)
+    beside = BesideSearch(made, Clock.of(100.0))
+    beside.first(Search(made, beside.clock))
+    assert beside.limited is not None
+    assert begun[0] == (False, [])
+    first = next(moments for is_rough, moments in begun if is_rough)
+    assert first == beside.limited.moments[:1] != []
 
 
 def test_what_is_far_from_a_limit_is_not_searched_one_by_one(
