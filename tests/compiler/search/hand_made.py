@@ -208,3 +208,17 @@ class BruteForce:
 def brute_force(problem: Problem, limit: float = inf) -> BruteForce:
     """Return the cheapest of all assignments that cost less than ``limit``."""
     return BruteForce(problem, limit)
+
+
+class Uneven(nn.Module):
+    """Takes 12 rows of 6; three ranks that gather its own 22 pad them to 24."""
+
+    PADDED = 24 * 12 * 4  # bytes of the gradient of what it makes of rows, transposed
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(22, 6))
+        self.last = nn.Linear(22, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.tanh(x @ self.weight.t())).sum()

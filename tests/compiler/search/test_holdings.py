@@ -6,8 +6,7 @@ import random
 
 import pytest
 import torch
-from tests.compiler.search.hand_made import RandomModel, planner
-from torch import Tensor, nn
+from tests.compiler.search.hand_made import RandomModel, Uneven, planner
 
 from partita.compiler.cost.memory import END_OF_MICROBATCH, timeline
 from partita.compiler.ir.mesh import Mesh
@@ -40,18 +39,6 @@ def test_behind_the_microbatches_is_held_what_the_plan_says(
         assert found == max(step.bytes_at[behind:])
 
 
-class Uneven(nn.Module):
-    """Its 22 rows are padded to 24 where three ranks gather them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(22, 6))
-        self.last = nn.Linear(22, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(torch.tanh(x @ self.weight.t())).sum()
-
-
 @pytest.mark.parametrize("microbatches", [1, 2])
 def test_what_is_gathered_is_held_with_its_padding(microbatches: int) -> None:
     rng = random.Random(0)
@@ -71,5 +58,5 @@ def test_what_is_gathered_is_held_with_its_padding(microbatches: int) -> None:
             if not key.endswith("(B,)"):
                 continue
             assert copy.num_bytes == boxed[key], key
-            padded += copy.num_bytes in (24 * 6 * 4, 24 * 4 * 4)
+            padded += copy.num_bytes == Uneven.PADDED // microbatches
     assert padded

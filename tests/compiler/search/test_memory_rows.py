@@ -6,8 +6,9 @@ import random
 from collections.abc import Collection
 
 import pytest
+import torch
 from tests.compiler.search.all_ways import Memory, Run, key_of, possible
-from tests.compiler.search.hand_made import RandomModel, planner
+from tests.compiler.search.hand_made import RandomModel, Uneven, planner
 from tests.compiler.search.small_problems import small
 
 from partita.compiler.ir.mesh import Mesh
@@ -90,6 +91,21 @@ def test_a_row_has_what_microbatches_add_up_to(seed: int, mesh: Mesh) -> None:
         for moment in {*moments, times.leaving, times.update}:
             found = least_held(posed, "adamw", moment, tuple(choices), set())
             assert found == pytest.approx(live[moment])
+
+
+def test_a_row_has_the_padding_of_what_is_gathered() -> None:
+    rng, padded = random.Random(0), 0
+    posed = planner(Uneven(), torch.ones(12, 6), mesh=Mesh(dp=3)).posed
+    for _ in range(6):
+        choices = tuple(draw_choices(rng, posed))
+        held = find_holdings(posed, choices, "adamw")
+        padded += sum(one.num_bytes == Uneven.PADDED for one in held.holdings)
+        keeping = keep(held, set())
+        live = dict(zip(keeping.moments, keeping.live, strict=True))
+        for moment in rng.sample([*live], 8):
+            found = least_held(posed, "adamw", moment, choices, set())
+            assert found == pytest.approx(live[moment])
+    assert padded
 
 
 @pytest.mark.parametrize("seed", range(0, 24, 4))
