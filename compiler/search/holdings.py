@@ -290,7 +290,7 @@ class _Finder:
         boxed = self.boxings.of_sum(value, made, want)
         self._hold_while(boxed_at, boxed.first_bytes)
         self._hold_while(boxed_at + 1, boxed.rest_bytes)
-        num_bytes = self._bytes(value, want) + boxed.padding_bytes
+        num_bytes = self._bytes(value, want)
         new = self._new([], num_bytes, boxed_at + 1, float("inf"), [])
         self._note(new, update, in_backward=True)
 

@@ -295,13 +295,9 @@ class MemoryRows:
                 begin = of_place(self.timed.completed[leaf])
                 waits.append(pair.as_made if moment > begin + 1 else YES)
                 for (own, want), taken in pair.ways.items():
-                    if own == want or moment < begin:
-                        continue
-                    boxed = self.boxings.of_sum(value, own, want)
-                    size = boxed.padding_bytes if moment > begin else 0
-                    size += boxed[moment - begin] if moment <= begin + 1 else 0
-                    if size:
+                    if own != want and begin <= moment <= begin + 1:
                         known = either(made.get(want, ()), is_exact=True)
+                        size = self.boxings.of_sum(value, own, want)[moment - begin]
                         yield either([taken - known]) * size
                 for want, boxed in pair.boxed.items():
                     if moment > begin:

@@ -16,19 +16,15 @@ from partita.compiler.search.decide import Found
 from partita.compiler.search.draw import draw_choices
 from partita.compiler.search.holdings import find_holdings
 from partita.compiler.search.keeping import keep
+from partita.one_mesh.planner import Planner
 
 _BY_HAND = SearchResult("by hand", "drawn", None, 0.0)
 
 
-@pytest.mark.parametrize("mesh", [Mesh(tp=2), Mesh(dp=2, tp=2), Mesh(dp=3)], ids=str)
-@pytest.mark.parametrize("seed", [0, 1, 3, 4, 5, 6])
-def test_behind_the_microbatches_is_held_what_the_plan_says(
-    seed: int, mesh: Mesh
-) -> None:
-    model, rng = RandomModel(seed, 8), random.Random(seed)
-    asked = planner(model, model.inputs(), mesh=mesh, microbatches=2)
-    times = CallTimes(asked.posed)
-    for _ in range(4):
+def check_behind(asked: Planner, seed: int, num_drawn: int) -> None:
+    """Compare what is held behind the microbatches with what the plan says."""
+    rng, times = random.Random(seed), CallTimes(asked.posed)
+    for _ in range(num_drawn):
         choices = draw_choices(rng, asked.posed)
         keeping = keep(find_holdings(asked.posed, choices, "adamw"), set())
         live = zip(keeping.moments, keeping.live, strict=True)
@@ -37,6 +33,20 @@ def test_behind_the_microbatches_is_held_what_the_plan_says(
         step = timeline(asked.decide(Found(choices, _BY_HAND, frozenset())))
         behind = step.moments.index(END_OF_MICROBATCH) + 1
         assert found == max(step.bytes_at[behind:])
+
+
+@pytest.mark.parametrize("mesh", [Mesh(tp=2), Mesh(dp=2, tp=2), Mesh(dp=3)], ids=str)
+@pytest.mark.parametrize("seed", [0, 1, 3, 4, 5, 6])
+def test_behind_the_microbatches_is_held_what_the_plan_says(
+    seed: int, mesh: Mesh
+) -> None:
+    model = RandomModel(seed, 8)
+    check_behind(planner(model, model.inputs(), mesh=mesh, microbatches=2), seed, 4)
+
+
+def test_behind_the_microbatches_is_the_padding_of_what_is_gathered() -> None:
+    x = torch.ones(12, 6)
+    check_behind(planner(Uneven(), x, mesh=Mesh(dp=3), microbatches=2), 0, 30)
 
 
 @pytest.mark.parametrize("microbatches", [1, 2])
