@@ -62,7 +62,8 @@ _MOST_RAISES = 5
 _OF_USE = 0.9  # of what was held: at most, for another try far over a limit
 _MOST_LEANEST = 3  # times that what is lean is searched at the highest price
 _MOST_NARROWING = 1.0  # at higher prices hardly a choice is left out
-_MOST_ALONE = 3  # moments at which memory has a price alone, and prices there
+_MOST_ALONE = 3  # moments at which memory has a price alone
+_PRICES_ALONE = 3  # at each of them
 _MOST_MIDDLES = 3  # prices near that of the fastest that fits
 _MOST_TOPS = 4  # prices near that of the best bound, where none is needed to fit
 _SHARE = 0.5  # of the time that is left, for one search of placements
@@ -241,12 +242,12 @@ class PriceSearch:
 
         What is held too much at another may be made again, and is cheaper so.
         """
-        last = self.moments[: -_MOST_ALONE - 1 : -1] if len(self.moments) > 1 else []
+        last = self.moments[::-1][:_MOST_ALONE] if len(self.moments) > 1 else []
         for number, moment in enumerate(last):
             share = Clock.of(self.clock.left_s * _SHARE / (len(last) - number))
             tried: dict[float, float] = {}
             price = first
-            for _ in range(_MOST_ALONE):
+            for _ in range(_PRICES_ALONE):
                 if share.left_s <= 0 or best.is_optimal:
                     break
                 found = self._at(price, limit, best, share, at=(moment,))

@@ -150,9 +150,7 @@ class JointSearch:
         """
         clock = Clock.of(_FORESIGHT * clock.left_s)
         while clock.left_s > 0:
-            highs = make_highs(clock.left_s, self.threads, _GAP)
-            highs.passModel(self.program.to_highs(self._scale(known)))
-            values = run_relaxed(highs)
+            values = run_relaxed(self._solver(known, clock))
             if values is None:
                 return
             rounded = self._read(values.tolist())
@@ -177,20 +175,24 @@ class JointSearch:
 
         None takes less than ``bound_s``: one that takes no more ends it.
         """
-        scale = self._scale(known)
-        highs = make_highs(clock.left_s, self.threads, _GAP)
-        highs.setOptionValue("mip_abs_gap", _GAP * _OBJECTIVE)
-        # To begin anew costs as much as it gains, or more, with so many columns that
-        # are not integer.
-        highs.setOptionValue("mip_allow_restart", False)
+        scale, highs = self._scale(known), self._solver(known, clock)
         if bound_s > 0:
             highs.setOptionValue("objective_target", bound_s * scale * (1 + _GAP))
-        highs.passModel(self.program.to_highs(scale))
         if known is not None:
             self._start(highs, known)
         values, bound = run_highs(highs)
         found = None if values is None else self._read(values.tolist())
         return JointOutcome(found, bound / scale)
+
+    def _solver(self, known: Joint | None, clock: Clock) -> highspy.Highs:
+        """Return HiGHS with the program, its rows so far."""
+        highs = make_highs(clock.left_s, self.threads, _GAP)
+        highs.setOptionValue("mip_abs_gap", _GAP * _OBJECTIVE)
+        # To begin anew costs as much as it gains, or more, with so many columns that
+        # are not integer.
+        highs.setOptionValue("mip_allow_restart", False)
+        highs.passModel(self.program.to_highs(self._scale(known)))
+        return highs
 
     def _scale(self, known: Joint | None) -> float:
         usual = known.seconds if known else sum(self.program.costs)

@@ -200,9 +200,9 @@ class BesideSearch:
         free = solve(posed.problem, free_s, posed.fold, ROUGH)
         below_s = min(seconds, self.known_s) + self.most_hidden_s
         wanted = Wanted(below_s, is_rough=True)
-        alone = LimitedSearch(posed, free, posed.optimizer, self.clock, wanted)
-        alone.moments = limited.moments[:1]  # where memory is short in either
-        return alone
+        short = limited.moments[:1]  # where memory is in either
+        whole = posed, free, posed.optimizer, self.clock, wanted
+        return LimitedSearch(*whole, moments=short)
 
     def _fitting(
         self,
