@@ -44,7 +44,7 @@ def test_behind_the_microbatches_is_held_what_the_plan_says(
     check_behind(planner(model, model.inputs(), mesh=mesh, microbatches=2), seed, 4)
 
 
-def test_behind_the_microbatches_is_the_padding_of_what_is_gathered() -> None:
+def test_what_sums_are_gathered_to_is_held_without_padding() -> None:
     x = torch.ones(12, 6)
     check_behind(planner(Uneven(), x, mesh=Mesh(dp=3), microbatches=2), 0, 30)
 
