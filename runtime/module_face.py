@@ -37,6 +37,7 @@ class ModuleFace(ABC):
     def __init__(self, model: nn.Module) -> None:
         self.training = model.training
         self._class_name = type(model).__name__
+        self._has_parameters = any(True for _ in model.parameters())
         self._place = ""
         self._frozen: Sequence[tuple[str, nn.Parameter]] = ()
 
@@ -49,8 +50,15 @@ class ModuleFace(ABC):
         """Yield the local buffers by name."""
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """Yield the local parameters in the order of the model's."""
-        return (parameter for _, parameter in self.named_parameters())
+        """Yield the local parameters in the order of the model's.
+
+        One without elements where a rank of a pipeline has none, though the model has:
+        optimizers refuse to be given nothing.
+        """
+        own = [parameter for _, parameter in self.named_parameters()]
+        if not own and self._has_parameters:
+            own = [nn.Parameter(torch.empty(0, device=self.groups.device))]
+        return iter(own)
 
     def buffers(self) -> Iterator[torch.Tensor]:
         """Yield the local buffers in the order of the model's."""
@@ -161,7 +169,7 @@ class ModuleFace(ABC):
 
     def __repr__(self) -> str:
         """Return what this is in a line."""
-        own = list(self.parameters())
+        own = [parameter for _, parameter in self.named_parameters()]
         size = sum(parameter.nbytes for parameter in own)
         return (
             f"<ParallelProgram of {self._class_name}{self._place} on mesh "

@@ -6,7 +6,7 @@ name, ``param_groups`` with full names under ``params``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -41,7 +41,7 @@ def optimizer_state_dict(
         }
     param_groups = [
         {key: value for key, value in group.items() if key != OF_RANK}
-        | {"params": [owners[id(p)].name for p in group["params"]]}
+        | {"params": list(_named(group, owners))}
         for group in optimizer.param_groups
     ]
     return {"state": state, "param_groups": param_groups}
@@ -86,15 +86,13 @@ def load_optimizer_state_dict(
             other groups of parameters than it has.
     """
     owners = _owners(optimizer, held)
-    wanted = [{owners[id(p)].name for p in g["params"]} for g in optimizer.param_groups]
+    named = [_named(group, owners) for group in optimizer.param_groups]
     found = [
         set(group["params"]) - {*elsewhere} for group in state_dict["param_groups"]
     ]
-    if wanted != found:
+    if [set(group) for group in named] != found:
         raise BadOptions("optimizer state: its groups hold other parameters")
-    parameters = {
-        owners[id(p)].name: p for g in optimizer.param_groups for p in g["params"]
-    }
+    parameters = {name: p for group in named for name, p in group.items()}
     for name, values in state_dict["state"].items():
         if name in elsewhere:
             continue
@@ -122,13 +120,20 @@ def _owners(optimizer: torch.optim.Optimizer, held: Sequence[Held]) -> dict[int,
     owners = {id(entry.shard): entry for entry in held}
     for number, group in enumerate(optimizer.param_groups):
         for parameter in group["params"]:
-            if id(parameter) not in owners:
+            if id(parameter) not in owners and parameter.numel():
                 raise BadOptions(
                     f"optimizer: group {number} has a parameter of shape "
                     f"{list(parameter.shape)} that is not the program's; give it "
                     "program.parameters()"
                 )
     return owners
+
+
+def _named(
+    group: dict[str, Any], owners: Mapping[int, Held]
+) -> dict[str, torch.Tensor]:
+    """Return the parameters of a group by name; what stands for none has no name."""
+    return {owners[id(p)].name: p for p in group["params"] if id(p) in owners}
 
 
 def _is_per_element(key: str, value: object, owner: Held) -> bool:

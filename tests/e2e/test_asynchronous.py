@@ -39,9 +39,7 @@ def train_rank(name: str, document: dict[str, Any], optimizer_name: str) -> Trai
     model, args = doubles(name)
     program = pt.compile(model, pt.Plan.from_dict(document))
     make = getattr(torch.optim, optimizer_name)
-    # Where one microbatch is all there is, a stage may be given no parameters.
-    parameters = [*program.parameters()] or [torch.zeros(1)]
-    optimizer = make(parameters, lr=0.05)
+    optimizer = make(program.parameters(), lr=0.05)
 
     def update() -> None:
         optimizer.step()

@@ -249,6 +249,47 @@ def test_real_ranks_train_as_one_process() -> None:
     check_trained("tied", "pp=2", 4, schedule="zero-bubble")
 
 
+def train_the_head(document: dict[str, Any]) -> tuple[int, list[str], list[float]]:
+    """Return how many parameters a rank has, the names that are saved, the losses."""
+    model, args, kwargs = doubles(*MODELS["chain"]())
+    program = pt.compile(model, pt.Plan.from_dict(document))
+    optimizer = torch.optim.AdamW(program.parameters(), lr=1e-2)
+    losses: list[float] = []
+    for _ in range(2):
+        losses.append(float(program.step(*args, **kwargs)))
+        optimizer.step()
+        saved = program.optimizer_state_dict(optimizer)
+        program.load_optimizer_state_dict(optimizer, saved)
+    (group,) = saved["param_groups"]
+    return len([*program.named_parameters()]), group["params"], losses
+
+
+@pytest.mark.dist
+def test_a_rank_without_parameters_is_trained_as_others_are() -> None:
+    model, args, kwargs = doubles(*MODELS["chain"]())
+    captured = in_microbatches(capture(model, args, kwargs), 2, pt.default_rules)
+    search = search_of(captured, "pp=2", schedule="1f1b")
+    plans = (drawn(search, seed) for seed in range(100))
+    plan = next(
+        plan
+        for plan in plans
+        if all(parameter.homes == (0,) for parameter in plan.parameters.values())
+    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    wanted: list[float] = []
+    for _ in range(2):
+        loss = model(*args, **kwargs)
+        loss.backward()
+        wanted.append(float(loss.detach()))
+        optimizer.step()
+        optimizer.zero_grad()
+    names = [name for name, _ in model.named_parameters()]
+    ranks = launch(train_the_head, 2, (plan.to_dict(),), timeout_s=60)
+    for (number, saved, losses), own in zip(ranks, (len(names), 0), strict=True):
+        assert (number, saved) == (own, names)
+        assert losses == pytest.approx(wanted, rel=1e-12)
+
+
 @pytest.mark.slow
 @pytest.mark.dist
 @pytest.mark.parametrize("mesh", ["pp=2", "pp=4", "pp=2,tp=2", "pp=2,dp=2"])
