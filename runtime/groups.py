@@ -109,6 +109,8 @@ def bind_stages(
             }
             here = own.coordinates(ranks.index(rank))
             found[number] = Groups(own, here, device, made[stage], names)
+    if device.type == "cpu":
+        dist.barrier()  # gloo connects anew: none may leave while another still does
     return found
 
 
