@@ -39,6 +39,9 @@ _ONE_KERNEL = FUSED, MIXED
 _IN_PLACE = "sgd", MOMENTUM, FUSED, MIXED
 _F32 = 4
 
+IN_ONE_KERNEL = {"adamw": FUSED}
+"""What does the same in one kernel, by what is made with torch's defaults."""
+
 OPTIMIZERS = tuple(sorted(_MOMENTS))
 """The names of the optimizers that are known here."""
 

@@ -260,7 +260,7 @@ def train_the_head(document: dict[str, Any]) -> tuple[int, list[str], list[float
         optimizer.step()
         saved = program.optimizer_state_dict(optimizer)
         program.load_optimizer_state_dict(optimizer, saved)
-    (group,) = saved["param_groups"]
+    (group,) = program.optimizer_state_dict(optimizer)["param_groups"]
     return len([*program.named_parameters()]), group["params"], losses
 
 

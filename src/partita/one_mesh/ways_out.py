@@ -11,8 +11,11 @@ from functools import cached_property
 
 from partita.compiler.capture.capture import Captured
 from partita.compiler.capture.inputs import InputSpec
+from partita.compiler.cost.optimizer_memory import IN_ONE_KERNEL, update_bytes
 from partita.compiler.errors import BadOptions, CaptureFailed, NoSolution
+from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.program import Value, type_of
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.units import format_room, format_seconds, parse_bytes
@@ -189,6 +192,7 @@ class Refused:
         least = (refusal.least_bytes, known.least_bytes or refusal.least_bytes)
         rooms = dict.fromkeys(map(format_room, least))
         yield from within or _first(self._within(rooms))
+        yield from self._updated_in_one_kernel(refusal.least_bytes)
         if not self._is_full(refusal):
             yield from self._in_microbatches()
         yield from _first(self._on_more_ranks(refusal))
@@ -233,6 +237,28 @@ class Refused:
         others = [demand for demand in self._demands if demand not in pins]
         plan = self._try(self.captured, self.mesh, self._with(others))
         return [] if plan is None else [(f"without {' and '.join(pins)}", plan)]
+
+    def _updated_in_one_kernel(self, least: int) -> Iterator[tuple[str, Plan]]:
+        """Yield a plan of an optimizer that allocates nothing, if that is too much."""
+        fused = IN_ONE_KERNEL.get(self.options.optimizer)
+        if fused is None or least - self._update_bytes > self._limit_bytes:
+            return
+        options = replace(self.options, optimizer=fused)
+        plan = self._try(self.captured, self.mesh, options)
+        if plan is not None:
+            yield f"with optimizer={fused!r}, as torch makes it with fused=True", plan
+
+    @property
+    def _update_bytes(self) -> int:
+        """What an update allocates at the most: where every rank updates the whole."""
+        program = self.captured.program
+        sizes = [
+            type_of(Value(node, 0)).num_bytes
+            for node, role in program.placeholders()
+            if role.name in program.trained
+        ]
+        device = load_hardware(self.options.hardware).device.kind
+        return update_bytes(self.options.optimizer, sizes, device)
 
     def _in_microbatches(self) -> Iterator[tuple[str, Plan]]:
         """Yield a plan of a batch in parts, if one piece was asked for."""

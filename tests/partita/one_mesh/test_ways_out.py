@@ -107,6 +107,7 @@ class Request:
         self.pins = frozenset(options.pins)
         self.ranks = mesh.size
         self.batch = batch_of(captured.inputs)
+        self.is_fused = options.optimizer == "fused-adamw"
         self.in_parts = options.microbatches == "auto"
         self.time_limit = options.time_limit
         self.seconds = (1 if "up.weight" in self.pins else 2) / mesh.sizes[-1]
@@ -214,6 +215,10 @@ def test_a_limit_alone_may_be_to_blame() -> None:
 WAYS: list[tuple[Callable[[Request], bool], str]] = [
     (lambda asked: asked.num_bytes >= 50_000, "within 48.83 KiB"),
     (lambda asked: asked.in_parts, "in 1 microbatch"),
+    (
+        lambda asked: asked.is_fused,
+        "with optimizer='fused-adamw', as torch makes it with fused=True",
+    ),
     (lambda asked: asked.ranks >= 8, "on 8 ranks (tp=8)"),
     (lambda asked: asked.batch <= 2, "for a batch of 2"),
 ]
@@ -221,8 +226,21 @@ WAYS: list[tuple[Callable[[Request], bool], str]] = [
 
 @pytest.mark.parametrize(("allows", "way"), WAYS)
 def test_what_would_help_is_told(allows: Callable[[Request], bool], way: str) -> None:
-    text = explained(allows, memory=1000, microbatches=2)
+    text = explained(allows, memory=40_000, microbatches=2)
     assert text == f"refused; a plan was found {way}"
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_one_kernel_is_tried_where_an_update_takes_what_is_short(
+    optimizer: str,
+) -> None:
+    up = zoo.Perceptron().up
+    updated = up.bias.nbytes + 2 * up.weight.nbytes  # two of a tensor, one before it
+    for limit in (50_000 - updated - 1, 50_000 - updated):
+        tried: list[Request] = []
+        explained(lambda _: False, memory=limit, tried=tried, optimizer=optimizer)
+        is_enough = optimizer == "adamw" and limit == 50_000 - updated
+        assert any(asked.is_fused for asked in tried) is is_enough
 
 
 def test_what_does_not_go_with_the_rest_is_no_way_out() -> None:
