@@ -110,6 +110,11 @@ def _check_stages(document: Document) -> None:
             f"mesh: found {document.mesh}, wanted {document.stages[0].mesh}, as in "
             "stages[0]"
         )
+    rank_of = document.schedule.rank_of
+    if len(document.stages) == 1 and rank_of != (0,):
+        raise BadPlan(
+            f"schedule.rank_of: found {list(rank_of)}, wanted [0] for the one stage"
+        )
     listed = {key: i for i, stage in enumerate(document.stages) for key in stage.nodes}
     for key, node in document.nodes.items():
         if node.stage >= len(document.stages):
@@ -275,15 +280,21 @@ def _check_arrivals(document: Document) -> None:
 
 
 def _check_groups(document: Document) -> None:
-    lists = {
+    groups = {
         **{f"fusion[{i}]": group for i, group in enumerate(document.fusion)},
         **{f"joined[{i}]": group for i, group in enumerate(document.joined)},
+        **{f"expanded.{key}": item.nodes for key, item in document.expanded.items()},
+    }
+    for path, keys in groups.items():
+        if not keys:
+            raise BadPlan(f"{path}: found none, wanted keys of nodes")
+    lists = {
+        **groups,
         **{f"reported[{i}]": item.nodes for i, item in enumerate(document.reported)},
         **{
             f"derived_rules[{i}]": item.nodes
             for i, item in enumerate(document.derived_rules)
         },
-        **{f"expanded.{key}": item.nodes for key, item in document.expanded.items()},
     }
     for path, keys in lists.items():
         for key in keys:

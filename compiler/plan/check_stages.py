@@ -15,7 +15,8 @@ from partita.compiler.plan.stages import (
 )
 from partita.compiler.plan.uses import type_of
 from partita.compiler.plan.wires import wires_of
-from partita.compiler.schedules.check import check_schedule
+from partita.compiler.schedules.check import check_carried_out
+from partita.compiler.search.arrangement import whole_mesh
 
 
 def check_stages(document: Document) -> None:
@@ -88,7 +89,13 @@ def _check_schedule(document: Document) -> None:
             )
     if len(set(ranks.values())) != len(ranks):
         raise BadPlan("schedule.rank_of: found two rows of the same ranks; want one")
-    check_schedule(read_schedule(document))
+    schedule = read_schedule(document)
+    check_carried_out(schedule)
+    wanted = whole_mesh([stage.mesh for stage in document.stages], schedule)
+    if document.mesh != wanted:
+        raise BadPlan(
+            f"mesh: found {document.mesh}, wanted {wanted}, as the stages are of"
+        )
 
 
 def _check_transfers(document: Document) -> None:

@@ -3,7 +3,7 @@
 Complete: every stage does every microbatch forward and backward, once, on its rank.
 Possible: run in order, no rank waits for what can never come. Honest: no stage holds
 more microbatches than the schedule claims. In step: what one rank sends another
-receives in the same order.
+receives in the same order. What ranks run by says of all that passes between them, too.
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ _PAIRS = {
 }
 """What receives that which is sent, and how many stages further on."""
 
+_RECEIVED_FROM = {Work.RECEIVE_FORWARD: -1, Work.RECEIVE_BACKWARD: 1}
+"""How many stages further on that is which sends what is received."""
+
+_OF_ALL = (Work.REDUCE, Work.UPDATE)
+
 
 def check_schedule(schedule: Schedule) -> None:
     """Check that a schedule is complete, possible, honest and in step.
@@ -26,6 +31,12 @@ def check_schedule(schedule: Schedule) -> None:
     Raises:
         BadPlan: naming the rank and the action that does not hold.
     """
+    num_rows, num_ranks = len(schedule.rows), len(set(schedule.rank_of))
+    if num_rows != num_ranks:
+        raise BadPlan(
+            f"schedule {schedule.name!r}: {num_rows} rows for stages on {num_ranks} "
+            "ranks; want a row for each"
+        )
     _check_places(schedule)
     _check_complete(schedule)
     check_possible(schedule)
@@ -40,6 +51,43 @@ def check_schedule(schedule: Schedule) -> None:
     _check_in_step(schedule)
 
 
+def check_carried_out(schedule: Schedule) -> None:
+    """Check a schedule that ranks run by: that they receive what they use, too.
+
+    Nor does it claim more than there is: by its claim it is known what ranks hold.
+
+    Raises:
+        BadPlan: as ``check_schedule`` does.
+    """
+    check_schedule(schedule)
+    for stage, claim in enumerate(schedule.most_live):
+        if claim > schedule.num_microbatches:
+            raise BadPlan(
+                f"schedule {schedule.name!r}: stage {stage} claims to hold {claim} "
+                f"microbatches at once; there are {schedule.num_microbatches}"
+            )
+    for rank, row in enumerate(schedule.rows):
+        there: set[Action] = set()
+        for action in row:
+            there.add(action)
+            for used in needs(schedule, action):
+                source = schedule.rank_of[used.stage]
+                received = _received_for(action)
+                if source != rank and received not in there:
+                    raise BadPlan(
+                        f"schedule {schedule.name!r}: rank {rank} has {action}, which "
+                        f"uses what {used} makes on rank {source}; want {received} "
+                        "before it"
+                    )
+
+
+def _received_for(action: Action) -> Action:
+    """Return what brings that which an action takes from another stage."""
+    is_forward = action.work is Work.FORWARD
+    work = Work.RECEIVE_FORWARD if is_forward else Work.RECEIVE_BACKWARD
+    return Action(action.stage, work, action.microbatch)
+
+
 def _check_places(schedule: Schedule) -> None:
     for rank, action in schedule.actions():
         number = action.microbatch
@@ -49,11 +97,19 @@ def _check_places(schedule: Schedule) -> None:
             wrong = f"that stage is on rank {schedule.rank_of[action.stage]}"
         elif number is not None and not 0 <= number < schedule.num_microbatches:
             wrong = f"there are {schedule.num_microbatches} microbatches"
-        elif (number is None) != (action.work in (Work.REDUCE, Work.UPDATE)):
+        elif (number is None) != (action.work in _OF_ALL):
             wrong = "reductions and updates are of all microbatches, the rest of one"
+        elif not 0 <= action.stage + _further(action.work) < schedule.num_stages:
+            place = "first" if action.stage == 0 else "last"
+            wrong = f"that stage is the {place}"
         else:
             continue
         raise BadPlan(f"schedule {schedule.name!r}: rank {rank} has {action}; {wrong}")
+
+
+def _further(work: Work) -> int:
+    """Return how many stages further on the other end of a message is, if it is one."""
+    return _PAIRS[work][1] if work in _PAIRS else _RECEIVED_FROM.get(work, 0)
 
 
 def _check_complete(schedule: Schedule) -> None:
@@ -142,7 +198,9 @@ def _before(schedule: Schedule, action: Action) -> list[Action]:
         case Work.RECEIVE_BACKWARD:
             return [Action(stage + 1, Work.SEND_BACKWARD, number)]
         case Work.REDUCE | Work.UPDATE:
-            return []
+            is_cut = stage in schedule.cut
+            work = Work.BACKWARD_WEIGHT if is_cut else Work.BACKWARD
+            return [Action(stage, work, n) for n in range(schedule.num_microbatches)]
         case _:
             return needs(schedule, action)
 
@@ -159,9 +217,8 @@ def _check_in_step(schedule: Schedule) -> None:
             sent.setdefault((rank, to), []).append(
                 Action(stage, work, action.microbatch)
             )
-        elif action.work in (Work.RECEIVE_FORWARD, Work.RECEIVE_BACKWARD):
-            step = -1 if action.work is Work.RECEIVE_FORWARD else 1
-            source = schedule.rank_of[action.stage + step]
+        elif action.work in _RECEIVED_FROM:
+            source = schedule.rank_of[action.stage + _RECEIVED_FROM[action.work]]
             received.setdefault((source, rank), []).append(action)
     for way in sorted({*sent, *received}):
         ours, theirs = sent.get(way, []), received.get(way, [])

@@ -108,6 +108,7 @@ MM = "nodes.up/mm/0"
             "the first who uses it takes it",
         ),
         (["mesh"], "dp=4,tp=2", "mesh: found dp=4,tp=2, wanted dp=2,tp=2, as in st"),
+        (["schedule", "rank_of"], [], "schedule.rank_of: found [], wanted [0] for "),
         (
             ["microbatches"],
             2,
@@ -193,6 +194,7 @@ MM = "nodes.up/mm/0"
         ),
         (["recompute"], ["x"], "recompute: found 'x', wanted the key of a node or"),
         (["fusion"], [["x"]], "fusion[0]: found 'x', wanted the key of a node"),
+        (["fusion"], [[]], "fusion[0]: found none, wanted keys of nodes"),
         (
             ["reported", 0, "nodes"],
             ["x"],

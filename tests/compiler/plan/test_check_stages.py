@@ -52,3 +52,21 @@ def test_another_number_of_microbatches_is_told_from_what_enters() -> None:
     said = refused(replace(staged(), microbatches=4))
     assert said.startswith("plan: nodes.input:")
     assert said.endswith(" in each microbatch; microbatches is 4")
+
+
+def test_the_mesh_is_that_of_the_stages() -> None:
+    said = refused(replace(staged(), mesh=pt.Mesh(pp=4, dp=1)))
+    assert said == "plan: mesh: found pp=4,dp=1, wanted pp=2,dp=2, as the stages are of"
+
+
+def test_ranks_receive_what_they_use() -> None:
+    plan = staged()
+    rows = [
+        " ".join(action for action in row.split() if "_" not in action)
+        for row in plan.schedule.rows
+    ]
+    said = refused(replace(plan, schedule=replace(plan.schedule, rows=tuple(rows))))
+    assert said == (
+        "plan: schedule '1f1b': rank 0 has 0B0, which uses what 1B0 makes on rank 1; "
+        "want 0RECV_B0 before it"
+    )

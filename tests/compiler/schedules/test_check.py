@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from partita.compiler.errors import BadPlan
-from partita.compiler.schedules.check import check_schedule
+from partita.compiler.schedules.check import check_carried_out, check_schedule
 from partita.compiler.schedules.make import make_schedule
 from partita.compiler.schedules.schedule import Action, Schedule
 from partita.compiler.schedules.transfers import with_transfers
@@ -62,6 +62,34 @@ CUT = make_schedule("zero-bubble", 2, 3)
             changed(SENT, 0, "0RECV_B2", ""),
             "rank 1 sends rank 0 what is for 0RECV_B2, where that one awaits nothing",
         ),
+        (
+            changed(SENT, 1, "1UPDATE", "1SEND_F0 1UPDATE"),
+            "rank 1 has 1SEND_F0; that stage is the last",
+        ),
+        (
+            changed(SENT, 1, "1UPDATE", "1RECV_B0 1UPDATE"),
+            "rank 1 has 1RECV_B0; that stage is the last",
+        ),
+        (
+            changed(SENT, 0, "0UPDATE", "0SEND_B0 0UPDATE"),
+            "rank 0 has 0SEND_B0; that stage is the first",
+        ),
+        (
+            changed(SENT, 0, "0UPDATE", "0RECV_F0 0UPDATE"),
+            "rank 0 has 0RECV_F0; that stage is the first",
+        ),
+        (
+            replace(MADE, rows=(*MADE.rows, ())),
+            "3 rows for stages on 2 ranks; want a row for each",
+        ),
+        (
+            changed(changed(SENT, 0, "0REDUCE_GRAD", ""), 0, "0F0", "0REDUCE_GRAD 0F0"),
+            "0REDUCE_GRAD needs 0B0, which rank 0 has behind 0REDUCE_GRAD",
+        ),
+        (
+            changed(CUT, 0, "0W2", "0UPDATE 0W2"),
+            "0UPDATE needs 0W2, which rank 0 has behind 0UPDATE",
+        ),
     ],
 )
 def test_wrong_schedules_are_refused(wrong: Schedule, message: str) -> None:
@@ -72,3 +100,25 @@ def test_wrong_schedules_are_refused(wrong: Schedule, message: str) -> None:
 def test_right_ones_are_not() -> None:
     for made in (MADE, SENT, CUT, with_transfers(CUT)):
         check_schedule(made)
+    for made in (SENT, with_transfers(CUT), make_schedule("gpipe", 1, 2)):
+        check_carried_out(made)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (MADE, "rank 0 has 0B0, which uses what 1B0 makes on rank 1; want 0RECV_B0"),
+        (CUT, "rank 0 has 0I0, which uses what 1I0 makes on rank 1; want 0RECV_B0"),
+        (
+            changed(SENT, 1, "1RECV_F0 1F0", "1F0 1RECV_F0"),
+            "rank 1 has 1F0, which uses what 0F0 makes on rank 0; want 1RECV_F0",
+        ),
+        (
+            replace(SENT, most_live=(99, 1)),
+            "stage 0 claims to hold 99 microbatches at once; there are 3",
+        ),
+    ],
+)
+def test_ranks_run_by_what_says_all_of_it(wrong: Schedule, message: str) -> None:
+    with pytest.raises(BadPlan, match=message):
+        check_carried_out(wrong)
