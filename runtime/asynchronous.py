@@ -18,7 +18,7 @@ Efficient Pipeline-Parallel DNN Training", ICML 2021, section 3.1.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -28,12 +28,15 @@ from partita.compiler.plan.stage_records import TransferKind
 from partita.compiler.schedules.make import one_forward_one_backward
 from partita.compiler.schedules.schedule import Action, Schedule, Work
 from partita.compiler.schedules.transfers import with_transfers
+from partita.runtime.by_itself import by_itself
 from partita.runtime.executor import Outputs
 from partita.runtime.feeds import FeedKey
 from partita.runtime.finishing import Finishing
 from partita.runtime.pipeline_step import PipelineStep
 from partita.runtime.storages import storages
 from partita.runtime.way import Way
+
+_HALVES = (Work.BACKWARD_INPUT, Work.BACKWARD_WEIGHT)
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,21 @@ def asynchronous_schedule(way: Way, num_batches: int) -> Schedule:
     if not num_batches:
         raise BadOptions("train_asynchronously: there are no batches; want at least 1")
     count = num_batches * way.schedule.num_microbatches
-    return with_transfers(one_forward_one_backward(num_ranks, count))
+    made = one_forward_one_backward(num_ranks, count)
+    return with_transfers(_cut_as(way.schedule, made))
+
+
+def _cut_as(plan: Schedule, made: Schedule) -> Schedule:
+    """Return a schedule with the backwards cut in two that the plan's stages cut."""
+    rows: list[tuple[Action, ...]] = []
+    for row in made.rows:
+        own: list[Action] = []
+        for action in row:
+            is_cut = action.work is Work.BACKWARD and action.stage in plan.cut
+            works = _HALVES if is_cut else (action.work,)
+            own += (replace(action, work=work) for work in works)
+        rows.append(tuple(own))
+    return replace(made, rows=tuple(rows))
 
 
 @dataclass
@@ -115,7 +132,7 @@ class AsynchronousRun(PipelineStep):
             self.seen[number] = self._num_updates
             versions = {*self.seen.values(), self._num_updates}
             self.most_versions = max(self.most_versions, len(versions))
-        elif action.work is Work.BACKWARD:
+        elif action.work.frees:
             del self.seen[number]
             batch, part = divmod(number, self.num_parts)
             if part == self.num_parts - 1:
@@ -136,7 +153,8 @@ class AsynchronousRun(PipelineStep):
         loss = share.take(found.items(), taken)
         if loss is not None:
             self.losses[batch] = loss
-        self.update()
+        with by_itself("train_asynchronously"):
+            self.update()
         self._num_updates += 1
 
     def _buffers(self, stage: int, batch: int) -> dict[OutputRole, torch.Tensor | None]:

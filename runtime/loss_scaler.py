@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 
 from partita.compiler.errors import BadOptions
+from partita.runtime.by_itself import check_together
 from partita.runtime.gradients import local_gradient
 from partita.runtime.program import ParallelProgram
 
@@ -79,9 +80,13 @@ class LossScaler:
 
         Returns:
             Whether those of all ranks are finite.
+
+        Raises:
+            BadOptions: inside ``train_asynchronously``.
         """
         if self._is_finite is not None:
             return self._is_finite
+        check_together("whether all gradients are finite")
         device = self._program.groups.device
         gradients = [
             local_gradient(parameter.grad)

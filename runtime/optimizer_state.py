@@ -83,8 +83,14 @@ def load_optimizer_state_dict(
 
     Raises:
         BadOptions: for state of a parameter that the optimizer does not have, or
-            other groups of parameters than it has.
+            other groups of parameters than it has, or where one is missing.
     """
+    for key in ("state", "param_groups"):
+        if key not in state_dict:
+            raise BadOptions(
+                f"optimizer state: {key!r} is missing; want what "
+                "optimizer_state_dict returned"
+            )
     owners = _owners(optimizer, held)
     named = [_named(group, owners) for group in optimizer.param_groups]
     found = [

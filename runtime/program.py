@@ -187,12 +187,14 @@ class ParallelProgram(ModuleFace):
         Args:
             batches: the keyword arguments of a step each, the same on every rank; held
                 until the last is done.
-            update: steps the optimizer over ``parameters()`` and clears gradients.
+            update: steps the optimizer over ``parameters()`` and clears gradients. It
+                runs on each rank by itself: nothing in it may be of all ranks.
 
         Raises:
             BadBatch: when an input is not as in the example.
             BadOptions: when the plan is no pipeline of one stage a rank, trains
-                nothing, or uses one parameter in several stages.
+                nothing, or uses one parameter in several stages; and for a norm of all
+                gradients, or a ``LossScaler``, in ``update``.
         """
         runner = self._runner
         if not isinstance(runner, Pipeline) or not runner.has_loss:

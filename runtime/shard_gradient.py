@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 from partita.compiler.errors import BadOptions
+from partita.runtime.by_itself import check_together
 from partita.runtime.marked_tensor import MarkedTensor, plainly
 
 _NORMS = ("vector_norm", "linalg_vector_norm", "_foreach_norm")
@@ -156,9 +157,10 @@ def over_all_ranks(norm: torch.Tensor, order: float) -> torch.Tensor:
     All ranks call it together.
 
     Raises:
-        BadOptions: for an order below 1.
+        BadOptions: for an order below 1, or where a rank is by itself.
     """
     check_order(order)
+    check_together("the norm of all gradients")
     total = norm.double()
     if math.isinf(order):
         dist.all_reduce(total, dist.ReduceOp.MAX)

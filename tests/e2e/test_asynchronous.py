@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -88,20 +89,25 @@ def emulated(
 
 @pytest.mark.dist
 @pytest.mark.parametrize(
-    ("name", "mesh", "parts", "optimizer"),
+    ("name", "mesh", "parts", "optimizer", "schedule"),
     [
-        ("chain", "pp=2", 2, "AdamW"),
-        pytest.param("chain", "pp=4", 1, "SGD", marks=pytest.mark.slow),
-        pytest.param("chain", "pp=4", 2, "AdamW", marks=pytest.mark.slow),
-        pytest.param("diamond", "pp=2,dp=2", 2, "AdamW", marks=pytest.mark.slow),
-        pytest.param("hourglass", "pp=2,tp=2", 4, "SGD", marks=pytest.mark.slow),
+        ("chain", "pp=2", 2, "AdamW", "1f1b"),
+        ("chain", "pp=2", 1, "SGD", "zero-bubble"),
+        pytest.param("chain", "pp=4", 1, "SGD", "1f1b", marks=pytest.mark.slow),
+        pytest.param("chain", "pp=4", 2, "AdamW", "1f1b", marks=pytest.mark.slow),
+        pytest.param(
+            "diamond", "pp=2,dp=2", 2, "AdamW", "zero-bubble", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "hourglass", "pp=2,tp=2", 4, "SGD", "1f1b", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_each_backward_uses_the_weights_of_its_forward(
-    name: str, mesh: str, parts: int, optimizer: str
+    name: str, mesh: str, parts: int, optimizer: str, schedule: str
 ) -> None:
     model, args = doubles(name)
-    options = pt.Options(microbatches=parts, schedule="1f1b")
+    options = pt.Options(microbatches=parts, schedule=schedule)
     plan = pt.plan(model, *args, mesh=mesh, options=options)
     given = (name, plan.to_dict(), optimizer)
     ranks = launch(train_rank, plan.mesh.size, given, timeout_s=120)
@@ -119,8 +125,47 @@ def test_each_backward_uses_the_weights_of_its_forward(
         assert parts > 1 or versions == num_stages - stage
         computed = [a for a in actions if "F" in a.replace("_F", "")]
         assert computed == [f"{stage}F{n}" for n in range(count)]
-    last = [a for a in ranks[-1][3] if a[1] in "FB"]
-    assert last[:4] == [f"{num_stages - 1}{w}" for w in ("F0", "B0", "F1", "B1")]
+    works = ("F", "I", "W") if schedule == "zero-bubble" else ("F", "B")
+    last = [a for a in ranks[-1][3] if a[1] in works]
+    assert last[:6] == [f"{num_stages - 1}{w}{n}" for n in range(3) for w in works][:6]
+
+
+def together(document: dict[str, Any], what: str) -> str:
+    model, (x, target) = doubles("chain")
+    program = pt.compile(model, pt.Plan.from_dict(document))
+    scaler = pt.LossScaler(program)
+    optimizer = torch.optim.SGD(program.parameters(), lr=0.05)
+    asked: dict[str, Callable[[], object]] = {
+        "clip": lambda: program.clip_grad_norm_(1.0),
+        "scale": lambda: scaler.step(optimizer),
+    }
+    refusal = ""
+
+    def update() -> None:
+        nonlocal refusal
+        try:
+            asked[what]()
+        except BadOptions as error:
+            refusal = str(error)
+
+    program.train_asynchronously([{"x": x, "target": target}], update)
+    return refusal
+
+
+@pytest.mark.dist
+@pytest.mark.parametrize(
+    ("what", "wanted"),
+    [
+        ("clip", "the norm of all gradients"),
+        ("scale", "whether all gradients are finite"),
+    ],
+)
+def test_what_is_of_all_ranks_is_refused_in_an_update(what: str, wanted: str) -> None:
+    model, args = doubles("chain")
+    options = pt.Options(microbatches=1, schedule="1f1b")
+    plan = pt.plan(model, *args, mesh="pp=2", options=options)
+    for text in launch(together, 2, (plan.to_dict(), what), timeout_s=60):
+        assert text.startswith(f"{wanted} is asked of all ranks, which train_async")
 
 
 def test_what_has_no_versions_is_refused() -> None:

@@ -105,3 +105,15 @@ def test_an_optimizer_that_is_not_elementwise_is_refused() -> None:
         "optimizer state 'row' of 'a' has shape [2], the rank's shard [2, 3]: only "
         "elementwise optimizers work on shards"
     )
+
+
+@pytest.mark.parametrize("key", ["state", "param_groups"])
+def test_a_state_that_lacks_a_part_is_refused(key: str) -> None:
+    optimizer, held = made("a")
+    saved = optimizer_state_dict(optimizer, held)
+    del saved[key]
+    with pytest.raises(BadOptions) as caught:
+        load_optimizer_state_dict(optimizer, held, saved)
+    assert str(caught.value) == (
+        f"optimizer state: {key!r} is missing; want what optimizer_state_dict returned"
+    )
