@@ -204,7 +204,8 @@ class _Compared:
     """The fastest plan of those that were found, what was tried, who refused.
 
     Plans are compared in buckets. What a search has to be faster than are ``apart_s``
-    of the fastest, its messages sent one by one: it sends its own so.
+    of the fastest, its messages sent one by one: it sends its own so. Where buckets are
+    slower, it is what the fastest takes in them.
     """
 
     batch: Batch
@@ -289,7 +290,9 @@ class _Compared:
         _log.info("%s: %s", name, _summary(found))
         fastest = self.fastest
         if fastest is None or found.predicted.seconds < fastest.predicted.seconds:
-            self.fastest, self.apart_s = found, first.plan.predicted.seconds
+            self.fastest = found
+            seconds = found.predicted.seconds, first.plan.predicted.seconds
+            self.apart_s = max(seconds)
         return found
 
     def _refuse(self, name: str, refusal: NoSolution, mesh: Mesh) -> None:

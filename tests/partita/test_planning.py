@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from partita import Mesh, Options, Plan, plan, verify
 from partita.compiler.errors import BadMesh, BadOptions, CaptureFailed, NoSolution
+from partita.compiler.hardware.profile import Hardware, load_hardware
 from partita.compiler.plan.document import LossKind
 from partita.pipelines.pipeline_search import PipelineSearch
 
@@ -41,6 +42,42 @@ def test_devices_form_meshes_that_the_pins_fit(pin: str, meshes: list[str]) -> N
     found = plan(model, *args, devices=4, options=options)
     assert [str(found.mesh)] == meshes
     assert "S(" in str(found.parameters["up.weight"].placements.storage)
+
+
+class Residual(nn.Module):
+    """Layers of a norm and two products, around each of which is a residual."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Sequential(
+                nn.LayerNorm(64), nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64)
+            )
+            for _ in range(2)
+        )
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss of ``x`` ``[batch, 64]``."""
+        for layer in self.layers:
+            x = x + layer(x)
+        return nn.functional.cross_entropy(self.head(x), labels)
+
+
+def test_meshes_are_compared_by_what_is_planned_in_the_end() -> None:
+    """Where memory is slow, a plan takes longer in buckets than one by one."""
+    profile = load_hardware("cpu-gloo").to_dict()
+    slow = profile["device"]
+    slow["flops_per_s"] = dict.fromkeys(slow["flops_per_s"], 1e6)
+    slow |= {"memory_bytes_per_s": 1e6, "launch_s": 1e-9, "ops": {}}
+    for cost in profile["links"][0]["costs"].values():
+        cost |= {"alpha_s": 1e-8, "bytes_per_s": 1e10}
+    options = Options(hardware=Hardware.from_dict(profile), schedule="sequential")
+    batch = torch.randn(64, 64), torch.randint(10, (64,))
+    found = plan(Residual(), *batch, devices=4, options=options)
+    seconds = [tried.seconds for tried in found.search.tried]
+    assert len(seconds) > 1
+    assert found.predicted.seconds == min(s for s in seconds if s is not None)
 
 
 def test_pins_that_no_mesh_fits_are_refused() -> None:

@@ -68,6 +68,11 @@ class Refused:
         found = [f"{way}, {_price(plan)}" for way, plan in ways]
         if found:
             parts.append(f"a plan was found {'; or '.join(found)}")
+        elif self.clock.left_s <= 0:
+            parts.append(
+                f"the {format_seconds(self.options.time_limit)} of time_limit were "
+                "over before a way out was found"
+            )
         return NoSolution("; ".join(parts), refusal.least_bytes, refusal.state_bytes)
 
     def _of_least(self, refusal: NoSolution) -> tuple[NoSolution, Ways]:
