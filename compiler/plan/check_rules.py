@@ -57,6 +57,12 @@ def check_rules(document: Document, rules: RuleSet, where: str) -> None:
         signature, mesh = node.signature, document.stages[node.stage].mesh
         options = axis_options(rule, factors, segments_in(signature, factors))
         if not is_legal(signature, factors, options, mesh):
+            if any(other.signature == signature for other in node.alternatives):
+                raise BadPlan(
+                    f"{where}: nodes.{key}.signature: {node.op} is taken apart to be "
+                    f"{signature}, which another search does; pin {key!r} to "
+                    f"'{signature.results[0]}' there"
+                )
             known = [str(other.signature) for other in node.alternatives[:2]]
             like = f"; of its alternatives there is {' and '.join(known)}"
             raise BadPlan(

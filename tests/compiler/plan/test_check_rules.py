@@ -7,6 +7,7 @@ from functools import cache
 
 import pytest
 from tests.models.captured import captured
+from tests.models.zoo import ZOO
 from tests.slow import slow
 
 import partita as pt
@@ -40,3 +41,22 @@ def test_an_op_that_is_not_linear_takes_no_parts_of_a_sum() -> None:
     said = rf"^file: nodes\.{key}\.signature: no rule of {node.op} allows \(B, P\(sum\)"
     with pytest.raises(BadPlan, match=said):
         check_rules(wrong, default_rules, "file")
+
+
+def test_what_an_op_is_only_taken_apart_is_searched_anew() -> None:
+    model, args, kwargs = ZOO["gpt2"]()
+    plan = pt.plan(model, *args, mesh="dp=2,tp=2", **kwargs)
+    key = "transformer.h.0.ln_1/native_layer_norm/0"
+    node, wanted = plan.nodes[key], pt.Placement.parse("(B, S(2))")
+    split = next(
+        other.signature
+        for other in node.alternatives
+        if other.signature.results[0] == wanted
+    )
+    nodes = {**plan.nodes, key: replace(node, signature=split)}
+    with pytest.raises(BadPlan) as caught:
+        check_rules(replace(plan, nodes=nodes), default_rules, "file")
+    assert str(caught.value).endswith(f"; pin '{key}' to '{wanted}' there")
+    options = pt.Options(pins={key: str(wanted)})
+    pinned = pt.plan(model, *args, mesh="dp=2,tp=2", options=options, **kwargs)
+    assert key in pinned.expanded
