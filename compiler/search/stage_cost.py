@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from partita.compiler.cost.memory import END_OF_MICROBATCH, timeline
+from partita.compiler.cost.memory import END_OF_MICROBATCH, GIVE_GRADIENTS, timeline
 from partita.compiler.cost.timeline import Timeline
 from partita.compiler.ir.program import InputKind, OutputKind, Program
 from partita.compiler.ir.sbp import Placement
@@ -17,6 +18,8 @@ from partita.compiler.simulate.stage_items import Closed, stage_items
 
 CLOSING = (Work.BACKWARD, Work.BACKWARD_WEIGHT)
 """What a last backward may be."""
+
+_AHEAD = "microbatches ahead"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +108,14 @@ class StageHeld:
         saved_bytes: what each microbatch more adds to that.
         closing_bytes: at most in the last backward, as ``closing_bytes`` says.
         at_peak: what the peak is made of, by category.
+        at_rest: what stays from one microbatch to the next, by category.
     """
 
     peak_bytes: int
     saved_bytes: int
     closing_bytes: int
     at_peak: Mapping[str, int]
+    at_rest: Mapping[str, int]
 
     @staticmethod
     def of(document: Document, held: Timeline | None = None) -> StageHeld:
@@ -122,7 +127,9 @@ class StageHeld:
         parts = held.by_category(held.peak)
         at_peak = {str(category): size for category, size in parts.items()}
         closing = closing_bytes(document, held)
-        return StageHeld(held.peak_bytes, held.saved_bytes, closing, at_peak)
+        return StageHeld(
+            held.peak_bytes, held.saved_bytes, closing, at_peak, _at_rest(held)
+        )
 
     def bytes(self, live: int) -> int:
         """Return what a rank holds at most, of so many microbatches."""
@@ -133,8 +140,43 @@ class StageHeld:
         """Return the same by category, what comes on top of the peak by its cause."""
         ahead = (live - 1) * self.saved_bytes
         sent = self.bytes(live) - self.peak_bytes - ahead
-        more = {"microbatches ahead": ahead, "sums on their way": sent}
+        more = {_AHEAD: ahead, "sums on their way": sent}
         return {**self.at_peak, **{cause: size for cause, size in more.items() if size}}
+
+    def resting(self, live: int) -> dict[str, int]:
+        """Return what is held while another stage of the rank runs, by category."""
+        ahead = live * self.saved_bytes
+        return {**self.at_rest, **({_AHEAD: ahead} if ahead else {})}
+
+
+def most_together(stages: Sequence[tuple[StageHeld, int]]) -> dict[str, int]:
+    """Return the most that a rank of several stages holds, by category.
+
+    One of them runs at a time; of the others is there what stays, and what their
+    forwards have saved of as many microbatches as are stated with each. It is no more
+    than if all ran at once.
+    """
+    found: list[Counter[str]] = []
+    at_once: Counter[str] = Counter()
+    for running, (held, live) in enumerate(stages):
+        at_once.update(held.by_part(live))
+        parts = Counter(held.by_part(live))
+        for number, (other, waiting) in enumerate(stages):
+            if number != running:
+                parts.update(other.resting(waiting))
+        found.append(parts)
+    return dict(min(max(found, key=Counter.total), at_once, key=Counter.total))
+
+
+def _at_rest(held: Timeline) -> dict[str, int]:
+    """Return what a microbatch leaves behind, and what stays anyway, by category."""
+    has_several = END_OF_MICROBATCH in held.moments
+    end = held.moments.index(END_OF_MICROBATCH if has_several else GIVE_GRADIENTS)
+    found: Counter[str] = Counter()
+    for each in held.held:
+        if each.first < end <= each.last and each.num_bytes:
+            found[str(each.category)] += each.num_bytes
+    return dict(found)
 
 
 def peak_bytes(document: Document, live: int) -> int:

@@ -32,7 +32,7 @@ from partita.compiler.search.arrangement import (
     Arrangement,
     whole_mesh,
 )
-from partita.compiler.search.stage_cost import StageHeld
+from partita.compiler.search.stage_cost import StageHeld, most_together
 from partita.compiler.simulate.plan import seconds_by_part, simulate_step
 from partita.one_mesh.planner import Planner
 from partita.pipelines.stage_plans import Planned, Room, StagePlans
@@ -127,16 +127,12 @@ def predicted(plan: Plan, held: Sequence[StageHeld]) -> Plan:
     """Return ``plan`` with what its step is predicted to take, given its stages'."""
     schedule = read_schedule(plan)
     step = simulate_step(plan)
-    bytes_of = [0] * len(schedule.rows)
-    by_part: list[dict[str, int]] = [{} for _ in schedule.rows]
-    for number, (own, live) in enumerate(zip(held, schedule.most_live, strict=True)):
-        row = schedule.rank_of[number]
-        bytes_of[row] += own.bytes(live)
-        for category, size in own.by_part(live).items():
-            by_part[row][category] = by_part[row].get(category, 0) + size
-    most = max(range(len(bytes_of)), key=bytes_of.__getitem__)
-    parts = by_part[most]
+    rows: list[list[tuple[StageHeld, int]]] = [[] for _ in schedule.rows]
+    for number, own in enumerate(zip(held, schedule.most_live, strict=True)):
+        rows[schedule.rank_of[number]].append(own)
+    parts = max(map(most_together, rows), key=lambda parts: sum(parts.values()))
     seconds = seconds_by_part(plan, step)
     return replace(
-        plan, predicted=Predicted(step.seconds, bytes_of[most], dict(seconds), parts)
+        plan,
+        predicted=Predicted(step.seconds, sum(parts.values()), dict(seconds), parts),
     )

@@ -88,7 +88,7 @@ class Figures:
         waited_s = 1e-4 * (self.seed % 2)
         closing = {w: ClosingCost(seconds[w], waited_s, once[1]) for w in CLOSING}
         ends = (spread,), (spread,)
-        made = StageCost(seconds, *once, closing, StageHeld(*held, 0, {}), *ends)
+        made = StageCost(seconds, *once, closing, StageHeld(*held, 0, {}, {}), *ends)
         return made if rng.random() < 0.95 else None
 
     def ends(self, begin: int, end: int) -> StageEnds:

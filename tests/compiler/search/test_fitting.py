@@ -28,7 +28,7 @@ class Sized(Figures):
         self.asked += 1
         size = sum(self.held_by[begin:end]) * (8 if mesh == MESHES[0] else 4)
         found = super().made(begin, end, mesh)
-        return found and replace(found, held=StageHeld(size, 0, 0, {}))
+        return found and replace(found, held=StageHeld(size, 0, 0, {}, {}))
 
 
 def arranger_of(figures: Figures, num_stages: int, stages: Stages) -> Arranger:

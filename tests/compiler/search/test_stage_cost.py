@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from partita.compiler.search.stage_cost import StageHeld
+from partita.compiler.search.stage_cost import StageHeld, most_together
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,24 @@ from partita.compiler.search.stage_cost import StageHeld
     ],
 )
 def test_parts_add_up(closing: int, live: int, more: dict[str, int]) -> None:
-    held = StageHeld(10, 4, closing, {"parameters": 7, "temporaries": 3})
+    held = StageHeld(
+        10, 4, closing, {"parameters": 7, "temporaries": 3}, {"parameters": 7}
+    )
     assert held.by_part(live) == {"parameters": 7, "temporaries": 3, **more}
     assert sum(held.by_part(live).values()) == held.bytes(live)
+
+
+def test_of_stages_of_a_rank_one_runs_at_a_time() -> None:
+    small = StageHeld(10, 4, 0, {"parameters": 2, "temporaries": 8}, {"parameters": 2})
+    large = StageHeld(9, 1, 0, {"parameters": 5, "temporaries": 4}, {"parameters": 5})
+    assert most_together([(small, 1)]) == small.by_part(1)
+    assert most_together([(small, 2), (large, 3)]) == {
+        "parameters": 7,
+        "temporaries": 8,
+        "microbatches ahead": 4 + 3,
+    }
+
+
+def test_stages_of_a_rank_hold_no_more_than_all_at_once() -> None:
+    lasting = StageHeld(6, 1, 0, {"parameters": 6}, {"parameters": 6})
+    assert most_together([(lasting, 1), (lasting, 1)]) == {"parameters": 12}

@@ -6,14 +6,19 @@ from functools import lru_cache
 
 import pytest
 import torch
+from tests.models.cut import drawn, search_of
 from tests.models.pipelines import PIPELINES
 from torch import nn
 
 import partita as pt
+from partita.compiler.capture.capture import capture
 from partita.compiler.errors import BadMesh, BadOptions, BadPlan, NoSolution
 from partita.compiler.plan.stage_records import TransferKind
-from partita.compiler.plan.stages import read_schedule
+from partita.compiler.plan.stages import read_schedule, stage_documents
 from partita.compiler.schedules.schedule import Work
+from partita.compiler.search.stage_cost import peak_bytes
+from partita.compiler.simulate.timetable import make_timetable
+from partita.microbatched import in_microbatches
 
 
 def chain(**options: object) -> pt.Plan:
@@ -42,6 +47,27 @@ def test_the_schedule_is_in_the_plan() -> None:
     assert schedule.name == "zero-bubble"
     works = {action.work for _, action in schedule.actions()}
     assert {Work.BACKWARD_INPUT, Work.SEND_FORWARD, Work.REDUCE} <= works
+
+
+@pytest.mark.parametrize("name", ["chain", "tied"])
+def test_of_the_stages_of_a_rank_one_runs_at_a_time(name: str) -> None:
+    """A plan holds what its step is simulated to, or more, and at most all at once."""
+    captured = in_microbatches(capture(*PIPELINES[name]()), 4, pt.default_rules)
+    search = search_of(captured, "pp=2", schedule="interleaved", stages_per_rank=2)
+    less = 0
+    for seed in range(6):
+        plan = drawn(search, seed)
+        timetable = make_timetable(plan)
+        rows = range(len(plan.schedule.rows))
+        at_once = [0 for _ in rows]
+        for number, part in enumerate(stage_documents(plan)):
+            live = plan.schedule.most_live[number]
+            at_once[plan.schedule.rank_of[number]] += peak_bytes(part, live)
+        simulated = max(timetable.peak(row).bytes for row in rows)
+        most = max(at_once)
+        assert min(simulated, most) <= plan.predicted.bytes <= most, seed
+        less += plan.predicted.bytes < most
+    assert less
 
 
 def test_a_tied_parameter_is_sent_once_and_its_gradient_comes_home() -> None:
