@@ -257,10 +257,11 @@ class Refused:
     def _update_bytes(self) -> int:
         """What an update allocates at the most: where every rank updates the whole."""
         program = self.captured.program
+        trained = program.trained
         sizes = [
             type_of(Value(node, 0)).num_bytes
             for node, role in program.placeholders()
-            if role.name in program.trained
+            if role.name in trained
         ]
         device = load_hardware(self.options.hardware).device.kind
         return update_bytes(self.options.optimizer, sizes, device)
