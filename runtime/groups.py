@@ -110,7 +110,9 @@ def bind_stages(
             here = own.coordinates(ranks.index(rank))
             found[number] = Groups(own, here, device, made[stage], names)
     if device.type == "cpu":
-        dist.barrier()  # gloo connects anew: none may leave while another still does
+        # Gloo connects anew: none may leave while another still does. A barrier might
+        # be that of GPUs, where there are some.
+        dist.all_reduce(torch.zeros(1))
     return found
 
 

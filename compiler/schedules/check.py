@@ -12,6 +12,7 @@ from collections import Counter
 
 from partita.compiler.errors import BadPlan
 from partita.compiler.schedules.schedule import Action, Schedule, Work, needs
+from partita.compiler.schedules.transfers import received_for
 
 _PAIRS = {
     Work.SEND_FORWARD: (Work.RECEIVE_FORWARD, 1),
@@ -19,8 +20,11 @@ _PAIRS = {
 }
 """What receives that which is sent, and how many stages further on."""
 
-_RECEIVED_FROM = {Work.RECEIVE_FORWARD: -1, Work.RECEIVE_BACKWARD: 1}
+_RECEIVED_FROM = {receive: -step for receive, step in _PAIRS.values()}
 """How many stages further on that is which sends what is received."""
+
+_FURTHER = {send: step for send, (_, step) in _PAIRS.items()} | _RECEIVED_FROM
+"""How many stages further on the other end of a message is."""
 
 _OF_ALL = (Work.REDUCE, Work.UPDATE)
 
@@ -70,22 +74,15 @@ def check_carried_out(schedule: Schedule) -> None:
         there: set[Action] = set()
         for action in row:
             there.add(action)
+            received = received_for(action)
             for used in needs(schedule, action):
                 source = schedule.rank_of[used.stage]
-                received = _received_for(action)
                 if source != rank and received not in there:
                     raise BadPlan(
                         f"schedule {schedule.name!r}: rank {rank} has {action}, which "
                         f"uses what {used} makes on rank {source}; want {received} "
                         "before it"
                     )
-
-
-def _received_for(action: Action) -> Action:
-    """Return what brings that which an action takes from another stage."""
-    is_forward = action.work is Work.FORWARD
-    work = Work.RECEIVE_FORWARD if is_forward else Work.RECEIVE_BACKWARD
-    return Action(action.stage, work, action.microbatch)
 
 
 def _check_places(schedule: Schedule) -> None:
@@ -99,17 +96,12 @@ def _check_places(schedule: Schedule) -> None:
             wrong = f"there are {schedule.num_microbatches} microbatches"
         elif (number is None) != (action.work in _OF_ALL):
             wrong = "reductions and updates are of all microbatches, the rest of one"
-        elif not 0 <= action.stage + _further(action.work) < schedule.num_stages:
+        elif not 0 <= action.stage + _FURTHER.get(action.work, 0) < schedule.num_stages:
             place = "first" if action.stage == 0 else "last"
             wrong = f"that stage is the {place}"
         else:
             continue
         raise BadPlan(f"schedule {schedule.name!r}: rank {rank} has {action}; {wrong}")
-
-
-def _further(work: Work) -> int:
-    """Return how many stages further on the other end of a message is, if it is one."""
-    return _PAIRS[work][1] if work in _PAIRS else _RECEIVED_FROM.get(work, 0)
 
 
 def _check_complete(schedule: Schedule) -> None:

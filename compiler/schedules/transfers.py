@@ -74,7 +74,7 @@ def _received(
     here: set[Action] = set()
     found: list[Action] = []
     for action in row:
-        wanted = _used_by(action)
+        wanted = received_for(action)
         if wanted in source_of and wanted not in here:
             queue = coming[source_of[wanted]]
             upto = queue.index(wanted) + 1
@@ -85,7 +85,12 @@ def _received(
     return found
 
 
-def _used_by(action: Action) -> Action | None:
+def received_for(action: Action) -> Action | None:
+    """Return what receives that which an action takes from another stage, if it does.
+
+    >>> str(received_for(Action(1, Work.BACKWARD_INPUT, 3)))
+    '1RECV_B3'
+    """
     match action.work:
         case Work.FORWARD:
             work = Work.RECEIVE_FORWARD

@@ -159,8 +159,8 @@ def most_together(stages: Sequence[tuple[StageHeld, int]]) -> dict[str, int]:
     found: list[Counter[str]] = []
     at_once: Counter[str] = Counter()
     for running, (held, live) in enumerate(stages):
-        at_once.update(held.by_part(live))
         parts = Counter(held.by_part(live))
+        at_once.update(parts)
         for number, (other, waiting) in enumerate(stages):
             if number != running:
                 parts.update(other.resting(waiting))
