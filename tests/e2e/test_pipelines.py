@@ -1,7 +1,7 @@
 """Pipelines compute what the model does: in one process, and on real ranks.
 
 Quick: one of each kind. ``pytest -m slow tests/e2e/test_pipelines.py`` takes all
-models, meshes, schedules and random cuts.
+models, meshes, schedules and random cuts; ``test_pipeline_matrix.py`` trains them.
 """
 
 from __future__ import annotations
@@ -13,18 +13,16 @@ from typing import Any
 
 import pytest
 import torch
+from tests.e2e.trained import ADAMW, Trained
 from tests.models.cut import drawn, search_of
-from tests.models.dropout import with_dropout
 from tests.models.more_models import MORE
-from tests.models.pipelines import PIPELINES
+from tests.models.staged import STAGED
 from torch import nn
 
 import partita as pt
 from partita.compiler.capture.capture import Captured, capture
-from partita.compiler.capture.torch_private import pytree
 from partita.compiler.errors import RankFailed
 from partita.compiler.ir.program import OutputKind
-from partita.compiler.plan.stages import read_schedule
 from partita.compiler.search.arrangement import SINGLE
 from partita.compiler.search.parts import Clock
 from partita.lowering import lower
@@ -35,11 +33,6 @@ from partita.pipelines.pipeline_space import PipelineSpace, meshes_of
 from partita.runtime.launch import launch
 from partita.verifying.verification import DOUBLE_TOLERANCE, Verifier
 
-MODELS = {
-    **{name: PIPELINES[name] for name in PIPELINES},
-    **{name: MORE[name] for name in ("llama", "t5", "bart", "unet", "vit", "mixtral")},
-    "gpt2": lambda: with_dropout("gpt2"),
-}
 WHOLE = ("clip", "resnet")  # a loss or norms over the whole batch
 MESHES = ("pp=2", "pp=4", "pp=2,tp=2", "pp=2,dp=2", "pp=2,dp=2,tp=2")
 SCHEDULES = ("gpipe", "1f1b", "zero-bubble", "frugal")
@@ -47,7 +40,7 @@ SCHEDULES = ("gpipe", "1f1b", "zero-bubble", "frugal")
 
 @lru_cache(maxsize=1)
 def _captured(name: str, count: int) -> tuple[Captured, Verifier]:
-    model, args, kwargs = {**MORE, **MODELS}[name]()
+    model, args, kwargs = {**MORE, **STAGED}[name]()
     captured = capture(model, args, kwargs)
     verifier = Verifier.of(model, args, kwargs, draws=captured.program.draws)
     return in_microbatches(captured, count, pt.default_rules), verifier
@@ -151,7 +144,7 @@ def test_ranks_of_unlike_shards_save_unlike_tensors() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mesh", MESHES)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", STAGED)
 def test_all_searched_plans_verify(name: str, mesh: str) -> None:
     captured, _ = _captured(name, 2)
     for schedule in SCHEDULES:
@@ -160,7 +153,7 @@ def test_all_searched_plans_verify(name: str, mesh: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mesh", MESHES)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", STAGED)
 def test_ten_random_cuts_verify(name: str, mesh: str) -> None:
     captured, _ = _captured(name, 2)
     search = search_of(captured, mesh, schedule="1f1b")
@@ -169,7 +162,7 @@ def test_ten_random_cuts_verify(name: str, mesh: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in MORE if name not in MODELS])
+@pytest.mark.parametrize("name", [name for name in MORE if name not in STAGED])
 def test_every_architecture_runs_in_stages(name: str) -> None:
     captured, _ = _captured(name, 1 if name in WHOLE else 2)
     ways = {"pp=2,tp=2": "1f1b", "pp=4": "zero-bubble", "pp=2,dp=2,tp=2": "gpipe"}
@@ -182,76 +175,29 @@ def test_every_architecture_runs_in_stages(name: str) -> None:
 # --- real ranks
 
 
-def train(
-    model: torch.nn.Module, plan: pt.Plan, args: Any, kwargs: Any
-) -> tuple[list[float], dict[str, torch.Tensor], list[str]]:
-    """Train five steps; return losses, the parameters' values and the last actions."""
-    program = pt.compile(model, plan)
-    optimizer = torch.optim.AdamW(program.parameters(), lr=1e-2)
-    losses: list[float] = []
-    for _ in range(5):
-        losses.append(float(program.step(*args, **kwargs)))
-        program.clip_grad_norm_(1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-    state = {k: v.full_tensor() for k, v in program.state_dict().items()}  # type: ignore[attr-defined]
-    return losses, state, [str(action) for action in program.actions]
-
-
-def train_rank(
-    name: str, document: dict[str, Any]
-) -> tuple[list[float], dict[str, torch.Tensor], list[str]]:
-    model, args, kwargs = MODELS[name]()
-    model, args, kwargs = doubles(model, args, kwargs)
-    return train(model, pt.Plan.from_dict(document), args, kwargs)
-
-
-def doubles(model: torch.nn.Module, args: Any, kwargs: Any) -> Any:
-    def promoted(leaf: Any) -> Any:
-        is_float = isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
-        return leaf.double() if is_float else leaf
-
-    args, kwargs = pytree.tree_map(promoted, (args, kwargs))
-    return model.double(), args, kwargs
-
-
-def check_trained(name: str, mesh: str, count: int, **options: Any) -> None:
-    """Check that real ranks train as one process does, in the schedule's order."""
-    model, args, kwargs = doubles(*MODELS[name]())
-    asked = pt.Options(microbatches=count, time_limit=10.0, **options)
-    check_ranks(name, pt.plan(model, *args, mesh=mesh, options=asked, **kwargs))
+def train_rank(name: str, document: dict[str, Any]) -> Trained:
+    return ADAMW.train(ADAMW.built(STAGED[name]()), pt.Plan.from_dict(document))
 
 
 def check_ranks(name: str, plan: pt.Plan) -> None:
     """Check that the ranks of a plan train as one process does."""
-    model, args, kwargs = doubles(*MODELS[name]())
+    model, args, kwargs = ADAMW.built(STAGED[name]())
     alone = pt.plan(model, *args, mesh="dp=1", **kwargs)
-    wanted, state, _ = train(model, alone, args, kwargs)
-    schedule = read_schedule(plan)
+    wanted = ADAMW.train((model, args, kwargs), alone)
     ranks = launch(train_rank, plan.mesh.size, (name, plan.to_dict()), timeout_s=240)
-    seen: set[str] = set()
-    row_of = {
-        rank: row
-        for stage, row in zip(plan.stages, schedule.rank_of, strict=True)
-        for rank in stage.ranks
-    }
-    for rank, (losses, own, actions) in enumerate(ranks):
-        assert losses == pytest.approx(wanted, rel=1e-6), rank
-        assert actions == [str(action) for action in schedule.rows[row_of[rank]]]
-        for key, value in own.items():
-            torch.testing.assert_close(value, state[key], rtol=1e-6, atol=1e-7)
-        seen |= set(own)
-    assert seen == set(state)
+    ADAMW.check(plan, ranks, wanted)
 
 
 @pytest.mark.dist
 def test_real_ranks_train_as_one_process() -> None:
-    check_trained("tied", "pp=2", 4, schedule="zero-bubble")
+    model, args, kwargs = ADAMW.built(STAGED["tied"]())
+    options = pt.Options(microbatches=4, schedule="zero-bubble")
+    check_ranks("tied", pt.plan(model, *args, mesh="pp=2", options=options, **kwargs))
 
 
 def train_the_head(document: dict[str, Any]) -> tuple[int, list[str], list[float]]:
     """Return how many parameters a rank has, the names that are saved, the losses."""
-    model, args, kwargs = doubles(*MODELS["chain"]())
+    model, args, kwargs = ADAMW.built(STAGED["chain"]())
     program = pt.compile(model, pt.Plan.from_dict(document))
     optimizer = torch.optim.AdamW(program.parameters(), lr=1e-2)
     losses: list[float] = []
@@ -266,7 +212,7 @@ def train_the_head(document: dict[str, Any]) -> tuple[int, list[str], list[float
 
 @pytest.mark.dist
 def test_a_rank_without_parameters_is_trained_as_others_are() -> None:
-    model, args, kwargs = doubles(*MODELS["chain"]())
+    model, args, kwargs = ADAMW.built(STAGED["chain"]())
     captured = in_microbatches(capture(model, args, kwargs), 2, pt.default_rules)
     search = search_of(captured, "pp=2", schedule="1f1b")
     plans = (drawn(search, seed) for seed in range(100))
@@ -290,18 +236,9 @@ def test_a_rank_without_parameters_is_trained_as_others_are() -> None:
         assert losses == pytest.approx(wanted, rel=1e-12)
 
 
-@pytest.mark.slow
-@pytest.mark.dist
-@pytest.mark.parametrize("mesh", ["pp=2", "pp=4", "pp=2,tp=2", "pp=2,dp=2"])
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("name", MODELS)
-def test_all_train_as_one_process(name: str, schedule: str, mesh: str) -> None:
-    check_trained(name, mesh, 2, schedule=schedule)
-
-
 def end_in_the_middle(document: dict[str, Any]) -> None:
     """Train; the second rank ends itself when it takes its part of the third target."""
-    model, args, kwargs = MODELS["chain"]()
+    model, args, kwargs = STAGED["chain"]()
     program = pt.compile(model, pt.Plan.from_dict(document))
     program.step(*args, **kwargs)
     narrow, taken = torch.Tensor.narrow, 0
@@ -320,7 +257,7 @@ def end_in_the_middle(document: dict[str, Any]) -> None:
 
 @pytest.mark.dist
 def test_a_rank_killed_in_a_step_is_named_with_its_action() -> None:
-    model, args, kwargs = MODELS["chain"]()
+    model, args, kwargs = STAGED["chain"]()
     options = pt.Options(microbatches=4, schedule="1f1b")
     plan = pt.plan(model, *args, mesh="pp=2", options=options, **kwargs)
     with pytest.raises(RankFailed) as caught:
@@ -332,7 +269,7 @@ def test_a_rank_killed_in_a_step_is_named_with_its_action() -> None:
 
 @pytest.mark.dist
 def test_stages_of_several_shapes_train_as_one_process() -> None:
-    model, args, kwargs = doubles(*MODELS["tied"]())
+    model, args, kwargs = ADAMW.built(STAGED["tied"]())
     options = pt.Options(hardware="cpu-gloo-free", microbatches=2, schedule="1f1b")
     captured = in_microbatches(capture(model, args, kwargs), 2, options.rules)
     planner = Planner(captured, type(model).__name__, SINGLE, options)

@@ -1,0 +1,90 @@
+"""Train five steps, on ranks and in one process, and check that they agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from tests.models.zoo import Built
+
+import partita as pt
+from partita.compiler.capture.torch_private import pytree
+from partita.compiler.plan.stages import read_schedule
+
+STEPS = 5
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a model is trained, and how far ranks may be from one process.
+
+    ``losses`` is relative; ``values`` relative and absolute, of all that is saved.
+    """
+
+    dtype: torch.dtype
+    losses: float
+    values: tuple[float, float]
+
+    def built(self, built: Built) -> Built:
+        """Return a model and what it is called with, in the dtype of the training."""
+
+        def cast(leaf: Any) -> Any:
+            is_float = isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+            return leaf.to(self.dtype) if is_float else leaf
+
+        model, args, kwargs = built
+        args, kwargs = pytree.tree_map(cast, (args, kwargs))
+        return model.to(self.dtype), args, kwargs
+
+    def train(self, built: Built, plan: pt.Plan) -> Trained:
+        """Train ``STEPS`` steps on this rank: AdamW in float64, else SGD."""
+        model, args, kwargs = built
+        program = pt.compile(model, plan)
+        is_adam = self.dtype == torch.float64
+        kind = torch.optim.AdamW if is_adam else torch.optim.SGD
+        optimizer = kind(program.parameters(), lr=1e-2)
+        losses: list[float] = []
+        for _ in range(STEPS):
+            losses.append(float(program.step(*args, **kwargs)))
+            program.clip_grad_norm_(1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+        state = {k: v.full_tensor() for k, v in program.state_dict().items()}  # type: ignore[attr-defined]
+        return Trained(losses, state, [str(action) for action in program.actions])
+
+    def check(self, plan: pt.Plan, ranks: Sequence[Trained], alone: Trained) -> None:
+        """Check that ranks trained as one process, in the order of their schedule."""
+        schedule = read_schedule(plan)
+        row_of = {
+            rank: row
+            for stage, row in zip(plan.stages, schedule.rank_of, strict=True)
+            for rank in stage.ranks
+        }
+        seen: set[str] = set()
+        for rank, own in enumerate(ranks):
+            assert own.losses == pytest.approx(alone.losses, rel=self.losses), rank
+            order = [str(action) for action in schedule.rows[row_of[rank]]]
+            assert own.actions == order, rank
+            relative, absolute = self.values
+            for key, value in own.state.items():
+                torch.testing.assert_close(
+                    value, alone.state[key], rtol=relative, atol=absolute, msg=key
+                )
+            seen |= set(own.state)
+        assert seen == set(alone.state)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The losses of all steps, the values that a rank holds then, its last actions."""
+
+    losses: list[float]
+    state: dict[str, torch.Tensor]
+    actions: list[str]
+
+
+ADAMW = Training(torch.float64, 1e-6, (1e-6, 1e-7))
+SGD = Training(torch.float32, 1e-5, (1e-4, 1e-5))
