@@ -17,7 +17,6 @@ from tests.e2e.trained import ADAMW, SGD, Trained, Training
 from tests.models.cut import drawn, search_of
 from tests.models.staged import STAGED
 from tests.models.zoo import Built
-from torch import nn
 
 import partita as pt
 from partita.compiler.capture.capture import capture
@@ -46,7 +45,7 @@ def built(name: str, training: Training) -> Built:
     if labels is not None and labels.dim() == 2:
         for row, counted in enumerate(labels):
             counted[: 1 + row] = -100
-    return training.built((_with_norms_of_its_dtype(model), args, kwargs))
+    return training.built((model, args, kwargs))
 
 
 def _tensors(tree: Any) -> Iterator[torch.Tensor]:
@@ -59,21 +58,6 @@ def _twice(leaf: Any) -> Any:
         return leaf
     again = leaf.roll(1, -1) if leaf.dim() > 1 else leaf.flip(0)
     return torch.cat([leaf, again])
-
-
-def _with_norms_of_its_dtype(model: nn.Module) -> nn.Module:
-    """Return a model whose RMS norms compute in the dtype that they are given.
-
-    Those of transformers compute in float32 always, so a norm over a split dim would
-    round otherwise in a float64 model.
-    """
-    for module in [*model.modules()]:
-        for name, child in [*module.named_children()]:
-            if type(child).__name__.endswith(("RMSNorm", "T5LayerNorm")):
-                own = nn.RMSNorm(child.weight.shape, child.variance_epsilon)  # type: ignore[arg-type]
-                own.weight = child.weight  # type: ignore[assignment]
-                setattr(module, name, own)
-    return model
 
 
 @lru_cache(maxsize=2)

@@ -2,19 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import pytest
 import torch
 from tests.models.zoo import Built
+from torch.overrides import TorchFunctionMode
 
 import partita as pt
 from partita.compiler.capture.torch_private import pytree
 from partita.compiler.plan.stages import read_schedule
 
 STEPS = 5
+
+
+class _Double(TorchFunctionMode):
+    """Within it, what a model would cast to float32 whatever it has is float64.
+
+    So are norms, softmaxes and losses of transformers; parts of these would be rounded
+    otherwise than the whole.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if func is torch.Tensor.float:
+            func = torch.Tensor.double
+        args, kwargs = pytree.tree_map(_doubled, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+
+def _doubled(leaf: Any) -> Any:
+    return torch.float64 if leaf is torch.float32 else leaf
+
+
+def _in_double(forward: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(forward)
+    def doubled(*args: Any, **kwargs: Any) -> Any:
+        with _Double():
+            return forward(*args, **kwargs)
+
+    return doubled
 
 
 @dataclass(frozen=True)
@@ -37,6 +68,8 @@ class Training:
 
         model, args, kwargs = built
         args, kwargs = pytree.tree_map(cast, (args, kwargs))
+        if self.dtype == torch.float64:
+            model.forward = _in_double(model.forward)
         return model.to(self.dtype), args, kwargs
 
     def train(self, built: Built, plan: pt.Plan) -> Trained:
@@ -86,5 +119,5 @@ class Trained:
     actions: list[str]
 
 
-ADAMW = Training(torch.float64, 1e-6, (1e-6, 1e-7))
+ADAMW = Training(torch.float64, 1e-9, (1e-7, 1e-9))
 SGD = Training(torch.float32, 1e-5, (1e-4, 1e-5))
