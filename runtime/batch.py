@@ -61,9 +61,17 @@ class BatchSpec:
 
 
 def _type_of(leaf: object) -> TensorType | None:
-    if not isinstance(leaf, torch.Tensor):
+    """Return the type of a tensor that has all of its values here."""
+    if not isinstance(leaf, torch.Tensor) or _without(leaf):
         return None
     return TensorType(tuple(leaf.shape), leaf.dtype)
+
+
+def _without(leaf: torch.Tensor) -> str:
+    """Return why a tensor has not all of its values; "" where it has."""
+    if leaf.layout is not torch.strided:
+        return f" ({str(leaf.layout).removeprefix('torch.')})"
+    return " (on the meta device)" if leaf.is_meta else ""
 
 
 def _equal(found: object, want: object) -> bool:
@@ -75,7 +83,7 @@ def _show(leaf: object) -> str:
     if isinstance(leaf, TensorType):
         return str(leaf)
     if isinstance(leaf, torch.Tensor):
-        return str(_type_of(leaf))
+        return f"{TensorType(tuple(leaf.shape), leaf.dtype)}{_without(leaf)}"
     text = repr(leaf)
     is_short = len(text) <= _SHOWN and "\n" not in text
     return text if is_short else f"of type {type(leaf).__name__}"

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
-from inspect import Parameter, signature
 from typing import Any
 
 import torch
 
-from partita.compiler.errors import BadOptions
+from partita.runtime.optimizer_trial import check_gradients_suffice
 
 _OFF = ("lr", "weight_decay")  # with gradients of zero, all that would move parameters
 
@@ -35,12 +34,7 @@ def first_state(
     if optimizer.state:
         yield
         return
-    closure = signature(optimizer.step).parameters.get("closure")
-    if closure is not None and closure.default is Parameter.empty:
-        raise BadOptions(
-            f"{type(optimizer).__name__}.step wants a closure that evaluates the loss: "
-            "only elementwise optimizers work on shards"
-        )
+    check_gradients_suffice(optimizer)
     ids = {id(parameter) for parameter in trained}
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     gradients = [parameter.grad for parameter in parameters]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from itertools import pairwise
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import nn
 
+from partita.compiler.capture.torch_private import GRADIENT_HOOKS, LEFT_HOOKS
 from partita.compiler.ir.sbp import Broadcast
 from partita.runtime.shard_gradient import (
     Part,
@@ -28,14 +29,25 @@ def accumulate(
 ) -> None:
     """Add ``gradient`` to ``parameter.grad``; it becomes it where there is none yet.
 
-    Where it is a part of the whole one, ``part`` says of which.
+    Where it is a part of the whole one, ``part`` says of which. Hooks of the parameter
+    are called as autograd calls them.
     """
+    for hook in _hooks(parameter, GRADIENT_HOOKS):
+        changed = hook(gradient if part is None else ShardGradient.of(gradient, part))
+        gradient = gradient if changed is None else changed
     if parameter.grad is not None:
         gradient = parameter.grad.add_(gradient)
     if part is not None and type(gradient) is torch.Tensor:  # no fake one
         gradient = ShardGradient.of(gradient, part)
     if gradient is not parameter.grad:
         parameter.grad = gradient
+    for hook in _hooks(parameter, LEFT_HOOKS):
+        hook(parameter)
+
+
+def _hooks(parameter: nn.Parameter, kept_in: str) -> Iterable[Callable[..., Any]]:
+    found: Mapping[int, Callable[..., Any]] | None = getattr(parameter, kept_in)
+    return () if not found else tuple(found.values())
 
 
 def owned(

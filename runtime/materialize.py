@@ -15,6 +15,7 @@ none and is in no state dict takes what its module's own initialisation gives it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -22,6 +23,7 @@ from torch.distributed.tensor import DTensor
 
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.sbp import Placement
+from partita.runtime.first_values import sum_of_bits
 from partita.runtime.groups import Groups
 from partita.runtime.initialise import initial_values
 from partita.runtime.inventory import Kept
@@ -32,14 +34,26 @@ Init = int | Mapping[str, torch.Tensor] | InitFunction | None
 """Where first values come from; see the module's text."""
 
 
+class FirstValues(NamedTuple):
+    """What a rank begins with, by first name.
+
+    Attributes:
+        shards: its shards.
+        sums: of the bits of the whole values, where other ranks have shards of them.
+    """
+
+    shards: dict[str, torch.Tensor]
+    sums: dict[str, int]
+
+
 def materialize(
     model: nn.Module,
     kept: Sequence[Kept],
     placements: Mapping[str, Placement],
     groups: Groups,
     init: Init = None,
-) -> dict[str, torch.Tensor]:
-    """Return this rank's shard of all that ``placements`` has, by first name.
+) -> FirstValues:
+    """Return this rank's shard of all that ``placements`` has.
 
     Values of other parameters and buffers are made too and let go of, since random
     numbers follow each other. A shard shares no memory with the model or with what
@@ -48,7 +62,7 @@ def materialize(
     Raises:
         BadOptions: naming a parameter or buffer that gets no or ill-typed values.
     """
-    shards: dict[str, torch.Tensor] = {}
+    made = FirstValues({}, {})
     with torch.no_grad():
         for entry, full in _full_values(model, kept, init):
             if entry.name not in placements:
@@ -58,17 +72,16 @@ def materialize(
                     f"init: {entry.name!r} has shape {list(full.shape)}; want "
                     f"{list(entry.tensor.shape)}, that of the model"
                 )
-            shard = take_shard(
-                full.to(entry.tensor.dtype),
-                placements[entry.name],
-                groups.mesh,
-                groups.coordinates,
-            )
+            full = full.to(entry.tensor.dtype)
+            here = groups.mesh, groups.coordinates
+            shard = take_shard(full, placements[entry.name], *here)
+            if groups.mesh.size > 1:
+                made.sums[entry.name] = sum_of_bits(full)
             if shard.untyped_storage().data_ptr() == full.untyped_storage().data_ptr():
                 shard = shard.clone()
             del full  # before the next one is made
-            shards[entry.name] = shard.to(groups.device)
-    return shards
+            made.shards[entry.name] = shard.to(groups.device)
+    return made
 
 
 def _full_values(

@@ -11,6 +11,7 @@ In a pipeline each small tensor is stepped alone, too: no rank has all parameter
 from __future__ import annotations
 
 import copy
+import inspect
 import weakref
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -102,6 +103,7 @@ def check_optimizer(
     smalls = list(_smalls(optimizer, owners))
     if not smalls or (is_alone and not any(small.cut for small in smalls)):
         return False
+    check_gradients_suffice(optimizer)
     name = type(optimizer).__name__
     whole = {i: _whole(small) for i, small in enumerate(smalls)}
     devices = {s.like.device.index for s in smalls if s.like.is_cuda}
@@ -122,6 +124,20 @@ def check_optimizer(
                 "elementwise optimizer, such as AdamW"
             ) from error
     return True
+
+
+def check_gradients_suffice(optimizer: Optimizer) -> None:
+    """Check that ``optimizer`` steps by the gradients that it finds.
+
+    Raises:
+        BadOptions: for one that evaluates the loss by itself.
+    """
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise BadOptions(
+            f"{type(optimizer).__name__}.step wants a closure that evaluates the loss: "
+            "only elementwise optimizers, such as AdamW, work on shards"
+        )
 
 
 def _with_plain_gradients(optimizer: Optimizer) -> None:
@@ -245,7 +261,9 @@ def _copied(
     What it has besides groups and state is copied, its parameters replaced.
     """
     memo: dict[int, Any] = {
-        id(parameter): nn.Parameter(parameter.detach().reshape(-1)[:0])
+        id(parameter): nn.Parameter(
+            parameter.detach().reshape(-1)[:0], parameter.requires_grad
+        )
         for group in optimizer.param_groups
         for parameter in group["params"]
     }

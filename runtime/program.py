@@ -9,11 +9,12 @@ has to see that they changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 
@@ -27,6 +28,7 @@ from partita.runtime.batch import BatchSpec
 from partita.runtime.dtensors import to_dtensor
 from partita.runtime.feeds import Feeds, FeedsOf
 from partita.runtime.first_state import first_state
+from partita.runtime.first_values import check_alike
 from partita.runtime.inventory import take_inventory
 from partita.runtime.leaving import WholeOutputs
 from partita.runtime.materialize import Init
@@ -72,6 +74,7 @@ class ParallelProgram(ModuleFace):
         self.loss_scale = 1.0
         self.seed = 0
         self.num_steps = 0
+        self._failure = ""
         self._batch = batch
         self._unflatten = unflatten
         kept = take_inventory(model)
@@ -87,10 +90,12 @@ class ParallelProgram(ModuleFace):
             )
             for number, programs in stages.items()
         }
+        shares = self._shares.values()
+        check_alike({name: x for share in shares for name, x in share.sums.items()})
         self._held = tuple(
             held
             for entry in kept
-            for share in self._shares.values()
+            for share in shares
             for held in share.held
             if held.name == entry.name
         )
@@ -100,7 +105,7 @@ class ParallelProgram(ModuleFace):
             if homes[entry.name] not in stages
             for name in entry.saved
         }
-        first, *_ = self._shares.values()
+        first, *_ = shares
         self.groups = first.groups
         self._runner = Alone(first) if way is None else Pipeline(self._shares, way)
         self._frozen = [
@@ -166,7 +171,7 @@ class ParallelProgram(ModuleFace):
         taken: set[int] = set()
         for number, share in self._shares.items():
             taken |= share.addresses(entering[number])
-        with self._not_autocast():
+        with self._running():
             outputs = self._runner.step(self._feeds_of(batch, entering), taken)
         losses = [
             share.take(outputs[number], taken) for number, share in self._shares.items()
@@ -212,7 +217,7 @@ class ParallelProgram(ModuleFace):
             share = self._shares[stage]
             return share.feeds(read[batch], share.entering(), drawn, part)
 
-        with self._not_autocast():
+        with self._running():
             streamed = runner.stream(feeds_of, len(read), update)
         self.num_steps += len(read)
         return streamed
@@ -243,7 +248,7 @@ class ParallelProgram(ModuleFace):
         """Return the outputs of this rank's stages; write the buffers."""
         batch = self._batch.read(args, kwargs)
         entering = {number: share.entering() for number, share in self._shares.items()}
-        with self._not_autocast():
+        with self._running():
             runs = self._runner.forward(self._feeds_of(batch, entering))
         found: list[tuple[Share, WholeOutputs]] = []
         for number, share in self._shares.items():
@@ -261,13 +266,28 @@ class ParallelProgram(ModuleFace):
 
         return feeds_of
 
-    def _not_autocast(self) -> AbstractContextManager[Any]:
-        """Return a block in which ops run in the dtypes that the plan has for them.
+    @contextmanager
+    def _running(self) -> Generator[None]:
+        """Run a block whose ops are in the dtypes that the plan has for them.
 
         A loop that had ``torch.autocast`` may still be in it; the plan's own
         ``precision`` is in the program.
+
+        Raises:
+            RuntimeError: behind a block that failed: other ranks may still be in it,
+                and would take for theirs what belongs to another.
         """
-        return torch.autocast(self.groups.device.type, enabled=False)
+        if self._failure and dist.get_world_size() > 1:
+            raise RuntimeError(
+                f"this rank failed in an earlier step ({self._failure}), in which "
+                "others may wait for it; end this run"
+            )
+        try:
+            with torch.autocast(self.groups.device.type, enabled=False):
+                yield
+        except BaseException as error:
+            self._failure = f"{type(error).__name__}: {error}"
+            raise
 
     # --- training
 

@@ -117,7 +117,7 @@ class Share:
         self.brought = Brought(programs.bringing, self.groups)
         own = [entry for entry in kept if entry.name in home]
         placements = _placements(self.local, programs.bringing, own)
-        shards = materialize(model, kept, placements, self.groups, init)
+        shards, self.sums = materialize(model, kept, placements, self.groups, init)
         first_of = {name: entry.name for entry in own for name in entry.names}
         self.joined: dict[FeedKey, torch.Tensor] = {
             (InputKind.JOINED, role_of(row).name): whole

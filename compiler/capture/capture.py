@@ -44,11 +44,14 @@ from partita.compiler.capture.mixed_precision import (
 )
 from partita.compiler.capture.ordered_sets import ordered_sets
 from partita.compiler.capture.other_draws import whatever_is_drawn
+from partita.compiler.capture.output_form import OutputForm
 from partita.compiler.capture.quiet import quiet_failure
 from partita.compiler.capture.roles import read_roles
 from partita.compiler.capture.running_means import whole_batches
-from partita.compiler.capture.scored_model import LossFunction, OutputForm, ScoredModel
+from partita.compiler.capture.scored_model import LossFunction, ScoredModel
 from partita.compiler.capture.torch_private import (
+    GRADIENT_HOOKS,
+    LEFT_HOOKS,
     any_name,
     is_composed,
     unread_masks,
@@ -207,10 +210,10 @@ def _captured(
 
 
 def _check_plain(model: torch.nn.Module) -> None:
-    """Check that the tensors of a model are torch's own.
+    """Check that the tensors of a model are torch's own, and have no hooks.
 
     Raises:
-        CaptureFailed: naming one that is not.
+        CaptureFailed: naming one that is not so.
     """
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if is_composed(tensor):
@@ -220,6 +223,11 @@ def _check_plain(model: torch.nn.Module) -> None:
                 "are; want a model of plain tensors"
             )
         check_dense(repr(name), tensor)
+        if any(getattr(tensor, hooks, None) for hooks in (GRADIENT_HOOKS, LEFT_HOOKS)):
+            raise CaptureFailed(
+                f"{name!r} has a hook on its gradient, which a program would not call; "
+                "register it on the program's own parameters (program.parameters())"
+            )
 
 
 def _exported_or_run(

@@ -2,8 +2,7 @@
 
 The loss is the model's scalar output, or its ``.loss``, or what the user's own
 function computes from the outputs; nothing else is differentiated (DESIGN,
-decision 12). Other tensors that the model returns become named outputs; objects that
-torch cannot look into (a key-value cache) are left out.
+decision 12). Other tensors that the model returns become named outputs.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from partita.compiler.capture.data_writes import SET_DATA, write_data
 from partita.compiler.capture.in_place_of import InPlaceOf
 from partita.compiler.capture.inputs import InputSpec
 from partita.compiler.capture.kept_numbers import known_numbers
-from partita.compiler.capture.leaf_paths import leaf_paths
 from partita.compiler.capture.masked_rows import SET_ITEM, set_item
 from partita.compiler.capture.mixed_precision import autocasting
+from partita.compiler.capture.output_form import OutputForm, name_outputs
 from partita.compiler.capture.packed import refuse_packing
 from partita.compiler.capture.selected import GET_ITEM, Selected
 from partita.compiler.capture.several_labels import multilabel_margin_loss
@@ -135,17 +134,6 @@ def own_backwards(loss: Tensor) -> list[str]:
     return list(found)
 
 
-def name_outputs(outputs: Any) -> dict[str, Tensor]:
-    """Return the tensors among a model's outputs by their paths, the loss included."""
-    if isinstance(outputs, Tensor):
-        return {"output": outputs}
-    return {
-        ".".join(path): leaf
-        for path, leaf in leaf_paths(outputs)
-        if isinstance(leaf, Tensor)
-    }
-
-
 def name_outputs_beside_loss(
     outputs: Any, loss: LossFunction | None
 ) -> dict[str, Tensor]:
@@ -157,34 +145,6 @@ def name_outputs_beside_loss(
     if loss is None:
         named.pop("output" if isinstance(outputs, Tensor) else "loss", None)
     return named
-
-
-class OutputForm:
-    """The structure of what a model returns, learned while it is traced.
-
-    A model that returns its loss alone names it ``output``, programs ``loss``. Leaves
-    that are no tensors come back as ``None``. ``own_backwards`` names the functions
-    that the loss was computed by and that state their own backward, ``returned`` the
-    tensors that a ``ScoredModel`` returns beside the loss.
-    """
-
-    def __init__(self) -> None:
-        self.own_backwards: list[str] = []
-        self.returned: tuple[str, ...] = ()
-        self._spec: Any = None
-        self._names: list[str | None] = []
-
-    def learn(self, returned: Any) -> None:
-        """Take the structure of ``returned``."""
-        names = {id(tensor): name for name, tensor in name_outputs(returned).items()}
-        leaves, self._spec = pytree.tree_flatten(returned)
-        self._names = [names.get(id(leaf)) for leaf in leaves]
-
-    def restore(self, outputs: Mapping[str, Tensor]) -> Any:
-        """Return a program's outputs as the model returns them."""
-        found = {"output": outputs.get("loss"), **outputs}
-        leaves = [None if name is None else found.get(name) for name in self._names]
-        return pytree.tree_unflatten(leaves, self._spec)
 
 
 class ScoredModel(torch.nn.Module):

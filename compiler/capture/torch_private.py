@@ -34,10 +34,7 @@ from torch.fx._lazy_graph_module import (
     _use_lazy_graph_module,  # pyright: ignore[reportPrivateUsage]
 )
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.nn.modules import transformer
-from torch.nn.modules.batchnorm import (
-    _BatchNorm,  # pyright: ignore[reportPrivateUsage]
-)
+from torch.nn.modules import batchnorm, transformer
 from torch.utils import _pytree as pytree
 from torch.utils import checkpoint
 from torch.utils._python_dispatch import (
@@ -60,6 +57,8 @@ __all__ = [
 
 OPTIMIZER_HOOKS = "_optimizer_"
 """How the attributes begin in which an optimizer keeps its hooks."""
+GRADIENT_HOOKS, LEFT_HOOKS = "_backward_hooks", "_post_accumulate_grad_hooks"
+"""Where a tensor keeps hooks: on its gradient, and for when ``.grad`` has it."""
 
 
 def untraced(function: _Function) -> _Function:
@@ -338,7 +337,7 @@ def _renames_kept(kind: Any) -> AbstractContextManager[object]:
     return patch.object(kind, "recompute_size_and_body", recompute)
 
 
-BatchNorm = _BatchNorm
+BatchNorm = batchnorm._BatchNorm  # pyright: ignore[reportPrivateUsage]
 """What batch norms of any number of dims are."""
 
 PACK: Any = vars(torch)["_VF"]._pack_padded_sequence

@@ -10,6 +10,7 @@ import os
 import signal
 from functools import lru_cache
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -264,6 +265,32 @@ def test_a_rank_killed_in_a_step_is_named_with_its_action() -> None:
         launch(end_in_the_middle, 2, (plan.to_dict(),), timeout_s=60)
     assert str(caught.value) == (
         "rank 1 was killed by signal 9 (SIGKILL), at 1F2 of schedule '1f1b'"
+    )
+
+
+def step_again(document: dict[str, Any]) -> None:
+    """Train; the second rank fails in the first step and goes on."""
+    model, args, kwargs = STAGED["chain"]()
+    program = pt.compile(model, pt.Plan.from_dict(document))
+    if os.environ["RANK"] == "1":
+        with (
+            patch.object(torch.Tensor, "narrow", side_effect=MemoryError("no room")),
+            pytest.raises(MemoryError),
+        ):
+            program.step(*args, **kwargs)
+    program.step(*args, **kwargs)
+
+
+@pytest.mark.dist
+def test_a_rank_that_failed_in_a_step_does_not_go_on() -> None:
+    model, args, kwargs = STAGED["chain"]()
+    options = pt.Options(microbatches=4, schedule="1f1b")
+    plan = pt.plan(model, *args, mesh="pp=2", options=options, **kwargs)
+    with pytest.raises(RankFailed) as caught:
+        launch(step_again, 2, (plan.to_dict(),), timeout_s=60)
+    assert str(caught.value).splitlines()[-1] == (
+        "RuntimeError: this rank failed in an earlier step (MemoryError: no room), "
+        "in which others may wait for it; end this run"
     )
 
 

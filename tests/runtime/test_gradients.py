@@ -6,7 +6,7 @@ What a norm comes to over ranks is tested by test_program.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -21,6 +21,7 @@ from partita.runtime.gradients import (
     shared_storages,
 )
 from partita.runtime.groups import bind
+from partita.runtime.shard_gradient import Part
 
 
 def test_the_first_gradient_is_taken_and_others_are_added_to_it() -> None:
@@ -30,6 +31,35 @@ def test_the_first_gradient_is_taken_and_others_are_added_to_it() -> None:
     accumulate(parameter, torch.tensor([10.0, 20.0]))
     assert parameter.grad is first
     assert first.tolist() == [11.0, 22.0]
+
+
+def nothing(gradient: torch.Tensor) -> None:
+    """Look at a gradient."""
+
+
+def doubled(gradient: torch.Tensor) -> torch.Tensor:
+    return gradient * 2
+
+
+@pytest.mark.parametrize("part", [None, Part(True, True, False)])
+def test_hooks_of_a_parameter_are_called_as_autograd_calls_them(
+    part: Part | None,
+) -> None:
+    parameter, plain = (nn.Parameter(torch.zeros(2)) for _ in range(2))
+    left: list[list[float]] = []
+
+    def note(found: torch.Tensor) -> None:
+        left.append(cast(torch.Tensor, found.grad).tolist())
+
+    for each in (parameter, plain):
+        each.register_hook(nothing)
+        each.register_hook(doubled)
+        each.register_hook(doubled).remove()
+        each.register_post_accumulate_grad_hook(note)
+    for _ in range(2):
+        accumulate(parameter, torch.tensor([1.0, 2.0]), part)
+        (plain * torch.tensor([1.0, 2.0])).sum().backward()
+    assert left == 2 * [[2.0, 4.0]] + 2 * [[4.0, 8.0]]
 
 
 def own(

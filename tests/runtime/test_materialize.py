@@ -24,7 +24,7 @@ def materialize_rank(
     kept = take_inventory(model)
     split, everywhere = Placement.parse(placement), Placement.parse("B")
     placed = {e.name: split if e.tensor.ndim else everywhere for e in kept}
-    return materialize(model, kept, placed, groups, init)
+    return materialize(model, kept, placed, groups, init).shards
 
 
 def assembled(model: nn.Module, init: Init) -> dict[str, torch.Tensor]:

@@ -61,6 +61,17 @@ class Private(torch.optim.SGD):
         super().step(closure)
 
 
+class Large(torch.optim.SGD):
+    """Takes no small parameters."""
+
+    def step(self, closure: Any = None) -> None:
+        """Update."""
+        (parameter, *_) = self.param_groups[0]["params"]
+        if len(parameter) < 6:
+            raise ValueError(f"{len(parameter)} rows")
+        super().step(closure)
+
+
 def owners(*placed: str) -> tuple[list[nn.Parameter], dict[int, Held]]:
     """Return a rank's parameters of shape ``[6, 3]`` so placed on two ranks."""
     mesh = Mesh(tp=2)
@@ -139,11 +150,25 @@ def test_in_a_pipeline_each_parameter_is_updated_by_itself() -> None:
 def test_one_that_cannot_be_tried_is_refused() -> None:
     parameters, held = owners("(S(0))")
     with pytest.raises(BadOptions) as refused:
-        check_optimizer(torch.optim.LBFGS(parameters), held)
-    assert str(refused.value).startswith(
-        "LBFGS cannot be tried on small tensors, so that it may update parts of "
-        "parameters (TypeError: "
+        check_optimizer(Large(parameters, lr=0.1), held)
+    assert str(refused.value) == (
+        "Large cannot be tried on small tensors, so that it may update parts of "
+        "parameters (ValueError: 4 rows); want an elementwise optimizer, such as AdamW"
     )
+
+
+def test_one_that_evaluates_the_loss_is_refused_on_parts_alone() -> None:
+    parameters, held = owners("(S(0))")
+    with pytest.raises(BadOptions, match=r"^LBFGS.step wants a closure that evaluates"):
+        check_optimizer(torch.optim.LBFGS(parameters), held)
+    parameters, held = owners("(B)")
+    check_optimizer(torch.optim.LBFGS(parameters), held)
+
+
+def test_a_frozen_parameter_of_integers_is_passed_over() -> None:
+    parameters, held = owners("(S(0))")
+    table = nn.Parameter(torch.ones(5, dtype=torch.int64), requires_grad=False)
+    check_optimizer(torch.optim.AdamW([*parameters, table]), held)
 
 
 def test_a_copy_that_is_tried_is_nobodys() -> None:

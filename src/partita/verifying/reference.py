@@ -12,10 +12,10 @@ from torch.random import fork_rng
 from partita.compiler.capture.eager_draws import LayoutFreeDraws
 from partita.compiler.capture.fake_copy import tensors_in
 from partita.compiler.capture.mixed_precision import autocasting
+from partita.compiler.capture.output_form import name_outputs
 from partita.compiler.capture.random_numbers import seed_value
 from partita.compiler.capture.scored_model import (
     LossFunction,
-    name_outputs,
     name_outputs_beside_loss,
     pick_loss,
 )

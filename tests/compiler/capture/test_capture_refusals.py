@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -230,6 +231,20 @@ def test_tensors_that_are_made_of_others_are_named() -> None:
     model[0].bias = nn.Parameter(torch.ones(4).as_subclass(Pair))
     with pytest.raises(CaptureFailed, match=r"^'0\.bias' is a Pair, which is made of"):
         capture(model, (small.batch(),), {}, loss=torch.sum)
+
+
+@pytest.mark.parametrize(
+    "register", [Tensor.register_hook, Tensor.register_post_accumulate_grad_hook]
+)
+def test_hooks_that_a_program_would_not_call_are_named(
+    register: Callable[..., Any],
+) -> None:
+    model = small.Scale()
+    handle = register(model.w, lambda _: None)
+    with pytest.raises(CaptureFailed, match=r"^'w' has a hook on its gradient, which"):
+        capture(model, (small.batch(),), {})
+    handle.remove()
+    assert capture(model, (small.batch(),), {}).program.outputs
 
 
 class Sparse(small.Scale):

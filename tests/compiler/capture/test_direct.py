@@ -21,7 +21,8 @@ from partita.compiler.capture.capture import capture
 from partita.compiler.capture.direct import try_trace
 from partita.compiler.capture.fake_copy import fake_copy
 from partita.compiler.capture.inputs import describe
-from partita.compiler.capture.scored_model import OutputForm, ScoredModel
+from partita.compiler.capture.output_form import OutputForm
+from partita.compiler.capture.scored_model import ScoredModel
 from partita.compiler.errors import CaptureFailed
 from partita.compiler.ir.program import NodeInfo, Program, info, op_name
 

@@ -11,11 +11,10 @@ from tests.compiler.capture.small_models import Normed, Scale, batch
 from torch import nn
 
 from partita.compiler.capture.inputs import describe
+from partita.compiler.capture.output_form import OutputForm
 from partita.compiler.capture.scored_model import (
     LossFunction,
-    OutputForm,
     ScoredModel,
-    name_outputs,
     pick_loss,
 )
 from partita.compiler.errors import CaptureFailed
@@ -103,12 +102,6 @@ def test_what_is_no_loss_is_refused(
     with pytest.raises(CaptureFailed) as caught:
         pick_loss(outputs, loss)
     assert str(caught.value) == message
-
-
-def test_outputs_are_named_by_path() -> None:
-    named = name_outputs({"y": ONE, "more": [ONE, (ONE, "text")], "cache": object()})
-    assert list(named) == ["y", "more.0", "more.1.0"]
-    assert list(name_outputs(ONE)) == ["output"]
 
 
 def scored(model: nn.Module, loss: LossFunction | None, train: bool) -> Any:

@@ -1,0 +1,127 @@
+"""The structure of what a model returns: names for its tensors, and the way back.
+
+A dataclass that torch does not know is opened as if it were a dict of its fields.
+Other objects that torch cannot look into (a key-value cache) are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+from torch import Tensor
+
+from partita.compiler.capture.inputs import Constant
+from partita.compiler.capture.leaf_paths import leaf_paths
+from partita.compiler.capture.torch_private import pytree
+
+
+def name_outputs(outputs: Any) -> dict[str, Tensor]:
+    """Return the tensors among a model's outputs by their paths, the loss included."""
+    if isinstance(outputs, Tensor):
+        return {"output": outputs}
+    return {
+        ".".join(path): leaf
+        for path, leaf in leaf_paths(_opened(outputs))
+        if isinstance(leaf, Tensor)
+    }
+
+
+def _opened(tree: Any) -> Any:
+    """Return a tree in which dataclasses are dicts of their fields."""
+
+    def opened(leaf: Any) -> Any:
+        parts = _fields(leaf)
+        return _opened(parts) if parts else leaf
+
+    return pytree.tree_map(opened, tree)
+
+
+def _fields(leaf: Any) -> dict[str, Any]:
+    if not is_dataclass(leaf) or isinstance(leaf, type):
+        return {}
+    return {field.name: getattr(leaf, field.name) for field in fields(leaf)}
+
+
+class OutputForm:
+    """The structure of what a model returns, learned while it is traced.
+
+    A model that returns its loss alone names it ``output``, programs ``loss``. Numbers
+    and text come back as they were traced, objects as ``None``. ``own_backwards`` names
+    the functions that the loss was computed by and that state their own backward,
+    ``returned`` the tensors that a ``ScoredModel`` returns beside the loss.
+    """
+
+    def __init__(self) -> None:
+        self.own_backwards: list[str] = []
+        self.returned: tuple[str, ...] = ()
+        self._tree = _Tree((), pytree.tree_structure(()))
+
+    def learn(self, returned: Any) -> None:
+        """Take the structure of ``returned``."""
+        names = {id(tensor): name for name, tensor in name_outputs(returned).items()}
+        self._tree = _read(returned, names)
+
+    def restore(self, outputs: Mapping[str, Tensor]) -> Any:
+        """Return a program's outputs as the model returns them."""
+        return self._tree.made({"output": outputs.get("loss"), **outputs})
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A tensor."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class _Fields:
+    """A dataclass."""
+
+    kind: type[Any]
+    parts: Mapping[str, _Tree]
+
+    def made(self, found: Mapping[str, Tensor | None]) -> Any:
+        """Return one, with ``found`` as its tensors, as it was behind its init."""
+        made = object.__new__(self.kind)
+        for name, part in self.parts.items():
+            object.__setattr__(made, name, part.made(found))  # it may be frozen
+        return made
+
+
+@dataclass(frozen=True)
+class _Tree:
+    """A pytree and what its leaves are."""
+
+    leaves: tuple[_Named | _Fields | Constant, ...]
+    spec: pytree.TreeSpec
+
+    def made(self, found: Mapping[str, Tensor | None]) -> Any:
+        """Return one, with ``found`` as its tensors."""
+        leaves = [_filled(leaf, found) for leaf in self.leaves]
+        return pytree.tree_unflatten(leaves, self.spec)
+
+
+def _filled(leaf: _Named | _Fields | Constant, found: Mapping[str, Any]) -> Any:
+    match leaf:
+        case _Named(name):
+            return found.get(name)
+        case _Fields():
+            return leaf.made(found)
+        case _:
+            return leaf
+
+
+def _read(tree: Any, names: Mapping[int, str]) -> _Tree:
+    leaves, spec = pytree.tree_flatten(tree)
+    return _Tree(tuple(_read_leaf(leaf, names) for leaf in leaves), spec)
+
+
+def _read_leaf(leaf: Any, names: Mapping[int, str]) -> _Named | _Fields | Constant:
+    if id(leaf) in names:
+        return _Named(names[id(leaf)])
+    if parts := _fields(leaf):
+        own = {name: _read(part, names) for name, part in parts.items()}
+        return _Fields(type(leaf), own)
+    return leaf if isinstance(leaf, Constant) else None

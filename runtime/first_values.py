@@ -1,0 +1,47 @@
+"""Whether ranks begin with the same values: each holds parts of them, or copies.
+
+Where they do not, a program would train a mixture of models, and what every rank has a
+copy of would differ for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from partita.compiler.errors import BadOptions
+from partita.runtime.agree import everyone_tells
+
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
+"""What the elements of a tensor are read as, by their size; longer ones as int64."""
+
+
+def sum_of_bits(full: torch.Tensor) -> int:
+    """Return a sum of the elements of ``full``, each read as an integer, modulo 2^64.
+
+    Two draws have the same one in all likelihood never.
+    """
+    read_as = _BITS.get(full.element_size(), torch.int64)
+    return int(full.reshape(-1).view(read_as).sum(dtype=torch.int64))
+
+
+def check_alike(sums: Mapping[str, int]) -> None:
+    """Check that all ranks made the same values; each calls it.
+
+    Args:
+        sums: of the parameters and buffers that this rank has a part of, by name.
+
+    Raises:
+        BadOptions: on every rank, naming the first that differs.
+    """
+    first: dict[str, tuple[int, int]] = {}
+    for rank, told in enumerate(everyone_tells(dict(sums))):
+        for name, found in told.items():
+            other, wanted = first.setdefault(name, (rank, found))
+            if found != wanted:
+                raise BadOptions(
+                    f"init: rank {rank} begins with other values of {name!r} than rank "
+                    f"{other}; want the same on all: call torch.manual_seed before the "
+                    "model is made, or give init a seed or a state dict"
+                )

@@ -1,0 +1,68 @@
+"""Ranks that make unlike models are told, each of them."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+import partita as pt
+from partita.compiler.errors import BadOptions
+from partita.runtime.first_values import sum_of_bits
+from partita.runtime.launch import launch
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.bool,
+        torch.int64,
+        torch.float8_e4m3fn,
+        torch.bfloat16,
+        torch.float32,
+        torch.float64,
+        torch.complex64,
+        torch.complex128,
+    ],
+)
+def test_other_values_have_another_sum(dtype: torch.dtype) -> None:
+    zeros = torch.zeros(4, 2).to(dtype)
+    ones = torch.ones(2, 4).to(dtype).t()
+    assert sum_of_bits(zeros) == sum_of_bits(torch.zeros(()).to(dtype)) == 0
+    assert sum_of_bits(ones) == sum_of_bits(ones.contiguous()) != 0
+
+
+class Shifted(torch.nn.Module):
+    """A layer, whose bias is another on each rank."""
+
+    def __init__(self, shift: float) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = torch.nn.Linear(4, 4)
+        self.layer.bias.data += shift
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the loss of ``x`` ``[4, 4]``."""
+        return self.layer(x).square().mean()
+
+
+def begin_unlike(mesh: str) -> str:
+    plan = pt.plan(Shifted(0.0), torch.ones(4, 4), mesh=mesh)
+    model = Shifted(float(os.environ["RANK"]))
+    with pytest.raises(BadOptions) as refused:
+        pt.compile(model, plan)
+    state = Shifted(0.0).state_dict()
+    assert pt.compile(model, plan, init=state).step(torch.ones(4, 4)).isfinite()
+    return str(refused.value)
+
+
+@pytest.mark.dist
+@pytest.mark.parametrize("mesh", ["dp=2", "tp=2"])
+def test_all_ranks_are_told_of_unlike_models(mesh: str) -> None:
+    told = launch(begin_unlike, 2, (mesh,), timeout_s=60)
+    assert told == 2 * [
+        "init: rank 1 begins with other values of 'layer.bias' than rank 0; want the "
+        "same on all: call torch.manual_seed before the model is made, or give init a "
+        "seed or a state dict"
+    ]
