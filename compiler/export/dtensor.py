@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from partita.compiler.capture.mixed_precision import PRECISIONS
 from partita.compiler.export.dtensor_source import (
     HEAD,
     STAGED_HEAD,
@@ -38,6 +39,7 @@ def write_dtensor(document: Document) -> str:
         f"MODEL = {document.model.class_name!a}",
         f"AXES = {mesh.names!r}",
         f"SIZES = {mesh.sizes!r}",
+        _precision(document),
     ]
     for name, (what, placements) in _tables(document).items():
         if name != "shared":
@@ -46,7 +48,8 @@ def write_dtensor(document: Document) -> str:
 
 
 def _write_stages(document: Document) -> str:
-    lines = [STAGED_HEAD, f"MODEL = {document.model.class_name!a}", "STAGES = ["]
+    model = f"MODEL = {document.model.class_name!a}"
+    lines = [STAGED_HEAD, model, _precision(document), "STAGES = ["]
     parts = stage_documents(document)
     for stage, part in zip(document.stages, parts, strict=True):
         lines += ["    {"]
@@ -58,6 +61,11 @@ def _write_stages(document: Document) -> str:
             lines += [f"        {line}" for line in table]
         lines += ["    },"]
     return "\n".join([*lines, "]"]) + "\n" + STAGED_TAIL
+
+
+def _precision(document: Document) -> str:
+    precision = document.options.precision
+    return f"PRECISION = {None if precision is None else PRECISIONS[precision]}"
 
 
 def _tables(document: Document) -> dict[str, tuple[str, dict[str, Placement]]]:

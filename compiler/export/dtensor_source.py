@@ -22,7 +22,8 @@ Start the ranks with torchrun; every rank makes the model and the whole batch:
         loss.backward()                            # gradients are DTensors too
 
 A placement is a list with an entry for each axis of the mesh. A line that ends in a
-comment is cut otherwise in the plan, in a way that DTensor has not.
+comment is cut otherwise in the plan, in a way that DTensor has not. Where PRECISION is
+a dtype, the forward of what parallelize returns runs under torch.autocast with it.
 """
 
 import inspect
@@ -90,6 +91,8 @@ def parallelize(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
             used = USED.get(f"{path}.{name}".lstrip("."))
             if used is not None:
                 register_parametrization(module, name, Redistribute(used), unsafe=True)
+    if PRECISION is not None:
+        model.forward = torch.autocast(mesh.device_type, PRECISION)(model.forward)
     return model
 
 
@@ -321,8 +324,9 @@ STAGED_HEAD = '''\
 """Where the tensors of every stage of a pipeline live, for PyTorch's DTensor.
 
 A placement is a list with an entry for each axis of the stage's mesh. A line that ends
-in a comment is cut otherwise in the plan, in a way that DTensor has not. Every rank
-makes all meshes, and places what is of its own stages:
+in a comment is cut otherwise in the plan, in a way that DTensor has not. Where
+PRECISION is a dtype, the plan's forward is that under torch.autocast with it. Every
+rank makes all meshes, and places what is of its own stages:
 
     meshes = make_meshes("cuda")                   # or "cpu"
     distribute_tensor(tensor, meshes[0], STAGES[0]["held"]["layer.weight"])

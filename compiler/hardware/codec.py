@@ -28,6 +28,7 @@ from partita.compiler.hardware.links import (
     CollectiveKind,
     Link,
 )
+from partita.compiler.plan.units import shortened
 
 _SCHEMA = Path(__file__).parent / "hardware.schema.json"
 
@@ -147,8 +148,10 @@ def _form() -> Form:
 
 def validated(document: Any, where: str) -> dict[str, Any]:
     """Return ``document`` when it fits the schema; else say what does not, and how."""
-    errors = _form().errors(document)
-    errors = sorted(errors, key=lambda e: list(map(str, e.path)))
+    try:
+        errors = sorted(_form().errors(document), key=lambda e: list(map(str, e.path)))
+    except RecursionError:
+        raise BadOptions(f"{where}: found too many nested brackets") from None
     if not errors:
         return document
     error = errors[0]
@@ -166,7 +169,7 @@ def validated(document: Any, where: str) -> dict[str, Any]:
             what = f"{path or 'it'} has an unknown key {key!r}"
             wanted = "one of " + ", ".join(schema["properties"])
         case _:
-            found = json.dumps(instance, default=str)
-            found = found if len(found) <= 60 else f"{found[:57]}..."
-            what = f"{path or 'it'} is {found}"
+            is_float = isinstance(instance, float)  # nan has no form in JSON
+            found = repr(instance) if is_float else json.dumps(instance, default=str)
+            what = f"{path or 'it'} is {shortened(found)}"
     raise BadOptions(f"{where}: {what}; want {wanted}")

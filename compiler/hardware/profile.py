@@ -6,11 +6,11 @@ is ``hardware.schema.json``, whose descriptions are also what error messages say
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ from partita.compiler.hardware.links import (
     legs_of,
 )
 from partita.compiler.ir.mesh import Mesh
+from partita.compiler.json_file import read_json
+from partita.compiler.plan.units import shown
 
 __all__ = [
     "CollectiveCost",
@@ -83,6 +85,12 @@ class Hardware:
             raise BadOptions(
                 f"hardware {self.name}: links must start with the slowest, which joins "
                 f"all ranks ('ranks': null); found {names or 'no links'}"
+            )
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise BadOptions(
+                f"hardware {self.name}: two links have the name {twice!r}; want a name "
+                "of its own for each"
             )
         for axis, link in self.axes.items():
             if link not in names:
@@ -142,7 +150,24 @@ class Hardware:
         Raises:
             BadOptions: naming the first key that is wrong.
         """
+        return cls._of(validated(document, where))
+
+    @classmethod
+    def load(cls, path: Path) -> Hardware:
+        """Read the JSON file.
+
+        Raises:
+            BadOptions: naming the file and the first key that is wrong.
+        """
+        document, where = read_json(path, BadOptions)
         entries = validated(document, where)
+        try:
+            return cls._of(entries)
+        except BadOptions as error:  # which names the profile
+            raise BadOptions(f"{where}: {error}") from None
+
+    @classmethod
+    def _of(cls, entries: Mapping[str, Any]) -> Hardware:
         return cls(
             name=entries["name"],
             source=entries["source"],
@@ -177,23 +202,14 @@ def load_hardware(hardware: str | Path | Mapping[str, Any] | Hardware) -> Hardwa
         return Hardware.from_dict(dict(hardware))
     if isinstance(hardware, str) and hardware in profile_names():
         return _load_profile(hardware)
-    path = Path(hardware)
-    if not path.is_file():
+    if not isfile(hardware):  # of a Path it would fail for a name that is too long
         raise BadOptions(
-            f"hardware {str(hardware)!r} is neither a file nor a profile; the profiles "
-            f"are {', '.join(profile_names())}"
+            f"hardware {shown(str(hardware))} is neither a file nor a profile; the "
+            f"profiles are {', '.join(profile_names())}"
         )
-    return _load_file(path)
+    return Hardware.load(Path(hardware))
 
 
 @lru_cache
 def _load_profile(name: str) -> Hardware:
-    return _load_file(_PROFILES / f"{name}.json")
-
-
-def _load_file(path: Path) -> Hardware:
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise BadOptions(f"{path}: not a JSON file: {error}") from error
-    return Hardware.from_dict(document, str(path))
+    return Hardware.load(_PROFILES / f"{name}.json")

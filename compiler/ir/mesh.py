@@ -14,6 +14,9 @@ from math import prod
 from partita.compiler.errors import BadMesh
 
 _AXIS_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_SIZE = re.compile(r"[0-9]{1,18}")
+MOST_RANKS = 1 << 20
+"""No machine has more."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -21,7 +24,7 @@ class Mesh:
     """Named mesh axes and their sizes, e.g. ``Mesh(dp=2, tp=4)``.
 
     Raises:
-        BadMesh: for no axis, a bad name or a size below one.
+        BadMesh: for no axis, a bad name, a size below one or too many ranks.
 
     >>> mesh = Mesh(dp=2, tp=2)
     >>> str(mesh), mesh.size, mesh.coordinates(3), mesh.groups("tp")
@@ -44,6 +47,9 @@ class Mesh:
                 raise BadMesh(f"mesh axis {name!r} is not a name, e.g. 'dp' or 'tp'")
             if type(size) is not int or size < 1:
                 raise BadMesh(f"mesh axis {name!r} has size {size!r}; want an int >= 1")
+        if prod(sizes.values()) > MOST_RANKS:
+            text = ",".join(f"{name}={size}" for name, size in sizes.items())
+            raise BadMesh(f"mesh {text} has too many ranks; want at most {MOST_RANKS}")
         object.__setattr__(self, "axes", tuple(sizes.items()))
         object.__setattr__(self, "names", tuple(sizes))
         object.__setattr__(self, "sizes", tuple(sizes.values()))
@@ -58,7 +64,7 @@ class Mesh:
         sizes: dict[str, int] = {}
         for part in text.split(","):
             name, equals, size = (piece.strip() for piece in part.partition("="))
-            if not equals or not size.isdecimal():
+            if not equals or not _SIZE.fullmatch(size):
                 raise BadMesh(f"mesh {text!r}: found {part!r}; want NAME=SIZE, ...")
             if name in sizes:
                 raise BadMesh(f"mesh {text!r}: axis {name!r} is named twice")

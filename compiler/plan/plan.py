@@ -11,6 +11,7 @@ from partita.compiler.collection import collection_paused
 from partita.compiler.cost.memory import timeline
 from partita.compiler.cost.timeline import Timeline
 from partita.compiler.errors import BadPlan
+from partita.compiler.json_file import read_json
 from partita.compiler.plan.check import check
 from partita.compiler.plan.difference import Difference, find_difference
 from partita.compiler.plan.document import Document
@@ -21,7 +22,6 @@ from partita.compiler.plan.store import (
     check_form,
     decode_document,
     encode_document,
-    read_json,
     write_json,
 )
 from partita.compiler.plan.table import print_tables
@@ -50,7 +50,7 @@ class Plan(Document):
             BadPlan: naming the file, the key, what was found and what is wanted.
         """
         with collection_paused():
-            data, where = read_json(path)
+            data, where = read_json(path, BadPlan)
             return cls._decode(data, where)
 
     @classmethod

@@ -7,7 +7,6 @@ the interpreter, and every failure one line that names file, key, found and want
 from __future__ import annotations
 
 import json
-import math
 import os
 from functools import cache
 from importlib.resources import files
@@ -25,58 +24,6 @@ if TYPE_CHECKING:
 D = TypeVar("D", bound=Document)
 
 _LONGEST_FOUND = 60
-
-
-def read_json(path: str | os.PathLike[str]) -> tuple[Any, str]:
-    """Return the JSON value that the file holds, and the file's name for messages.
-
-    Raises:
-        BadPlan: when there is no such file, or what it holds is no JSON.
-    """
-    where = str(path)
-    try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
-        return parse_json(text), where
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise BadPlan(f"{where}: cannot be read: {reason}") from None
-    except UnicodeDecodeError as error:
-        raise BadPlan(
-            f"{where}: found bytes that are not UTF-8 at {error.start}, wanted JSON"
-        ) from None
-    except RecursionError:
-        raise BadPlan(f"{where}: found too many nested brackets") from None
-    except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        raise BadPlan(f"{where}: {place}: wanted JSON: {error.msg}") from None
-    except ValueError as error:
-        raise BadPlan(f"{where}: wanted JSON: {error}") from None
-
-
-def parse_json(text: str) -> Any:
-    """Parse JSON; a key given twice and a number without end are ``ValueError``s."""
-    return json.loads(
-        text,
-        parse_float=_finite,
-        parse_constant=_finite,
-        object_pairs_hook=_distinct,
-    )
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"found {text}, wanted a finite number")
-    return number
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"found the key {twice!r} twice in one object")
-    return found
 
 
 @cache

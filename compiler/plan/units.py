@@ -9,6 +9,11 @@ from partita.compiler.errors import BadOptions
 
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 _BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+_THOUSANDS = ((10**3, "KB"), (10**6, "MB"), (10**9, "GB"), (10**12, "TB"))
+_MOST_BYTES = 1 << 60
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)?\s*", re.ASCII)
+_TIME = re.compile(r"\s*(\d+(?:\.\d+)?(?:e-?\d+)?)\s*(s|ms|us)\s*", re.ASCII)
+_LONGEST_SHOWN = 60
 
 
 def format_seconds(seconds: float) -> str:
@@ -49,25 +54,54 @@ def format_room(count: int) -> str:
     return f"{count} B"
 
 
-def parse_bytes(text: str | int, of: str = "memory") -> int:
-    """Read a size: ``24GiB``, ``80GB`` (in thousands) or a number of bytes.
+def parse_bytes(size: str | float, of: str = "memory") -> int:
+    """Read a size: ``24GiB``, ``80GB`` (in thousands) or a whole number of bytes.
 
-    >>> parse_bytes("1.5 KiB"), parse_bytes("2 KB"), parse_bytes(100), parse_bytes("7")
+    >>> parse_bytes("1.5 KiB"), parse_bytes("2 KB"), parse_bytes(1e2), parse_bytes("7")
     (1536, 2000, 100, 7)
 
     Raises:
-        BadOptions: when the text is no size; ``of`` says what it is the size of.
+        BadOptions: when it is no size; ``of`` says what it is the size of.
     """
-    if isinstance(text, int):
-        number, unit = float(text), "B"
+    num_bytes = _num_bytes(size)
+    if num_bytes is None or num_bytes < 1:
+        wanted = "e.g. '24GiB' or a whole number of bytes"
+    elif num_bytes > _MOST_BYTES:
+        wanted = "at most 2**60 bytes"
     else:
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)?\s*", text)
-        number, unit = (float(match[1]), match[2] or "B") if match else (0.0, "")
-    sizes = {name: size for size, name in _BYTES} | {"B": 1}
-    sizes |= {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-    if unit not in sizes or number <= 0:
-        raise BadOptions(f"{of} {text!r} is no size; want e.g. '24GiB' or '512MiB'")
-    return int(number * sizes[unit])
+        return int(num_bytes)
+    raise BadOptions(f"{of} is {shown(size)}; want {wanted}")
+
+
+def _num_bytes(size: object) -> float | None:
+    if isinstance(size, str):
+        match = _SIZE.fullmatch(size)
+        if match is None:
+            return None
+        units = {name: unit for unit, name in (*_BYTES, *_THOUSANDS, (1, "B"))}
+        return float(match[1]) * units[match[2] or "B"]
+    if isinstance(size, bool) or not isinstance(size, int | float):
+        return None
+    is_whole = isinstance(size, int) or size.is_integer()
+    return size if is_whole else None
+
+
+def shown(value: object) -> str:
+    """Return a value as messages show it.
+
+    >>> shown("24 apples"), shown(1.5), shown(10**5000)
+    ("'24 apples'", '1.5', 'a number of too many digits')
+    """
+    try:
+        text = repr(value)
+    except ValueError:  # more digits than Python writes
+        text = "a number of too many digits"
+    return shortened(text)
+
+
+def shortened(text: str) -> str:
+    """Return text as far as a message has room for it."""
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."
 
 
 def parse_seconds(text: str) -> float:
@@ -79,7 +113,7 @@ def parse_seconds(text: str) -> float:
     Raises:
         BadOptions: when the text is no time.
     """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?(?:e-?\d+)?)\s*(s|ms|us)\s*", text)
+    match = _TIME.fullmatch(text)
     if match is None or float(match[1]) <= 0:
         raise BadOptions(f"{text.strip()!r} is no time; want e.g. '1ms', in s, ms, us")
     sizes = {unit: size for size, unit in _SECONDS}

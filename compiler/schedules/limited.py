@@ -35,9 +35,11 @@ def limited_rows(
     ['0F0 0B0 0F1 0B1', '1F0 1B0 1F1 1B1']
     """
     stages = [_Stage() for _ in most_live]
-    now = 0
-    while any(stage.done[Work.BACKWARD] < num_microbatches for stage in stages):
-        for number, stage in enumerate(stages):
+    woken = {0: {0}}  # by time the stages at which, or beside which, an action ends
+    while woken:
+        now = min(woken)
+        for number in sorted(woken.pop(now)):
+            stage = stages[number]
             for work, takes in _TAKES.items():
                 action = Action(number, work, stage.done[work])
                 if stage.free_at > now or stage.done[work] == num_microbatches:
@@ -45,15 +47,16 @@ def limited_rows(
                 held = stage.done[Work.FORWARD] - stage.done[Work.BACKWARD]
                 if work is Work.FORWARD and held >= most_live[number]:
                     continue
-                if _is_there(action, stages, now):
+                if is_there(action, stages, now):
                     stage.done[work] += 1
                     stage.free_at = stage.ends[action] = now + takes
                     stage.row.append(action)
-        now += 1
+                    beside = range(max(number - 1, 0), min(number + 2, len(stages)))
+                    woken.setdefault(stage.free_at, set()).update(beside)
     return tuple(tuple(stage.row) for stage in stages)
 
 
-def _is_there(action: Action, stages: Sequence[_Stage], now: int) -> bool:
+def is_there(action: Action, stages: Sequence[_Stage], now: int) -> bool:
     """Whether what an action needs has been made."""
     number, microbatch = action.stage, action.microbatch
     if action.work is Work.FORWARD:

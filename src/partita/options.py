@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import cast
 
@@ -12,10 +13,12 @@ from partita.compiler.capture.scored_model import LossFunction
 from partita.compiler.cost.optimizer_memory import OPTIMIZERS
 from partita.compiler.errors import BadOptions
 from partita.compiler.hardware.profile import Hardware
-from partita.compiler.plan.units import parse_bytes
+from partita.compiler.plan.units import parse_bytes, shown
 from partita.compiler.rules.rule import RuleSet
 from partita.compiler.rules.table import default_rules
 from partita.compiler.schedules.make import SCHEDULES
+
+_MOST_SECONDS = 1e9
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ class Options:
 
     loss: LossFunction | None = None
     hardware: str | Path | Hardware = "cpu-gloo"
-    memory: str | int | None = None
+    memory: str | float | None = None
     optimizer: str = "adamw"
     train: bool = True
     precision: str | None = None
@@ -88,7 +91,7 @@ class Options:
     pins: Mapping[str, str] = field(default_factory=dict[str, str])
     recompute: Sequence[str] = ()
     fuse: bool = False
-    bucket: str | int = "25MiB"
+    bucket: str | float = "25MiB"
     time_limit: float = 40.0
     rules: RuleSet = default_rules
 
@@ -113,13 +116,19 @@ class Options:
                 f"({self.recompute!r},)"
             )
         limit = cast(object, self.time_limit)  # callers may be untyped
-        if not isinstance(limit, int | float) or not limit > 0:
-            raise BadOptions(f"time_limit is {limit!r}; want seconds above 0")
+        if (
+            isinstance(limit, bool)
+            or not isinstance(limit, int | float)
+            or not (0 < limit <= _MOST_SECONDS or limit == inf)
+        ):
+            raise BadOptions(
+                f"time_limit is {shown(limit)}; want seconds above 0, to 1e9, or inf"
+            )
         if self.loss is not None and not callable(self.loss):
             raise BadOptions(f"loss is {self.loss!r}; want a function of the outputs")
         if self.memory is not None:
             parse_bytes(self.memory)
-        if self.bucket != 0:
+        if isinstance(self.bucket, bool) or self.bucket != 0:
             parse_bytes(self.bucket, "bucket")
         self._check_microbatches(cast(object, self.microbatches))
         known = ("auto", "sequential", *sorted(SCHEDULES))

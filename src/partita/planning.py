@@ -21,10 +21,15 @@ from partita.compiler.capture.inputs import InputSpec
 from partita.compiler.collection import collection_paused
 from partita.compiler.errors import BadMesh, BadOptions, NoSolution
 from partita.compiler.hardware.profile import load_hardware
-from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.mesh import MOST_RANKS, Mesh
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.search_result import Tried
-from partita.compiler.plan.units import format_bytes, format_seconds, parse_bytes
+from partita.compiler.plan.units import (
+    format_bytes,
+    format_seconds,
+    parse_bytes,
+    shown,
+)
 from partita.compiler.search.arrange import Best
 from partita.compiler.search.parts import Clock
 from partita.one_mesh.batch import Batch
@@ -160,8 +165,11 @@ def _of_devices(
     devices: int | None, options: Options
 ) -> tuple[list[Mesh], PipelineSpace | None]:
     """Return the meshes and the pipelines of so many ranks, as far as asked for."""
-    if type(devices) is not int or devices < 1:
-        raise BadMesh(f"devices is {devices!r}; want a number of ranks, at least 1")
+    if type(devices) is not int or not 1 <= devices <= MOST_RANKS:
+        raise BadMesh(
+            f"devices is {shown(devices)}; want a number of ranks, from 1 to "
+            f"{MOST_RANKS}"
+        )
     turns = options.stages_per_rank
     is_staged = options.schedule not in ("auto", "sequential")
     is_staged |= isinstance(turns, int) and turns > 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from typing import Any
@@ -21,6 +22,12 @@ def test_of_a_right_document_nothing_is_wrong(right: dict[str, Any]) -> None:
 def test_all_that_is_wrong_is_told_and_where() -> None:
     wrong = {"dp": "2", "tp": 4, "pp": None}
     assert {*(error.json_path for error in SIZES.errors(wrong))} == {"$.dp", "$.pp"}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_number_is_finite(value: float) -> None:
+    form = Form({"additionalProperties": {"type": "number"}})
+    assert [error.validator for error in form.errors({"s": value})] == ["type"]
 
 
 def test_what_the_quick_one_does_not_take_is_looked_at_all_the_same() -> None:

@@ -240,9 +240,9 @@ def test_pipelines_keep_to_the_limit_where_they_may_be_faster(
 
 def _limits_of_pipelines(
     monkeypatch: pytest.MonkeyPatch, is_found: bool
-) -> list[str | int | None]:
+) -> list[str | float | None]:
     """Have pipelines be searched by nobody; return what limits are asked for."""
-    asked: list[str | int | None] = []
+    asked: list[str | float | None] = []
 
     def none(search: PipelineSearch) -> Plan | None:
         (planner,) = search.programs
@@ -253,3 +253,17 @@ def _limits_of_pipelines(
 
     monkeypatch.setattr(PipelineSearch, "run", none)
     return asked
+
+
+@pytest.mark.parametrize(
+    ("devices", "text"),
+    [(0, "0"), (True, "True"), (10**9, "1000000000"), (10**400, f"1{'0' * 56}...")],
+)
+def test_a_number_of_ranks_that_no_machine_has_is_refused(
+    devices: int, text: str
+) -> None:
+    model, args, _ = zoo.mlp()
+    with pytest.raises(BadMesh) as caught:
+        plan(model, *args, devices=devices)
+    want = f"devices is {text}; want a number of ranks, from 1 to 1048576"
+    assert str(caught.value) == want

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from partita.compiler.errors import BadPlan
+from partita.compiler.json_file import read_json
 from partita.compiler.plan.check import check, check_nodes
 from partita.compiler.plan.plan import Plan
-from partita.compiler.plan.store import check_form, decode_document, read_json
+from partita.compiler.plan.store import check_form, decode_document
 from partita.compiler.plan.units import printable
 from partita.compiler.search.mended import Mended, with_wanted_boxings
 
@@ -19,7 +20,7 @@ def load_edited(path: str) -> tuple[Plan, Mended]:
         BadPlan: as ``Plan.load`` does, of all but the boxings; for placements that no
             boxing leads between.
     """
-    data, where = read_json(path)
+    data, where = read_json(path, BadPlan)
     try:
         check_form(data, where)
         plan = decode_document(Plan, data, where)

@@ -13,6 +13,7 @@ from partita.cli.command import (
     OK,
     Command,
     add_json,
+    check_output,
     print_json,
     tell,
     write_output,
@@ -47,6 +48,7 @@ def run(options: argparse.Namespace) -> int:
     """Launch the ranks, measure, fit, save, print."""
     mesh = Mesh.parse(options.mesh or _default_mesh())
     axes_to_measure(mesh)  # so that a mesh without links is told before it starts
+    check_output(options.output)
 
     from partita.runtime.launch import launch
 

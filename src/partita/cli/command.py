@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from errno import EISDIR
+from os import strerror
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, NoReturn
 
 from partita.compiler.errors import BadOptions
@@ -64,14 +68,34 @@ def print_json(figures: Any) -> None:
     print(json.dumps(figures, indent=2, sort_keys=True))
 
 
+def check_output(path: str | Path, option: str = "-o") -> None:
+    """Check that a file can be written, before the work for it.
+
+    Raises:
+        BadOptions: when it cannot.
+    """
+    target = Path(path).resolve()
+    with _writing(path, option):
+        if target.is_dir():
+            raise IsADirectoryError(EISDIR, strerror(EISDIR))
+        if not target.exists():
+            TemporaryFile(dir=target.parent, prefix=target.name).close()
+
+
 def write_output(path: str | Path, made: str | bytes, option: str = "-o") -> None:
     """Write a file that the user asked for with ``option``.
 
     Raises:
         BadOptions: when it cannot be written.
     """
-    try:
+    with _writing(path, option):
         write_bytes(path, made.encode() if isinstance(made, str) else made)
+
+
+@contextmanager
+def _writing(path: str | Path, option: str) -> Generator[None]:
+    try:
+        yield
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise BadOptions(f"{option} {path}: cannot be written: {reason}") from None

@@ -71,14 +71,23 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _parsed(words: Sequence[str]) -> argparse.Namespace:
+    """Return what a command is asked, whose options may stand anywhere behind it."""
+    options, unknown = build_parser().parse_known_args(words)
+    parser: argparse.ArgumentParser = options.parser
+    command, *further = words
+    if unknown and command == options.command:
+        # Perhaps words: all that it must have may stand before an option.
+        options, unknown = parser.parse_known_intermixed_args(further)
+    if unknown:  # told by the command, whose help is what helps
+        parser.error(f"unrecognized arguments: {printable(' '.join(unknown))}")
+    return options
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return 0, 1 when its check failed, 2 for bad input."""
     try:
-        options, unknown = build_parser().parse_known_args(argv)
-        if unknown:  # told by the command, whose help is what helps
-            options.parser.error(
-                f"unrecognized arguments: {printable(' '.join(unknown))}"
-            )
+        options = _parsed(sys.argv[1:] if argv is None else argv)
         code: int = options.run(options)
         sys.stdout.flush()  # here, where a reader that has gone away is caught
         return code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -160,7 +161,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _read_count(text: str | None) -> int | str | None:
-    return int(text) if text is not None and text.isdecimal() else text
+    if text is None or re.fullmatch("[0-9]{1,18}", text) is None:
+        return text
+    return int(text)
 
 
 def _read_mesh(options: argparse.Namespace) -> dict[str, Any]:

@@ -67,8 +67,8 @@ class Cutter:
 
     @cached_property
     def forms(self) -> list[Form]:
-        """What is decided before the cut."""
-        return self.space.forms(self.count)
+        """What is decided before the cut; each row has a call at least."""
+        return self.space.forms(self.count, len(self.plans.line.forward))
 
     def try_cuts(self, best: Best) -> None:
         """Offer the cut of each form that prices of one stage are least for.

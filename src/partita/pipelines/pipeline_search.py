@@ -286,7 +286,7 @@ def _try_less_first(cutters: Sequence[Cutter], best: Best, clock: Clock) -> bool
     Returns whether all were looked at.
     """
     arrangers = (each for c in cutters for each in c.arrangers(best, clock))
-    below_s = min(arranger.least for arranger in arrangers)
+    below_s = min((arranger.least for arranger in arrangers), default=inf)
     for _ in range(_MOST_RAISES):
         below_s *= _RAISE
         if below_s >= best.seconds:

@@ -18,8 +18,8 @@ import torch
 
 from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.capture.inputs import name_leaves
+from partita.compiler.capture.output_form import OutputForm
 from partita.compiler.capture.program_text import parse_program, print_program
-from partita.compiler.capture.scored_model import OutputForm
 from partita.compiler.errors import BadPlan
 from partita.compiler.ir.in_time import WHOLE
 from partita.compiler.ir.local_program import LocalProgram
@@ -34,9 +34,10 @@ from partita.compiler.ir.program import (
 )
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.json_file import parse_json
 from partita.compiler.plan.inputs import to_capture
 from partita.compiler.plan.plan import Plan
-from partita.compiler.plan.store import format_json, parse_json
+from partita.compiler.plan.store import format_json
 from partita.compiler.plan.units import printable
 from partita.compiler.rules.rule import RuleSet
 from partita.compiler.rules.table import default_rules

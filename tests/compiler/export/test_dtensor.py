@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch.distributed.tensor import Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import partita as pt
+from partita.compiler.capture.mixed_precision import autocasting
 from partita.compiler.export.dtensor import write_dtensor
 from partita.compiler.ir.dtensor import to_dtensor
 from partita.compiler.plan.plan import Plan
@@ -98,6 +100,34 @@ def test_language_models_and_zero_run_so_too(tmp_path: Path) -> None:
     compared("gpt2", "tp=2", {}, tmp_path / "gpt2")
 
 
+@pytest.mark.parametrize("precision", [None, "bfloat16"])
+def test_the_forward_runs_in_the_precision_of_the_plan(precision: str | None) -> None:
+    model, args, kwargs = built("mlp")
+    options = pt.Options(precision=precision)
+    plan = pt.plan(model, *args, mesh="dp=1", options=options, **kwargs)
+    with autocasting(precision):
+        loss: torch.Tensor = model(*args, **kwargs)
+    loss.backward()
+    gradients = {name: p.grad for name, p in model.named_parameters()}
+    made: dict[str, Any] = {}
+    exec(write_dtensor(plan), made)
+    dist.init_process_group("fake", rank=0, world_size=1, store=FakeStore())
+    try:
+        mesh = made["make_mesh"]("cpu")
+        placed = made["parallelize"](model, mesh)
+        with made["every_op"]():
+            args, kwargs = made["place_inputs"](placed, mesh, *args, **kwargs)
+            found = placed(*args, **kwargs).full_tensor()
+            found.backward()
+        assert torch.equal(found, loss)
+        for name, parameter in placed.named_parameters():
+            wanted = gradients[name]
+            assert wanted is not None
+            assert torch.equal(parameter.grad.full_tensor(), wanted), name
+    finally:
+        dist.destroy_process_group()
+
+
 def test_the_source_names_every_placement(small: Plan) -> None:
     text = write_dtensor(small)
     assert "    'up.weight': [Replicate(), Shard(1)],\n" in text
@@ -138,6 +168,14 @@ def test_what_stages_share_is_placed_in_each(staged: Plan) -> None:
     exec(write_dtensor(staged), made)
     assert [name in told["held"] for told in made["STAGES"]] == [True, False]
     assert [name in told["shared"] for told in made["STAGES"]] == [False, True]
+
+
+def test_a_pipeline_says_its_precision(staged: Plan) -> None:
+    narrow = replace(staged, options=replace(staged.options, precision="float16"))
+    for plan, dtype in (staged, None), (narrow, torch.float16):
+        made: dict[str, Any] = {}
+        exec(write_dtensor(plan), made)
+        assert made["PRECISION"] == dtype
 
 
 def test_a_pipeline_says_what_runs_it_instead(staged: Plan) -> None:

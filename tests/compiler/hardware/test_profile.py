@@ -1,5 +1,5 @@
 import json
-from math import inf
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from partita.compiler.hardware.profile import (
     profile_names,
 )
 from partita.compiler.ir.mesh import Mesh
+from partita.compiler.plan.units import shown
 
 
 def h100() -> dict[str, Any]:
@@ -81,14 +82,42 @@ def replaced(path: str, value: object) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("device.launch_s", -1, "device.launch_s is -1; want seconds, a number >= 0"),
+        *[
+            (
+                "device.launch_s",
+                value,
+                f"device.launch_s is {text}; want seconds, a number from 0 to 1e6",
+            )
+            for value, text in (
+                (-1, "-1"),
+                (nan, "nan"),
+                (inf, "inf"),
+                (1e308, "1e+308"),
+            )
+        ],
+        (
+            "device.memory_bytes_per_s",
+            1e-320,
+            "device.memory_bytes_per_s is 1e-320; want bytes per second, a number from "
+            "1e-6 to 1e30",
+        ),
         (
             "device.memory_bytes",
             "80GiB",
-            'device.memory_bytes is "80GiB"; want bytes, a whole number > 0',
+            'device.memory_bytes is "80GiB"; want bytes, a whole number from 1 to 1e18',
+        ),
+        (
+            "device.memory_bytes",
+            10**400,
+            f"device.memory_bytes is 1{'0' * 56}...; want bytes, a whole number from 1 "
+            "to 1e18",
         ),
         ("device.kind", "tpu", 'device.kind is "tpu"; want "cpu" or "cuda"'),
-        ("device.flops_per_s.f32", 0, "device.flops_per_s.f32 is 0; want a number > 0"),
+        (
+            "device.flops_per_s.f32",
+            0,
+            "device.flops_per_s.f32 is 0; want a number from 1e-6 to 1e30",
+        ),
         ("links", [], "links is []; want a list of links, slowest first"),
         (
             "links.1.costs.all_gather",
@@ -107,18 +136,18 @@ def replaced(path: str, value: object) -> dict[str, Any]:
             "device.matmul.tiles.0.efficiency",
             2,
             "device.matmul.tiles.0.efficiency is 2; want a share of the best speed, a "
-            "number > 0 and <= 1",
+            "number from 1e-6 to 1",
         ),
         (
             "links.0.costs.all_reduce.by_size",
             {"two": 1.0},
             'links.0.costs.all_reduce.by_size is "two"; want keys that are whole '
-            "numbers >= 1",
+            "numbers from 1 to 1e9",
         ),
         (
             "nodes",
             0,
-            "nodes is 0; want how many nodes there are, a whole number >= 1, "
+            "nodes is 0; want how many nodes there are, a whole number from 1 to 1e9, "
             "or null for any number",
         ),
         (
@@ -137,41 +166,64 @@ def test_malformed_document_says_where_and_what(
     assert str(raised.value) == f"hardware profile: {message}"
 
 
-def test_axis_on_an_unknown_link_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (
+            "axes.tp",
+            "pigeon",
+            "axes.tp is 'pigeon'; want the name of a link, one of infiniband, nvlink",
+        ),
+        (
+            "device.caches",
+            [{"bytes": 9, "bytes_per_s": 1.0}, {"bytes": 8, "bytes_per_s": 2.0}],
+            "device.caches hold [9, 8] bytes; want the smallest first",
+        ),
+        (
+            "links.0.ranks",
+            8,
+            "links must start with the slowest, which joins all ranks ('ranks': null); "
+            "found ['infiniband', 'nvlink']",
+        ),
+        (
+            "links.0.name",
+            "nvlink",
+            "two links have the name 'nvlink'; want a name of its own for each",
+        ),
+    ],
+)
+def test_parts_that_do_not_go_together_are_refused(
+    path: str, value: object, message: str, tmp_path: Path
+) -> None:
+    document = replaced(path, value)
     with pytest.raises(BadOptions) as raised:
-        load_hardware(replaced("axes.tp", "pigeon"))
-    assert str(raised.value) == (
-        "hardware h100-dgx: axes.tp is 'pigeon'; want the name of a link, one of "
-        "infiniband, nvlink"
-    )
-
-
-def test_caches_must_start_with_the_smallest() -> None:
-    caches = [{"bytes": 9, "bytes_per_s": 1.0}, {"bytes": 8, "bytes_per_s": 2.0}]
+        load_hardware(document)
+    assert str(raised.value) == f"hardware h100-dgx: {message}"
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps(document))
     with pytest.raises(BadOptions) as raised:
-        load_hardware(replaced("device.caches", caches))
-    assert str(raised.value) == (
-        "hardware h100-dgx: device.caches hold [9, 8] bytes; want the smallest first"
-    )
+        load_hardware(file)
+    assert str(raised.value) == f"{file}: hardware h100-dgx: {message}"
 
 
-def test_slowest_link_must_join_all_ranks() -> None:
-    with pytest.raises(BadOptions, match="links must start with the slowest"):
-        load_hardware(replaced("links.0.ranks", 8))
-
-
-def test_unknown_name_lists_the_profiles() -> None:
+@pytest.mark.parametrize("name", ["tpu-v9", "a\0b", "x" * 5000])
+def test_unknown_name_lists_the_profiles(name: str) -> None:
     with pytest.raises(BadOptions) as raised:
-        load_hardware("tpu-v9")
+        load_hardware(name)
     assert str(raised.value) == (
-        "hardware 'tpu-v9' is neither a file nor a profile; the profiles are "
+        f"hardware {shown(name)} is neither a file nor a profile; the profiles are "
         "a100-40gb, a100-80gb-jean-zay, a100-80gb-selene, b200, cpu-gloo, "
         "cpu-gloo-free, h100-dgx, h100-efa, h200"
     )
 
 
-def test_file_that_is_no_json_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "broken.json"
-    path.write_text("{")
-    with pytest.raises(BadOptions, match=r"broken\.json: not a JSON file: "):
+def test_file_is_read_as_strictly_as_a_plan(tmp_path: Path) -> None:
+    path, text = tmp_path / "mine.json", json.dumps(h100())
+    path.write_text(text, encoding="utf-8-sig")
+    assert load_hardware(path) == load_hardware("h100-dgx")
+    path.write_text(text.replace('"launch_s": 4e-06', '"launch_s": NaN'))
+    with pytest.raises(BadOptions) as raised:
         load_hardware(path)
+    assert str(raised.value) == (
+        f"{path}: wanted JSON: found NaN at device.launch_s, wanted a finite number"
+    )

@@ -78,6 +78,10 @@ def test_last_axis_joins_neighbours() -> None:
         ({"dp": 0}, "mesh axis 'dp' has size 0; want an int >= 1"),
         ({"dp": True}, "mesh axis 'dp' has size True; want an int >= 1"),
         ({"dp": 2.0}, "mesh axis 'dp' has size 2.0; want an int >= 1"),
+        (
+            {"dp": 2**20, "tp": 2},
+            "mesh dp=1048576,tp=2 has too many ranks; want at most 1048576",
+        ),
     ],
 )
 def test_bad_mesh_is_refused(sizes: dict[str, int], message: str) -> None:
@@ -94,6 +98,11 @@ def test_bad_mesh_is_refused(sizes: dict[str, int], message: str) -> None:
         ("dp=2,dp=2", "mesh 'dp=2,dp=2': axis 'dp' is named twice"),
         ("", "mesh '': found ''; want NAME=SIZE, ..."),
         ("dp=0", "mesh axis 'dp' has size 0; want an int >= 1"),
+        ("dp=\u0664", "mesh 'dp=\u0664': found 'dp=\u0664'; want NAME=SIZE, ..."),
+        (
+            "dp=1000000007",
+            "mesh dp=1000000007 has too many ranks; want at most 1048576",
+        ),
     ],
 )
 def test_text_that_is_no_mesh_is_refused(text: str, message: str) -> None:

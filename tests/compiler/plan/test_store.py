@@ -98,7 +98,10 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
         ("{}", "p.json: version: found null, wanted 1"),
         ('{"version": true}', "p.json: version: found true, wanted 1"),
         ('{"version": 2}', "p.json: version: found 2, wanted 1"),
-        ('{"version": NaN}', "p.json: wanted JSON: found NaN, wanted a finite number"),
+        (
+            '{"version": NaN}',
+            "p.json: wanted JSON: found NaN at version, wanted a finite number",
+        ),
         (
             '{"a": 1, "a": 2}',
             "p.json: wanted JSON: found the key 'a' twice in one object",
@@ -199,7 +202,7 @@ def test_wrong_value_is_named_with_what_is_wanted(
 
 def test_infinite_number_is_refused(tmp_path: Path) -> None:
     text = TEXT.replace('"gap": 0.0', '"gap": 1e999')
-    message = "p.json: wanted JSON: found 1e999, wanted a finite number"
+    message = "p.json: wanted JSON: found 1e999 at search.gap, wanted a finite number"
     assert load_error(tmp_path, text) == message
 
 

@@ -8,6 +8,7 @@ import pytest
 from partita.cli.main import main
 from partita.compiler.hardware.links import CollectiveKind
 from partita.compiler.hardware.profile import load_hardware
+from partita.runtime import launch
 
 Captured = pytest.CaptureFixture[str]
 
@@ -48,6 +49,22 @@ def test_bad_mesh_is_told_before_anything_runs(
     assert main(["calibrate", "-o", str(path), *words]) == 2
     assert capsys.readouterr().err.startswith(message)
     assert not path.exists()
+
+
+def test_output_that_cannot_be_written_is_told_before_anything_runs(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "launch", pytest.fail)
+    nowhere = tmp_path / "no" / "mine.json"
+    for path, reason in (
+        (nowhere, "No such file or directory"),
+        (tmp_path, "Is a directory"),
+        (tmp_path / ("x" * 500), "File name too long"),
+    ):
+        assert main(["calibrate", "-o", str(path)]) == 2
+        told = f"partita: -o {path}: cannot be written: {reason}\n"
+        assert capsys.readouterr().err == told
+    assert not [*tmp_path.iterdir()]
 
 
 def test_output_is_asked_for(capsys: Captured) -> None:

@@ -212,8 +212,8 @@ def test_bad_input_is_one_line_and_exit_code_2(
     cases = [
         (
             ("check", saved, "--max-memory", "much"),
-            "partita: --max-memory much: memory 'much' is no size; want e.g. '24GiB' "
-            "or '512MiB'",
+            "partita: --max-memory much: memory is 'much'; want e.g. '24GiB' or a "
+            "whole number of bytes",
         ),
         (
             ("check", saved, "--max-seconds", "nan"),

@@ -87,7 +87,10 @@ def test_programs_are_of_the_targets_model(
     assert main(["plan", target, "--mesh", "dp=2", "-o", plan]) == 0
     capsys.readouterr()
     assert main(["export", plan, target, "--to", "python"]) == 0
-    assert "\ndef step_0(" in capsys.readouterr().out
+    made = capsys.readouterr().out
+    assert "\ndef step_0(" in made
+    assert main(["export", plan, "--to", "python", target]) == 0
+    assert capsys.readouterr().out == made
     other = tmp_path / "other.py"
     other.write_text(MODEL.replace("32", "48"))
     assert main(["export", plan, f"{other}:build", "--to", "python"]) == 2

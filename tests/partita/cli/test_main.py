@@ -40,6 +40,23 @@ def test_a_word_too_many_is_told_by_the_command(capsys: Captured) -> None:
     assert line == f"{want} --help"
 
 
+def test_what_is_missing_is_told_at_once(capsys: Captured) -> None:
+    line = refusal(capsys, "export")
+    want = "partita export: the following arguments are required: plan.json, --to; see"
+    assert line == f"{want} partita export --help"
+
+
+def test_an_option_may_stand_in_front_of_the_last_word(
+    capsys: Captured, tmp_path: Path
+) -> None:
+    none = tmp_path / "none.json"
+    line = refusal(capsys, "verify", "x.py:f", "--json", none)
+    assert line == f"partita: {none}: cannot be read: No such file or directory"
+    line = refusal(capsys, "verify", "x.py:f", "--json", none, "more")
+    want = "partita verify: unrecognized arguments: more; see partita verify --help"
+    assert line == want
+
+
 def test_show_prints_the_plan(capsys: Captured, saved: Path) -> None:
     assert main(["show", str(saved)]) == 0
     assert capsys.readouterr().out == f"{Plan.load(saved)}\n"

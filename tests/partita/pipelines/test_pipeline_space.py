@@ -65,5 +65,11 @@ def test_more_microbatches_than_keep_rows_busy_are_asked_for_or_left_out() -> No
     assert names(pt.Options(microbatches=16), 2, 16)
 
 
+def test_rows_that_would_have_no_call_are_left_out() -> None:
+    space = PipelineSpace.of_devices(1009, pt.Options())
+    assert space.sizes == ((1,) * 1009,)
+    assert not space.forms(8, most_rows=1008)
+
+
 def test_meshes_have_one_axis_or_two() -> None:
     assert [str(mesh) for mesh in meshes_of(6)] == ["dp=6", "dp=2,tp=3", "dp=3,tp=2"]

@@ -90,7 +90,7 @@ def test_a_size_that_is_none_is_refused() -> None:
     with pytest.raises(BadOptions) as caught:
         Options(bucket="some")
     assert str(caught.value) == (
-        "bucket 'some' is no size; want e.g. '24GiB' or '512MiB'"
+        "bucket is 'some'; want e.g. '24GiB' or a whole number of bytes"
     )
 
 
