@@ -233,6 +233,10 @@ def test_tensors_that_are_made_of_others_are_named() -> None:
         capture(model, (small.batch(),), {}, loss=torch.sum)
 
 
+def look_at(_: Tensor) -> None:
+    """Be called."""
+
+
 @pytest.mark.parametrize(
     "register", [Tensor.register_hook, Tensor.register_post_accumulate_grad_hook]
 )
@@ -240,7 +244,7 @@ def test_hooks_that_a_program_would_not_call_are_named(
     register: Callable[..., Any],
 ) -> None:
     model = small.Scale()
-    handle = register(model.w, lambda _: None)
+    handle = register(model.w, look_at)
     with pytest.raises(CaptureFailed, match=r"^'w' has a hook on its gradient, which"):
         capture(model, (small.batch(),), {})
     handle.remove()
