@@ -17,26 +17,28 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
 """What the elements of a tensor are read as, by their size; longer ones as int64."""
 
 
-def sum_of_bits(full: torch.Tensor) -> int:
-    """Return a sum of the elements of ``full``, each read as an integer, modulo 2^64.
+def sum_of_bits(full: torch.Tensor) -> torch.Tensor:
+    """Return the sum of the elements of ``full``, read as integers, modulo 2^64: 0-d.
 
     Two draws have the same one in all likelihood never.
     """
     read_as = _BITS.get(full.element_size(), torch.int64)
-    return int(full.reshape(-1).view(read_as).sum(dtype=torch.int64))
+    held = full.resolve_conj().resolve_neg().reshape(-1)
+    return held.view(read_as).sum(dtype=torch.int64)
 
 
-def check_alike(sums: Mapping[str, int]) -> None:
+def check_alike(sums: Mapping[str, torch.Tensor]) -> None:
     """Check that all ranks made the same values; each calls it.
 
     Args:
-        sums: of the parameters and buffers that this rank has a part of, by name.
+        sums: of the bits of what this rank has a part of, by name.
 
     Raises:
         BadOptions: on every rank, naming the first that differs.
     """
+    own = {name: int(found) for name, found in sums.items()}
     first: dict[str, tuple[int, int]] = {}
-    for rank, told in enumerate(everyone_tells(dict(sums))):
+    for rank, told in enumerate(everyone_tells(own)):
         for name, found in told.items():
             other, wanted = first.setdefault(name, (rank, found))
             if found != wanted:

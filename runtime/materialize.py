@@ -43,7 +43,7 @@ class FirstValues(NamedTuple):
     """
 
     shards: dict[str, torch.Tensor]
-    sums: dict[str, int]
+    sums: dict[str, torch.Tensor]
 
 
 def materialize(

@@ -91,7 +91,6 @@ class ParallelProgram(ModuleFace):
             for number, programs in stages.items()
         }
         shares = self._shares.values()
-        check_alike({name: x for share in shares for name, x in share.sums.items()})
         self._held = tuple(
             held
             for entry in kept
@@ -133,6 +132,15 @@ class ParallelProgram(ModuleFace):
         """Yield all that the program holds: parameters, buffers, its constants."""
         for share in self._shares.values():
             yield from share.tensors()
+
+    def check_first_values(self) -> None:
+        """Check that all ranks began with the same values; each calls it.
+
+        Raises:
+            BadOptions: on every rank, naming a parameter or buffer that differs.
+        """
+        shares = self._shares.values()
+        check_alike({name: x for share in shares for name, x in share.sums.items()})
 
     def release_copies(self) -> None:
         """Let go of parameters' copies in the placement that the step wants.

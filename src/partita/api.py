@@ -72,7 +72,8 @@ def compile(
             matter (``Compilation.for_plan``), in regions otherwise.
 
     Raises:
-        BadOptions: for another ``compilation``, or one that the plan has no use for.
+        BadOptions: for another ``compilation``, or one that the plan has no use for;
+            when the ranks begin with unlike values.
         BadPlan: when the plan is of another model, or that of another rank another.
         BadMesh: when another number of processes runs than the plan has ranks.
     """
@@ -99,7 +100,11 @@ def compile(
     spec = to_capture(plan.inputs)
     batch = BatchSpec(leaf_namer(model), spec.leaves)
     way = None if len(plan.stages) == 1 else _way(plan)
-    return ParallelProgram(programs, model, batch, init, captured.outputs.restore, way)
+    program = ParallelProgram(
+        programs, model, batch, init, captured.outputs.restore, way
+    )
+    program.check_first_values()
+    return program
 
 
 def _has_room(plan: Plan) -> bool:
