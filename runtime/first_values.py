@@ -13,18 +13,22 @@ import torch
 from partita.compiler.errors import BadOptions
 from partita.runtime.agree import everyone_tells
 
-_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
-"""What the elements of a tensor are read as, by their size; longer ones as int64."""
+_WORD = 8  # bytes, of what is added up
+_SHORT = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
+"""What elements are read as that do not fill words, by their size in bytes."""
 
 
 def sum_of_bits(full: torch.Tensor) -> torch.Tensor:
-    """Return the sum of the elements of ``full``, read as integers, modulo 2^64: 0-d.
+    """Return the sum of what ``full`` holds, read as integers, modulo 2^64: 0-d.
 
     Two draws have the same one in all likelihood never.
     """
-    read_as = _BITS.get(full.element_size(), torch.int64)
     held = full.resolve_conj().resolve_neg().reshape(-1)
-    return held.view(read_as).sum(dtype=torch.int64)
+    if held.nbytes % _WORD:
+        return held.view(_SHORT[held.element_size()]).sum(dtype=torch.int64)
+    if held.storage_offset() * held.element_size() % _WORD:
+        held = held.clone()  # words begin where their size divides
+    return held.view(torch.int64).sum()
 
 
 def check_alike(sums: Mapping[str, torch.Tensor]) -> None:

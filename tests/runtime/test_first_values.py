@@ -31,6 +31,9 @@ def test_other_values_have_another_sum(dtype: torch.dtype) -> None:
     nothing, something = int(sum_of_bits(zeros)), int(sum_of_bits(ones))
     assert nothing == sum_of_bits(torch.zeros(()).to(dtype)) == 0
     assert something == sum_of_bits(ones.contiguous()) != 0
+    behind = torch.ones(9).to(dtype)[1:]
+    assert something == sum_of_bits(behind)
+    assert sum_of_bits(behind[1:]) != something
     assert sum_of_bits(ones.conj()) == sum_of_bits(ones.conj().resolve_conj())
 
 
