@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from partita.compiler.errors import PartitaError
+from partita.compiler.plan.units import printable, shortened
 
 
 def read_json(
@@ -59,9 +60,9 @@ def parse_json(text: str) -> Any:
         text, parse_float=read, parse_constant=read, object_pairs_hook=_distinct
     )
     if endless:
-        place = next(_endless(found)).removeprefix(".")
-        at = f" at {place}" if place else ""
-        raise ValueError(f"found {endless[0]}{at}, wanted a finite number")
+        place = printable(next(_endless(found)).removeprefix("."))
+        at = f" at {shortened(place)}" if place else ""
+        raise ValueError(f"found {shortened(endless[0])}{at}, wanted a finite number")
     return found
 
 

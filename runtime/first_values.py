@@ -16,26 +16,34 @@ from partita.runtime.agree import everyone_tells
 _WORD = 8  # bytes, of what is added up
 _SHORT = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
 """What elements are read as that do not fill words, by their size in bytes."""
+_ROW = 1 << 17  # words that are weighed at once
 
 
 def sum_of_bits(full: torch.Tensor) -> torch.Tensor:
-    """Return the sum of what ``full`` holds, read as integers, modulo 2^64: 0-d.
+    """Return a sum of what ``full`` holds, read as integers, modulo 2^64: 0-d.
 
-    Two draws have the same one in all likelihood never.
+    Each counts by its place, so that other values, or the same in another order, have
+    the same sum in all likelihood never.
     """
-    held = full.resolve_conj().resolve_neg().reshape(-1)
+    held = full.resolve_conj().resolve_neg().contiguous().reshape(-1)
     if held.nbytes % _WORD:
-        return held.view(_SHORT[held.element_size()]).sum(dtype=torch.int64)
-    if held.storage_offset() * held.element_size() % _WORD:
-        held = held.clone()  # words begin where their size divides
-    return held.view(torch.int64).sum()
+        held = held.view(_SHORT[held.element_size()])
+    elif held.storage_offset() * held.element_size() % _WORD:
+        held = held.clone().view(torch.int64)  # words begin where their size divides
+    else:
+        held = held.view(torch.int64)
+    weights = torch.arange(1, 2 * min(_ROW, len(held)) + 1, 2, device=held.device)
+    total = torch.zeros((), dtype=torch.int64, device=held.device)
+    for row in held.split(_ROW):
+        total = 3 * total + (row * weights[: len(row)]).sum()
+    return total
 
 
 def check_alike(sums: Mapping[str, torch.Tensor]) -> None:
     """Check that all ranks made the same values; each calls it.
 
     Args:
-        sums: of the bits of what this rank has a part of, by name.
+        sums: of the bits of what the model saves, by name.
 
     Raises:
         BadOptions: on every rank, naming the first that differs.

@@ -32,20 +32,32 @@ def accumulate(
     Where it is a part of the whole one, ``part`` says of which. Hooks of the parameter
     are called as autograd calls them.
     """
-    for hook in _hooks(parameter, GRADIENT_HOOKS):
-        changed = hook(gradient if part is None else ShardGradient.of(gradient, part))
-        gradient = gradient if changed is None else changed
+    if hooks := _hooks(parameter, GRADIENT_HOOKS):
+        gradient = _through(hooks, gradient, part)
     if parameter.grad is not None:
         gradient = parameter.grad.add_(gradient)
     if part is not None and type(gradient) is torch.Tensor:  # no fake one
         gradient = ShardGradient.of(gradient, part)
     if gradient is not parameter.grad:
         parameter.grad = gradient
-    for hook in _hooks(parameter, LEFT_HOOKS):
-        hook(parameter)
+    if hooks := _hooks(parameter, LEFT_HOOKS):
+        with torch.no_grad():
+            for hook in hooks:
+                hook(parameter)
 
 
-def _hooks(parameter: nn.Parameter, kept_in: str) -> Iterable[Callable[..., Any]]:
+@torch.no_grad()
+def _through(
+    hooks: Sequence[Callable[..., Any]], gradient: torch.Tensor, part: Part | None
+) -> torch.Tensor:
+    """Return what hooks make of a gradient, in memory that they cannot have kept."""
+    for hook in hooks:
+        changed = hook(gradient if part is None else ShardGradient.of(gradient, part))
+        gradient = gradient if changed is None else changed
+    return gradient.clone()
+
+
+def _hooks(parameter: nn.Parameter, kept_in: str) -> Sequence[Callable[..., Any]]:
     found: Mapping[int, Callable[..., Any]] | None = getattr(parameter, kept_in)
     return () if not found else tuple(found.values())
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 
@@ -39,7 +40,8 @@ class FirstValues(NamedTuple):
 
     Attributes:
         shards: its shards.
-        sums: of the bits of the whole values, where other ranks have shards of them.
+        sums: of the bits of all that is saved of the model, where there are other
+            ranks, which begin with the same.
     """
 
     shards: dict[str, torch.Tensor]
@@ -63,8 +65,11 @@ def materialize(
         BadOptions: naming a parameter or buffer that gets no or ill-typed values.
     """
     made = FirstValues({}, {})
+    num_ranks = dist.get_world_size() if dist.is_initialized() else 1
     with torch.no_grad():
         for entry, full in _full_values(model, kept, init):
+            if entry.saved and num_ranks > 1:
+                made.sums[entry.name] = sum_of_bits(full)
             if entry.name not in placements:
                 continue
             if full.shape != entry.tensor.shape:
@@ -75,8 +80,6 @@ def materialize(
             full = full.to(entry.tensor.dtype)
             here = groups.mesh, groups.coordinates
             shard = take_shard(full, placements[entry.name], *here)
-            if groups.mesh.size > 1:
-                made.sums[entry.name] = sum_of_bits(full)
             if shard.untyped_storage().data_ptr() == full.untyped_storage().data_ptr():
                 shard = shard.clone()
             del full  # before the next one is made

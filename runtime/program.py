@@ -181,10 +181,11 @@ class ParallelProgram(ModuleFace):
             taken |= share.addresses(entering[number])
         with self._running():
             outputs = self._runner.step(self._feeds_of(batch, entering), taken)
-        losses = [
-            share.take(outputs[number], taken) for number, share in self._shares.items()
-        ]
-        self.num_steps += 1
+            losses = [
+                share.take(outputs[number], taken)
+                for number, share in self._shares.items()
+            ]
+            self.num_steps += 1
         own = next((x for x in losses if x is not None), None)
         return returned(self._runner.loss(own))
 
@@ -287,14 +288,15 @@ class ParallelProgram(ModuleFace):
         """
         if self._failure and dist.get_world_size() > 1:
             raise RuntimeError(
-                f"this rank failed in an earlier step ({self._failure}), in which "
+                f"this rank failed in an earlier call ({self._failure}), in which "
                 "others may wait for it; end this run"
             )
         try:
             with torch.autocast(self.groups.device.type, enabled=False):
                 yield
         except BaseException as error:
-            self._failure = f"{type(error).__name__}: {error}"
+            first_line = str(error).partition("\n")[0]
+            self._failure = f"{type(error).__name__}: {first_line}"
             raise
 
     # --- training

@@ -1,19 +1,19 @@
 """The structure of what a model returns: names for its tensors, and the way back.
 
-A dataclass that torch does not know is opened as if it were a dict of its fields.
+A dataclass that torch does not know is opened as if it were a dict of what it has.
 Other objects that torch cannot look into (a key-value cache) are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 
 from partita.compiler.capture.inputs import Constant
-from partita.compiler.capture.leaf_paths import leaf_paths
+from partita.compiler.capture.leaf_paths import Path, leaf_paths
 from partita.compiler.capture.torch_private import pytree
 
 
@@ -21,27 +21,28 @@ def name_outputs(outputs: Any) -> dict[str, Tensor]:
     """Return the tensors among a model's outputs by their paths, the loss included."""
     if isinstance(outputs, Tensor):
         return {"output": outputs}
-    return {
-        ".".join(path): leaf
-        for path, leaf in leaf_paths(_opened(outputs))
-        if isinstance(leaf, Tensor)
-    }
+    return {".".join(path): tensor for path, tensor in _tensors(outputs, (), ())}
 
 
-def _opened(tree: Any) -> Any:
-    """Return a tree in which dataclasses are dicts of their fields."""
+def _tensors(
+    tree: Any, before: Path, within: tuple[int, ...]
+) -> Iterator[tuple[Path, Tensor]]:
+    """Yield the tensors of a tree that hangs ``before`` and ``within`` others."""
+    for path, leaf in leaf_paths(tree):
+        if isinstance(leaf, Tensor):
+            yield (*before, *path), leaf
+        for name, part in _opened(leaf, within).items():
+            yield from _tensors(part, (*before, *path, name), (*within, id(leaf)))
 
-    def opened(leaf: Any) -> Any:
-        parts = _fields(leaf)
-        return _opened(parts) if parts else leaf
 
-    return pytree.tree_map(opened, tree)
-
-
-def _fields(leaf: Any) -> dict[str, Any]:
-    if not is_dataclass(leaf) or isinstance(leaf, type):
+def _opened(leaf: Any, within: tuple[int, ...]) -> dict[str, Any]:
+    """Return what a dataclass has; nothing of what cannot be made anew from that."""
+    is_plain = is_dataclass(leaf) and type(leaf).__new__ is object.__new__
+    if not is_plain or id(leaf) in within:
         return {}
-    return {field.name: getattr(leaf, field.name) for field in fields(leaf)}
+    names = (field.name for field in fields(cast(Any, leaf)))
+    held = {name: getattr(leaf, name) for name in names if hasattr(leaf, name)}
+    return held | getattr(leaf, "__dict__", {})
 
 
 class OutputForm:
@@ -61,7 +62,7 @@ class OutputForm:
     def learn(self, returned: Any) -> None:
         """Take the structure of ``returned``."""
         names = {id(tensor): name for name, tensor in name_outputs(returned).items()}
-        self._tree = _read(returned, names)
+        self._tree = _read(returned, names, ())
 
     def restore(self, outputs: Mapping[str, Tensor]) -> Any:
         """Return a program's outputs as the model returns them."""
@@ -113,15 +114,18 @@ def _filled(leaf: _Named | _Fields | Constant, found: Mapping[str, Any]) -> Any:
             return leaf
 
 
-def _read(tree: Any, names: Mapping[int, str]) -> _Tree:
+def _read(tree: Any, names: Mapping[int, str], within: tuple[int, ...]) -> _Tree:
     leaves, spec = pytree.tree_flatten(tree)
-    return _Tree(tuple(_read_leaf(leaf, names) for leaf in leaves), spec)
+    return _Tree(tuple(_read_leaf(leaf, names, within) for leaf in leaves), spec)
 
 
-def _read_leaf(leaf: Any, names: Mapping[int, str]) -> _Named | _Fields | Constant:
+def _read_leaf(
+    leaf: Any, names: Mapping[int, str], within: tuple[int, ...]
+) -> _Named | _Fields | Constant:
     if id(leaf) in names:
         return _Named(names[id(leaf)])
-    if parts := _fields(leaf):
-        own = {name: _read(part, names) for name, part in parts.items()}
+    if parts := _opened(leaf, within):
+        further = (*within, id(leaf))
+        own = {name: _read(part, names, further) for name, part in parts.items()}
         return _Fields(type(leaf), own)
     return leaf if isinstance(leaf, Constant) else None

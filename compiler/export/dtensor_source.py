@@ -23,7 +23,8 @@ Start the ranks with torchrun; every rank makes the model and the whole batch:
 
 A placement is a list with an entry for each axis of the mesh. A line that ends in a
 comment is cut otherwise in the plan, in a way that DTensor has not. Where PRECISION is
-a dtype, the forward of what parallelize returns runs under torch.autocast with it.
+a dtype, the forward of what parallelize returns runs under torch.autocast with it; a
+loss that you compute of its outputs belongs there too.
 """
 
 import inspect

@@ -47,6 +47,8 @@ class Mesh:
                 raise BadMesh(f"mesh axis {name!r} is not a name, e.g. 'dp' or 'tp'")
             if type(size) is not int or size < 1:
                 raise BadMesh(f"mesh axis {name!r} has size {size!r}; want an int >= 1")
+            if size > MOST_RANKS:  # perhaps of more digits than Python writes
+                raise BadMesh(f"mesh axis {name!r}: want at most {MOST_RANKS} ranks")
         if prod(sizes.values()) > MOST_RANKS:
             text = ",".join(f"{name}={size}" for name, size in sizes.items())
             raise BadMesh(f"mesh {text} has too many ranks; want at most {MOST_RANKS}")

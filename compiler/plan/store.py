@@ -1,13 +1,14 @@
 """The document as JSON: text, form (the schema) and records.
 
-Safe with a document from a stranger: JSON only, numbers finite, nesting bounded by
-the interpreter, and every failure one line that names file, key, found and wanted.
+Safe with a document from a stranger: every failure is one line that names file, key,
+found and wanted.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from errno import EISDIR
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -17,13 +18,12 @@ from partita.compiler.errors import BadPlan
 from partita.compiler.form import Form
 from partita.compiler.plan.codec import decoder, encode
 from partita.compiler.plan.document import VERSION, Document
+from partita.compiler.plan.units import shortened
 
 if TYPE_CHECKING:
     import jsonschema
 
 D = TypeVar("D", bound=Document)
-
-_LONGEST_FOUND = 60
 
 
 @cache
@@ -90,8 +90,7 @@ def _short(value: Any) -> str:
         return value if len(value) <= 300 else f"{value[:300]}..."
     if isinstance(value, list):
         return f"a list of {len(cast('list[Any]', value))}"
-    text = json.dumps(value)
-    return text if len(text) <= _LONGEST_FOUND else f"{text[:_LONGEST_FOUND]}..."
+    return shortened(json.dumps(value))
 
 
 def decode_document(cls: type[D], data: Any, where: str) -> D:
@@ -159,9 +158,29 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
     if target.exists() and not target.is_file():  # a pipe, /dev/stdout
         target.write_bytes(data)
         return
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    temporary = _beside(target)
     try:
         temporary.write_bytes(data)
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Check that ``write_bytes`` could write to ``path``.
+
+    Raises:
+        OSError: when it could not.
+    """
+    target = Path(path).resolve()
+    if target.is_dir():
+        raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
+    if target.exists() and not target.is_file():
+        return
+    temporary = _beside(target)
+    temporary.touch()
+    temporary.unlink()
+
+
+def _beside(target: Path) -> Path:
+    return target.with_name(f".{target.name}.{os.getpid()}")

@@ -47,7 +47,7 @@ def limited_rows(
                 held = stage.done[Work.FORWARD] - stage.done[Work.BACKWARD]
                 if work is Work.FORWARD and held >= most_live[number]:
                     continue
-                if is_there(action, stages, now):
+                if _is_there(action, stages, now):
                     stage.done[work] += 1
                     stage.free_at = stage.ends[action] = now + takes
                     stage.row.append(action)
@@ -56,7 +56,7 @@ def limited_rows(
     return tuple(tuple(stage.row) for stage in stages)
 
 
-def is_there(action: Action, stages: Sequence[_Stage], now: int) -> bool:
+def _is_there(action: Action, stages: Sequence[_Stage], now: int) -> bool:
     """Whether what an action needs has been made."""
     number, microbatch = action.stage, action.microbatch
     if action.work is Work.FORWARD:

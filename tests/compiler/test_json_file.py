@@ -23,6 +23,10 @@ from partita.compiler.json_file import read_json
             b'{"a": [1, {"b": -1e999}]}',
             "wanted JSON: found -1e999 at a[1].b, wanted a finite number",
         ),
+        (
+            b'{"a\\nb": ' + b"9" * 400 + b".0}",
+            f"wanted JSON: found {'9' * 57}... at a\\nb, wanted a finite number",
+        ),
     ],
 )
 def test_what_is_wrong_is_told(

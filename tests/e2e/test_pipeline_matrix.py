@@ -1,8 +1,8 @@
 """Pipelines of many kinds train as one process does, on real ranks.
 
-Models by meshes; of each every schedule with 4 and 8 microbatches, cuts that the search
-chose and ten drawn at random, AdamW in float64 and SGD in float32. Dropout is on, and
-every sequence counts another number of tokens.
+Models by meshes; of each the cut that the search chose, with every schedule and 4 and 8
+microbatches, by AdamW in float64 and SGD in float32, and ten drawn at random, by AdamW.
+Dropout is on, and every sequence counts another number of tokens.
 """
 
 from __future__ import annotations

@@ -289,7 +289,7 @@ def test_a_rank_that_failed_in_a_step_does_not_go_on() -> None:
     with pytest.raises(RankFailed) as caught:
         launch(step_again, 2, (plan.to_dict(),), timeout_s=60)
     assert str(caught.value).splitlines()[-1] == (
-        "RuntimeError: this rank failed in an earlier step (MemoryError: no room), "
+        "RuntimeError: this rank failed in an earlier call (MemoryError: no room), "
         "in which others may wait for it; end this run"
     )
 

@@ -52,10 +52,12 @@ def _in_double(forward: Callable[..., Any]) -> Callable[..., Any]:
 class Training:
     """How a model is trained, and how far ranks may be from one process.
 
-    ``losses`` is relative; ``values`` relative and absolute, of all that is saved.
+    ``optimizer`` takes parameters and ``lr``. ``losses`` is relative; ``values``
+    relative and absolute, of all that is saved.
     """
 
     dtype: torch.dtype
+    optimizer: Callable[..., torch.optim.Optimizer]
     losses: float
     values: tuple[float, float]
 
@@ -73,12 +75,10 @@ class Training:
         return model.to(self.dtype), args, kwargs
 
     def train(self, built: Built, plan: pt.Plan) -> Trained:
-        """Train ``STEPS`` steps on this rank: AdamW in float64, else SGD."""
+        """Train ``STEPS`` steps on this rank."""
         model, args, kwargs = built
         program = pt.compile(model, plan)
-        is_adam = self.dtype == torch.float64
-        kind = torch.optim.AdamW if is_adam else torch.optim.SGD
-        optimizer = kind(program.parameters(), lr=1e-2)
+        optimizer = self.optimizer(program.parameters(), lr=1e-2)
         losses: list[float] = []
         for _ in range(STEPS):
             losses.append(float(program.step(*args, **kwargs)))
@@ -119,5 +119,5 @@ class Trained:
     actions: list[str]
 
 
-ADAMW = Training(torch.float64, 1e-9, (1e-7, 1e-9))
-SGD = Training(torch.float32, 1e-5, (1e-4, 1e-5))
+ADAMW = Training(torch.float64, torch.optim.AdamW, 1e-9, (1e-7, 1e-9))
+SGD = Training(torch.float32, torch.optim.SGD, 1e-5, (1e-4, 1e-5))

@@ -31,20 +31,28 @@ def test_other_values_have_another_sum(dtype: torch.dtype) -> None:
     nothing, something = int(sum_of_bits(zeros)), int(sum_of_bits(ones))
     assert nothing == sum_of_bits(torch.zeros(()).to(dtype)) == 0
     assert something == sum_of_bits(ones.contiguous()) != 0
+    strided = torch.ones(8, 2).to(dtype)[:, :1]
+    assert something == sum_of_bits(strided) == sum_of_bits(strided[:, 0])
     behind = torch.ones(9).to(dtype)[1:]
     assert something == sum_of_bits(behind)
     assert sum_of_bits(behind[1:]) != something
     assert sum_of_bits(ones.conj()) == sum_of_bits(ones.conj().resolve_conj())
 
 
+def test_another_order_has_another_sum() -> None:
+    (one, other) = (torch.randperm(1 << 18) for _ in range(2))
+    assert sum_of_bits(one) != sum_of_bits(other)
+
+
 class Shifted(torch.nn.Module):
-    """A layer, whose bias is another on each rank."""
+    """A layer whose bias is another on each rank, as is what it does not save."""
 
     def __init__(self, shift: float) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.layer = torch.nn.Linear(4, 4)
         self.layer.bias.data += shift
+        self.register_buffer("room", torch.full((2,), shift), persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the loss of ``x`` ``[4, 4]``."""
@@ -62,7 +70,7 @@ def begin_unlike(mesh: str) -> str:
 
 
 @pytest.mark.dist
-@pytest.mark.parametrize("mesh", ["dp=2", "tp=2"])
+@pytest.mark.parametrize("mesh", ["dp=2", "tp=2", "pp=2"])
 def test_all_ranks_are_told_of_unlike_models(mesh: str) -> None:
     told = launch(begin_unlike, 2, (mesh,), timeout_s=60)
     assert told == 2 * [

@@ -33,10 +33,6 @@ def test_the_first_gradient_is_taken_and_others_are_added_to_it() -> None:
     assert first.tolist() == [11.0, 22.0]
 
 
-def nothing(gradient: torch.Tensor) -> None:
-    """Look at a gradient."""
-
-
 def doubled(gradient: torch.Tensor) -> torch.Tensor:
     return gradient * 2
 
@@ -47,12 +43,14 @@ def test_hooks_of_a_parameter_are_called_as_autograd_calls_them(
 ) -> None:
     parameter, plain = (nn.Parameter(torch.zeros(2)) for _ in range(2))
     left: list[list[float]] = []
+    seen: list[torch.Tensor] = []
 
     def note(found: torch.Tensor) -> None:
+        assert not torch.is_grad_enabled()
         left.append(cast(torch.Tensor, found.grad).tolist())
 
     for each in (parameter, plain):
-        each.register_hook(nothing)
+        each.register_hook(seen.append)
         each.register_hook(doubled)
         each.register_hook(doubled).remove()
         each.register_post_accumulate_grad_hook(note)
@@ -60,6 +58,7 @@ def test_hooks_of_a_parameter_are_called_as_autograd_calls_them(
         accumulate(parameter, torch.tensor([1.0, 2.0]), part)
         (plain * torch.tensor([1.0, 2.0])).sum().backward()
     assert left == 2 * [[2.0, 4.0]] + 2 * [[4.0, 8.0]]
+    assert [gradient.tolist() for gradient in seen] == 4 * [[1.0, 2.0]]
 
 
 def own(

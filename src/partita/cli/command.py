@@ -8,14 +8,11 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from errno import EISDIR
-from os import strerror
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any, NoReturn
 
 from partita.compiler.errors import BadOptions
-from partita.compiler.plan.store import write_bytes
+from partita.compiler.plan.store import check_writable, write_bytes
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
 """Exit codes: done; the check failed; what the user handed over is wrong."""
@@ -74,12 +71,8 @@ def check_output(path: str | Path, option: str = "-o") -> None:
     Raises:
         BadOptions: when it cannot.
     """
-    target = Path(path).resolve()
     with _writing(path, option):
-        if target.is_dir():
-            raise IsADirectoryError(EISDIR, strerror(EISDIR))
-        if not target.exists():
-            TemporaryFile(dir=target.parent, prefix=target.name).close()
+        check_writable(path)
 
 
 def write_output(path: str | Path, made: str | bytes, option: str = "-o") -> None:

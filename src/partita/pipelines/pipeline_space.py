@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
 
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.mesh import Mesh
@@ -70,14 +69,18 @@ class PipelineSpace:
         """Whether so many rows are given so many microbatches."""
         return self.options.microbatches != "auto" or count <= _BUSY * num_rows
 
-    def forms(self, count: int, most_rows: float = inf) -> list[Form]:
-        """Return the forms of so many microbatches, on at most so many rows.
+    def forms(self, count: int, most_rows: int | None = None) -> list[Form]:
+        """Return the forms of so many microbatches, on at most so many rows, or any.
 
         Raises:
             BadOptions: when the schedule that is asked for cannot be.
         """
-        sizes = (sizes for sizes in self.sizes if len(sizes) <= most_rows)
-        return [form for own in sizes for form in self.forms_of(own, count)]
+        return [
+            form
+            for sizes in self.sizes
+            if most_rows is None or len(sizes) <= most_rows
+            for form in self.forms_of(sizes, count)
+        ]
 
     def forms_of(self, sizes: tuple[int, ...], count: int) -> list[Form]:
         """Return those of them that have rows of these sizes."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import OrderedDict
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -27,6 +28,26 @@ class Scores:
     def __post_init__(self) -> None:
         if self.count < 0:
             raise ValueError(self.count)
+
+
+@dataclass
+class Node:
+    """Knows where it hangs, and more than its fields."""
+
+    value: Tensor
+    parent: Any = None
+    unset: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.parent = self
+        self.of_rank = 2
+
+
+@dataclass
+class Table(OrderedDict[str, Tensor]):
+    """Is made by more than its fields."""
+
+    value: Tensor
 
 
 def test_outputs_are_named_by_path() -> None:
@@ -54,6 +75,14 @@ def test_what_a_model_returns_is_given_back(returned: Any, wanted: Any) -> None:
     form.learn(returned)
     made = {name: 3 - tensor for name, tensor in name_outputs(returned).items()}
     assert form.restore(made) == wanted
+
+
+def test_of_an_object_what_it_has_is_given_back() -> None:
+    form = OutputForm()
+    form.learn({"node": Node(ONE), "table": Table(ONE)})
+    found = form.restore({"node.value": TWO})
+    assert vars(found["node"]) == {"value": TWO, "parent": None, "of_rank": 2}
+    assert found["table"] is None
 
 
 class Scored(nn.Module):

@@ -78,6 +78,7 @@ def test_last_axis_joins_neighbours() -> None:
         ({"dp": 0}, "mesh axis 'dp' has size 0; want an int >= 1"),
         ({"dp": True}, "mesh axis 'dp' has size True; want an int >= 1"),
         ({"dp": 2.0}, "mesh axis 'dp' has size 2.0; want an int >= 1"),
+        ({"dp": 10**5000}, "mesh axis 'dp': want at most 1048576 ranks"),
         (
             {"dp": 2**20, "tp": 2},
             "mesh dp=1048576,tp=2 has too many ranks; want at most 1048576",
@@ -101,7 +102,7 @@ def test_bad_mesh_is_refused(sizes: dict[str, int], message: str) -> None:
         ("dp=\u0664", "mesh 'dp=\u0664': found 'dp=\u0664'; want NAME=SIZE, ..."),
         (
             "dp=1000000007",
-            "mesh dp=1000000007 has too many ranks; want at most 1048576",
+            "mesh axis 'dp': want at most 1048576 ranks",
         ),
     ],
 )

@@ -1,6 +1,7 @@
 """``partita calibrate``: a profile of this machine that plans can use."""
 
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,6 @@ import pytest
 from partita.cli.main import main
 from partita.compiler.hardware.links import CollectiveKind
 from partita.compiler.hardware.profile import load_hardware
-from partita.runtime import launch
 
 Captured = pytest.CaptureFixture[str]
 
@@ -54,8 +54,9 @@ def test_bad_mesh_is_told_before_anything_runs(
 def test_output_that_cannot_be_written_is_told_before_anything_runs(
     tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launch, "launch", pytest.fail)
     nowhere = tmp_path / "no" / "mine.json"
+    # Ranks could not start.
+    monkeypatch.setattr(tempfile, "tempdir", str(nowhere))
     for path, reason in (
         (nowhere, "No such file or directory"),
         (tmp_path, "Is a directory"),
