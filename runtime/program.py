@@ -294,7 +294,7 @@ class ParallelProgram(ModuleFace):
         try:
             with torch.autocast(self.groups.device.type, enabled=False):
                 yield
-        except BaseException as error:
+        except BaseException as error:  # an interrupt leaves others waiting, too
             first_line = str(error).partition("\n")[0]
             self._failure = f"{type(error).__name__}: {first_line}"
             raise

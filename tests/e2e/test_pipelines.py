@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 from unittest.mock import patch
@@ -256,14 +257,19 @@ def end_in_the_middle(document: dict[str, Any]) -> None:
     program.step(*args, **kwargs)
 
 
-@pytest.mark.dist
-def test_a_rank_killed_in_a_step_is_named_with_its_action() -> None:
+def failure_of(target: Callable[[dict[str, Any]], None]) -> str:
+    """Return how two ranks end that run ``target`` with a plan of the chain."""
     model, args, kwargs = STAGED["chain"]()
     options = pt.Options(microbatches=4, schedule="1f1b")
     plan = pt.plan(model, *args, mesh="pp=2", options=options, **kwargs)
     with pytest.raises(RankFailed) as caught:
-        launch(end_in_the_middle, 2, (plan.to_dict(),), timeout_s=60)
-    assert str(caught.value) == (
+        launch(target, 2, (plan.to_dict(),), timeout_s=60)
+    return str(caught.value)
+
+
+@pytest.mark.dist
+def test_a_rank_killed_in_a_step_is_named_with_its_action() -> None:
+    assert failure_of(end_in_the_middle) == (
         "rank 1 was killed by signal 9 (SIGKILL), at 1F2 of schedule '1f1b'"
     )
 
@@ -283,12 +289,7 @@ def step_again(document: dict[str, Any]) -> None:
 
 @pytest.mark.dist
 def test_a_rank_that_failed_in_a_step_does_not_go_on() -> None:
-    model, args, kwargs = STAGED["chain"]()
-    options = pt.Options(microbatches=4, schedule="1f1b")
-    plan = pt.plan(model, *args, mesh="pp=2", options=options, **kwargs)
-    with pytest.raises(RankFailed) as caught:
-        launch(step_again, 2, (plan.to_dict(),), timeout_s=60)
-    assert str(caught.value).splitlines()[-1] == (
+    assert failure_of(step_again).splitlines()[-1] == (
         "RuntimeError: this rank failed in an earlier call (MemoryError: no room), "
         "in which others may wait for it; end this run"
     )
