@@ -7,7 +7,8 @@ Dropout is on, and every sequence counts another number of tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -19,7 +20,8 @@ from tests.models.staged import STAGED
 from tests.models.zoo import Built
 
 import partita as pt
-from partita.compiler.capture.capture import capture
+from partita import lowering, planning
+from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.capture.torch_private import pytree
 from partita.microbatched import in_microbatches
 from partita.runtime.launch import launch
@@ -68,13 +70,33 @@ def alone(name: str, training: Training) -> Trained:
     return training.train(built(name, training), plan)
 
 
+@lru_cache(maxsize=2)
+def captured_once(name: str, training: Training) -> Captured:
+    return capture(*built(name, training))
+
+
+@contextmanager
+def capturing_once(name: str, training: Training) -> Generator[None]:
+    """Plan and compile what was captured once: capture is most of what a plan takes."""
+
+    def captured(*_: Any, **__: Any) -> Captured:
+        return captured_once(name, training)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "capture", captured)
+        patch.setattr(lowering, "capture_spec", captured)
+        yield
+
+
 def train_all(
     name: str, work: Sequence[tuple[Training, dict[str, Any]]]
 ) -> list[Trained]:
-    return [
-        training.train(built(name, training), pt.Plan.from_dict(document))
-        for training, document in work
-    ]
+    trained: list[Trained] = []
+    for training, document in work:
+        with capturing_once(name, training):
+            plan = pt.Plan.from_dict(document)
+            trained.append(training.train(built(name, training), plan))
+    return trained
 
 
 def searched(name: str, mesh: str, training: Training) -> Iterator[pt.Plan]:
@@ -82,12 +104,13 @@ def searched(name: str, mesh: str, training: Training) -> Iterator[pt.Plan]:
     for schedule in SCHEDULES:
         for count in COUNTS:
             options = pt.Options(microbatches=count, time_limit=10.0, **schedule)
-            yield pt.plan(model, *args, mesh=mesh, options=options, **kwargs)
+            with capturing_once(name, training):
+                yield pt.plan(model, *args, mesh=mesh, options=options, **kwargs)
 
 
 def cut_at_random(name: str, mesh: str, training: Training) -> Iterator[pt.Plan]:
     for count, schedule in zip(COUNTS, ("1f1b", "zero-bubble"), strict=True):
-        captured = capture(*built(name, training))
+        captured = captured_once(name, training)
         captured = in_microbatches(captured, count, pt.default_rules)
         search = search_of(captured, mesh, schedule=schedule)
         for seed in range(CUTS // len(COUNTS)):
