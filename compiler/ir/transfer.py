@@ -7,6 +7,7 @@ order of their meshes, so that neighbours serve neighbours.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -98,7 +99,7 @@ def transfer(
     for rank, held in _runs_of(shape, source):
         holders.setdefault(held, []).append(rank)
     # Axes split one dim each, so what is held is every combination of these.
-    by_dim = [tuple(dict.fromkeys(runs)) for runs in zip(*holders, strict=True)]
+    by_dim = [_HeldOf(dict.fromkeys(runs)) for runs in zip(*holders, strict=True)]
     pieces: dict[_Runs, list[_Piece]] = {}
     demands: dict[_Runs, list[tuple[int, _Piece]]] = {}
     for rank, wanted in _runs_of(shape, target):
@@ -152,12 +153,31 @@ def _runs_of(shape: tuple[int, ...], placed: Placed) -> Iterator[tuple[int, _Run
         yield rank, shard_runs(shape, placed.placement, placed.mesh, coords)
 
 
-def _pieces(
-    by_dim: Sequence[tuple[tuple[Run, ...], ...]], wanted: _Runs
-) -> Iterator[_Piece]:
+class _HeldOf:
+    """What is held of one dim, each of its indices by one of ``parts``."""
+
+    def __init__(self, parts: Iterable[tuple[Run, ...]]) -> None:
+        runs = sorted((*run, part) for part in parts for run in part if run[0] < run[1])
+        self._starts = [start for start, _, _ in runs]
+        self._stops = [stop for _, stop, _ in runs]
+        self._parts = [part for _, _, part in runs]
+
+    def met_by(self, wanted: tuple[Run, ...]) -> Iterator[tuple[Run, ...]]:
+        """Yield the parts that have some of ``wanted``, each once."""
+        met: dict[tuple[Run, ...], None] = {}
+        for start, stop in wanted:
+            if start == stop:
+                continue
+            first = bisect_right(self._stops, start)
+            behind = bisect_left(self._starts, stop)
+            met |= dict.fromkeys(self._parts[first:behind])
+        yield from met
+
+
+def _pieces(by_dim: Sequence[_HeldOf], wanted: _Runs) -> Iterator[_Piece]:
     """Yield the pieces that make up ``wanted``; ``by_dim`` is what is held of each."""
     met = [
-        [(held, shared) for held in known if (shared := _overlaps(held, runs))]
+        [(held, _overlaps(held, runs)) for held in known.met_by(runs)]
         for known, runs in zip(by_dim, wanted, strict=True)
     ]
     for dims in product(*met):
@@ -173,10 +193,11 @@ def _senders(
     What the others take is cut into as many equal stretches as there are holders, and
     each is served by the holder in whose stretch the middle of its piece lies.
     """
-    wire = sum(piece.numel for rank, piece in asked if rank not in holders)
+    hold = set(holders)
+    wire = sum(piece.numel for rank, piece in asked if rank not in hold)
     before = 0
     for rank, piece in asked:
-        if rank in holders:
+        if rank in hold:
             yield rank
         else:
             yield holders[len(holders) * (2 * before + piece.numel) // (2 * wire)]

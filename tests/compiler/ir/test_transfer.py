@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from math import prod
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from tests.compiler.ir.transfer_cases import (
 )
 
 from partita.compiler.errors import BadPlacement
+from partita.compiler.ir import transfer as module
 from partita.compiler.ir.layout import shard_shape
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
@@ -141,3 +143,12 @@ def test_a_transfer_is_known_the_second_time() -> None:
     assert transfer((4, 4), source, target) is transfer((4, 4), source, target)
     coords = target.coordinates(3)
     assert shard_shape((4, 4), target.placement, target.mesh, coords) == (4, 2)
+
+
+def test_only_shards_that_meet_are_compared() -> None:
+    ranks = 96
+    source, target = on(range(ranks), "S(0)"), on(range(ranks, 2 * ranks), "S(0)")
+    overlaps = vars(module)["_overlaps"]
+    with patch.object(module, "_overlaps", wraps=overlaps) as compared:
+        assert len(transfer((2 * ranks, 1), source, target)) == ranks
+    assert compared.call_count == 2 * ranks  # of each dim one; there are 9216 pairs
