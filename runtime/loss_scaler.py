@@ -30,7 +30,7 @@ class LossScaler:
 
     * ``unscale_()``, before gradients are clipped or looked at; else ``step`` does it
     * ``step(optimizer)``, which all ranks skip if one of them has a gradient that is
-      infinite or no number
+      infinite or no number; of several optimizers each, once a step of the program
 
     Args:
         program: whose steps are scaled from now on, by its ``loss_scale``.
@@ -67,7 +67,9 @@ class LossScaler:
         self._backoff_factor = backoff_factor
         self._growth_interval = growth_interval
         self._num_updates = 0  # since the scale changed
-        self._is_finite: bool | None = None  # of gradients that are unscaled already
+        self._is_finite = True  # of the gradients that were unscaled last
+        self._unscaled_at: int | None = None  # how many steps the program had done
+        self._counted_at: int | None = None  # likewise, of the update counted last
         program.loss_scale = float(init_scale)
 
     @property
@@ -76,7 +78,7 @@ class LossScaler:
         return self._program.loss_scale
 
     def unscale_(self) -> bool:
-        """Divide all gradients by the scale, once an update; call it on all ranks.
+        """Divide all gradients by the scale, once a step of the program, on all ranks.
 
         Returns:
             Whether those of all ranks are finite.
@@ -84,7 +86,7 @@ class LossScaler:
         Raises:
             BadOptions: inside ``train_asynchronously``.
         """
-        if self._is_finite is not None:
+        if self._unscaled_at == self._program.num_steps:
             return self._is_finite
         check_together("whether all gradients are finite")
         device = self._program.groups.device
@@ -101,27 +103,37 @@ class LossScaler:
         for gradient in gradients:
             gradient.mul_(1.0 / self.scale)
         self._is_finite = overflow.item() == 0.0
+        self._unscaled_at = self._program.num_steps
         return self._is_finite
 
     def step(self, optimizer: torch.optim.Optimizer) -> bool:
         """Update, unless there was an overflow, and set the scale of what follows.
 
+        The scale is set by the first optimizer that is stepped after a step of the
+        program: all gradients were unscaled for it.
+
         Returns:
             Whether the optimizer has updated.
         """
         is_finite = self.unscale_()
-        self._is_finite = None
         if is_finite:
             optimizer.step()
+        if self._counted_at != self._unscaled_at:
+            self._counted_at = self._unscaled_at
+            self._count(is_finite)
+        return is_finite
+
+    def _count(self, is_finite: bool) -> None:
+        """Set the scale of what follows an update, or an overflow."""
+        if is_finite:
             self._num_updates += 1
             if self._num_updates < self._growth_interval:
-                return True
+                return
         factor = self._growth_factor if is_finite else self._backoff_factor
         scale = self.scale * factor
         if scale < math.inf:  # as large as it may be, it stays
             self._program.loss_scale = scale
         self._num_updates = 0
-        return is_finite
 
     def state_dict(self) -> dict[str, float]:
         """Return what training goes on from; equal on all ranks."""
@@ -140,3 +152,4 @@ class LossScaler:
             )
         self._program.loss_scale = float(state["scale"])
         self._num_updates = int(state["num_updates"])
+        self._unscaled_at = self._counted_at = None  # the program may have gone back

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 import partita as pt
 from partita.runtime.gradients import local_gradient
 from partita.runtime.launch import launch
+from partita.runtime.program import ParallelProgram
 
 NUM_STEPS = 9
 SETTINGS: dict[str, Any] = {"init_scale": 2.0**24, "growth_interval": 2}
@@ -121,6 +122,67 @@ def test_no_rank_updates_where_one_has_an_overflow() -> None:
     for _, weight, state in found:
         assert weight == [0.0] * 4  # 1 - 0.5 * 2, once
         assert state == {"scale": 8.0, "num_updates": 0}
+
+
+class Pair(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Parameter(torch.ones(4))
+        self.second = nn.Parameter(torch.ones(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * self.first * self.second).sum()
+
+
+def alone(model: nn.Module) -> ParallelProgram:
+    plan = pt.plan(model, FINITE, mesh="ranks=1")
+    return pt.compile(model, plan, device="cpu")
+
+
+def test_several_optimizers_are_stepped_by_gradients_that_are_unscaled_once() -> None:
+    program = alone(Pair())
+    parameters = dict(program.named_parameters())
+    optimizers = [torch.optim.SGD([p], lr=0.25) for p in parameters.values()]
+    scaler = pt.LossScaler(program, init_scale=1024.0, growth_interval=2)
+    scales: list[float] = []
+    for _ in range(2):
+        program.step(FINITE)
+        assert [scaler.step(optimizer) for optimizer in optimizers] == [True, True]
+        program.zero_grad()
+        scales.append(scaler.scale)
+    assert scales == [1024.0, 2048.0]
+    for parameter in parameters.values():
+        assert parameter.tolist() == [0.25] * 4  # 1 - 0.25 * 2 - 0.25 * 2 * 0.5
+    program.step(INFINITE)
+    assert [scaler.step(optimizer) for optimizer in optimizers] == [False, False]
+    assert scaler.scale == 1024.0
+
+
+def test_gradients_of_another_step_are_unscaled_anew() -> None:
+    program = alone(Weighted())
+    scaler = pt.LossScaler(program, init_scale=8.0)
+    (weight,) = program.parameters()
+    for batch, is_finite in ((INFINITE, False), (FINITE, True)):
+        program.zero_grad()
+        program.step(batch)
+        assert [scaler.unscale_(), scaler.unscale_()] == [is_finite] * 2
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [2.0] * 4
+
+
+def test_a_scaler_that_has_gone_back_unscales_a_step_that_is_run_again() -> None:
+    program = alone(Weighted())
+    scaler = pt.LossScaler(program, init_scale=8.0)
+    (weight,) = program.parameters()
+    state = scaler.state_dict()
+    for _ in range(2):
+        program.num_steps = 0
+        scaler.load_state_dict(state)
+        program.zero_grad()
+        program.step(FINITE)
+        scaler.unscale_()
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [2.0] * 4
 
 
 @pytest.mark.parametrize(
