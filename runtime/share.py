@@ -27,6 +27,7 @@ from partita.runtime.leaving import WholeOutputs, leaving
 from partita.runtime.materialize import Init, materialize
 from partita.runtime.shards import take_shard
 from partita.runtime.side_by_side import (
+    PartOfRow,
     lay_side_by_side,
     read_as_one,
     role_of,
@@ -135,6 +136,8 @@ class Share:
             if isinstance(entry.shard, nn.Parameter)
         }
         by_name = {name: entry.shard for entry in self.held for name in entry.names}
+        in_rows = dict.fromkeys(first_of[name] for row in rows for name in row)
+        self._in_rows = [PartOfRow.of(by_name[name]) for name in in_rows]
         self.state: dict[FeedKey, torch.Tensor] = {
             (role.kind, role.name): by_name[role.name]
             for role in self.local.inputs
@@ -168,6 +171,8 @@ class Share:
 
     def entering(self) -> Feeds:
         """Return the parameters and buffers as a step receives them."""
+        for part in self._in_rows:
+            part.put_back()
         return {**self.state, **self.joined, **self.brought.feeds(self.state)}
 
     def feeds(

@@ -8,7 +8,7 @@ is copied in a step, whoever writes to a parameter writes to it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import fx
@@ -93,6 +93,33 @@ def lay_side_by_side(
         for name, part in zip(names, whole.split(sizes), strict=True):
             shards[name] = part.data  # a write to one is no write to the others
     return found
+
+
+@dataclass(frozen=True)
+class PartOfRow:
+    """A parameter that is a view of a row of them.
+
+    Attributes:
+        parameter: whose values a step reads in the row.
+        place: where they are in it.
+    """
+
+    parameter: torch.Tensor
+    place: torch.Tensor
+
+    @classmethod
+    def of(cls, parameter: torch.Tensor) -> PartOfRow:
+        """Remember where in its row a parameter is."""
+        return cls(parameter, parameter.data)
+
+    def put_back(self) -> None:
+        """Have the row hold the values again, if the parameter was given memory.
+
+        ``parameter.data = ...`` does that, and so torch's ``vector_to_parameters``.
+        """
+        if self.parameter.data_ptr() != self.place.data_ptr():
+            self.place.copy_(self.parameter.data)
+            self.parameter.data = self.place
 
 
 def _beside(local: LocalProgram) -> Sequence[tuple[fx.Node, Row]]:
