@@ -35,3 +35,19 @@ def everyone_tells(said: _T) -> list[_T]:
     told: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(told, said)
     return told
+
+
+def everyone_checks(check: Callable[[], None]) -> None:
+    """Run ``check`` on this rank; each calls it with its own.
+
+    Raises:
+        PartitaError: on every rank, what it raises on the first where it does.
+    """
+    said: PartitaError | None = None
+    try:
+        check()
+    except PartitaError as error:
+        said = error
+    found = next((x for x in everyone_tells(said) if x is not None), None)
+    if found is not None:
+        raise found

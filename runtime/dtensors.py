@@ -49,7 +49,7 @@ def to_shard(value: torch.Tensor, placement: Placement, groups: Groups) -> torch
         BadOptions: for one that another rank has pickled, with the shard of that rank.
     """
     if isinstance(value, DTensor):
-        _check_rank(value)
+        check_rank("state dict: a tensor", value)
         source = _placement_on(value, groups)
         if source is not None:
             local = value.to_local().detach()
@@ -58,17 +58,30 @@ def to_shard(value: torch.Tensor, placement: Placement, groups: Groups) -> torch
     return take_shard(value.detach(), placement, groups.mesh, groups.coordinates)
 
 
-def _check_rank(value: DTensor) -> None:
+def check_tensor(what: str, value: object) -> None:
+    """Check that a value is a tensor.
+
+    Raises:
+        BadOptions: naming it as ``what``.
+    """
+    if not isinstance(value, torch.Tensor):
+        raise BadOptions(f"{what} is of type {type(value).__name__}; want a tensor")
+
+
+def check_rank(what: str, value: DTensor) -> None:
     """Check that a DTensor of a program has not come from another rank.
 
     Pickled, by ``torch.save`` say, it has the one shard, and does not say whose.
+
+    Raises:
+        BadOptions: naming it as ``what``, and both ranks.
     """
     rank, here = getattr(value, _RANK, None), dist.get_rank()
     is_cut = any(not placement.is_replicate() for placement in value.placements)
     if is_cut and rank not in (None, here):
         raise BadOptions(
-            f"state dict: a tensor of shape {list(value.shape)} was saved by rank "
-            f"{rank} with its own shard, and this is rank {here}; want it saved by "
+            f"{what} of shape {list(value.shape)} was saved by rank {rank} with its "
+            f"own shard, and this is rank {here}; want it saved by "
             "torch.distributed.checkpoint, or its full_tensor()"
         )
 

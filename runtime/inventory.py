@@ -40,6 +40,14 @@ class Kept:
         return isinstance(self.tensor, nn.Parameter)
 
 
+def is_extra_state(name: str) -> bool:
+    """Whether a state dict has under ``name`` what a module's get_extra_state gives.
+
+    It belongs to the module, of which a program keeps parameters and buffers alone.
+    """
+    return name.rpartition(".")[2] == "_extra_state"
+
+
 def take_inventory(model: nn.Module) -> tuple[Kept, ...]:
     """Return the parameters, then the buffers, in the order of ``model``."""
     names: dict[int, list[str]] = {}

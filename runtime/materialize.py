@@ -24,10 +24,12 @@ from torch.distributed.tensor import DTensor
 
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.sbp import Placement
+from partita.runtime.agree import everyone_checks
+from partita.runtime.dtensors import check_rank, check_tensor
 from partita.runtime.first_values import sum_of_bits
 from partita.runtime.groups import Groups
 from partita.runtime.initialise import initial_values
-from partita.runtime.inventory import Kept
+from partita.runtime.inventory import Kept, is_extra_state
 from partita.runtime.shards import take_shard
 
 InitFunction = Callable[[str, tuple[int, ...], torch.dtype], torch.Tensor]
@@ -46,6 +48,28 @@ class FirstValues(NamedTuple):
 
     shards: dict[str, torch.Tensor]
     sums: dict[str, torch.Tensor]
+
+
+def check_init(init: Init) -> None:
+    """Check the values of a state dict; each rank calls it, whatever its ``init`` is.
+
+    Ranks make DTensors whole together: one that refused its own would leave the others
+    waiting.
+
+    Raises:
+        BadOptions: on every rank, for what is no tensor on one, or has the shard of
+            another rank.
+    """
+
+    def check() -> None:
+        for name, value in init.items() if isinstance(init, Mapping) else ():
+            if is_extra_state(name):
+                continue
+            check_tensor(f"init: {name!r}", value)
+            if isinstance(value, DTensor):
+                check_rank(f"init: {name!r}", value)
+
+    everyone_checks(check)
 
 
 def materialize(
@@ -101,7 +125,7 @@ def _full_values(
         elif has_values and (init is None or not entry.is_parameter):
             yield entry, entry.tensor.detach()
         elif callable(init) and (entry.is_parameter or entry.saved):
-            yield entry, init(entry.name, entry.type.shape, entry.type.dtype)
+            yield entry, _asked(init, entry)
         elif init is None and entry.is_parameter:
             raise BadOptions(
                 f"init: parameter {entry.name!r} is on the meta device and has no "
@@ -116,9 +140,15 @@ def _full_values(
         yield entries[key], value
 
 
+def _asked(init: InitFunction, entry: Kept) -> torch.Tensor:
+    value = init(entry.name, entry.type.shape, entry.type.dtype)
+    check_tensor(f"init: what it returned for {entry.name!r}", value)
+    return value
+
+
 def _check_names(kept: Sequence[Kept], state: Mapping[str, torch.Tensor]) -> None:
     known = {name for entry in kept for name in entry.saved}
-    unknown = sorted(set(state) - known)
+    unknown = sorted(n for n in state if n not in known and not is_extra_state(n))
     if unknown:
         raise BadOptions(f"init: the model has no {unknown[0]!r}")
     for entry in kept:

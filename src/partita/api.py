@@ -35,7 +35,7 @@ from partita.runtime.batch import BatchSpec
 from partita.runtime.compilation import Compilation
 from partita.runtime.groups import Groups, bind_stages, join, start
 from partita.runtime.heap import keep_freed_memory
-from partita.runtime.materialize import Init
+from partita.runtime.materialize import Init, check_init
 from partita.runtime.program import ParallelProgram
 from partita.runtime.replayed import check_replayable
 from partita.runtime.share import StagePrograms
@@ -73,7 +73,8 @@ def compile(
 
     Raises:
         BadOptions: for another ``compilation``, or one that the plan has no use for;
-            when the ranks begin with unlike values.
+            when the ranks begin with unlike values, or ``init`` has no tensors, or
+            another rank's shards.
         BadPlan: when the plan is of another model, or that of another rank another.
         BadMesh: when another number of processes runs than the plan has ranks.
     """
@@ -100,6 +101,7 @@ def compile(
     spec = to_capture(plan.inputs)
     batch = BatchSpec(leaf_namer(model), spec.leaves)
     way = None if len(plan.stages) == 1 else _way(plan)
+    check_init(init)
     program = ParallelProgram(
         programs, model, batch, init, captured.outputs.restore, way
     )

@@ -1,17 +1,21 @@
 import weakref
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import torch
-from local_programs import Mlp
+import torch.distributed as dist
+from local_programs import Mlp, batch
 from torch import nn
 
+import partita as pt
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
-from partita.runtime.groups import Groups
+from partita.runtime.groups import Groups, bind
 from partita.runtime.inventory import take_inventory
-from partita.runtime.materialize import Init, materialize
+from partita.runtime.launch import launch
+from partita.runtime.materialize import Init, check_init, materialize
 from partita.runtime.shards import assemble
 
 MESH = Mesh(tp=2)
@@ -199,3 +203,65 @@ def test_a_rank_never_holds_two_full_tensors() -> None:
     )
     assert most == 64 * 64 * 4
     assert alive == 0
+
+
+class Versioned(nn.Linear):
+    """Saves a version beside its parameters."""
+
+    def get_extra_state(self) -> dict[str, int]:
+        """Return what is saved beside tensors."""
+        return {"version": 3}
+
+    def set_extra_state(self, state: Any) -> None:
+        """Take it over."""
+
+
+def test_what_a_module_saves_beside_tensors_is_passed_over() -> None:
+    model = nn.Sequential(Versioned(4, 4))
+    state = model.state_dict()
+    assert "0._extra_state" in state
+    assert torch.equal(assembled(model, state)["0.weight"], state["0.weight"])
+
+
+def test_a_function_that_returns_no_tensor_is_refused() -> None:
+    def make(*_: Any) -> Any:
+        return None
+
+    with pytest.raises(BadOptions) as refused:
+        materialize_rank(Mlp(), make, 0)
+    assert str(refused.value) == (
+        "init: what it returned for 'scale' is of type NoneType; want a tensor"
+    )
+
+
+def test_a_state_dict_of_no_tensors_is_refused() -> None:
+    bind(Mesh(tp=1), "cpu")
+    state: Any = {**Mlp().state_dict(), "scale": [1.0]}
+    with pytest.raises(BadOptions) as refused:
+        check_init(state)
+    assert str(refused.value) == "init: 'scale' is of type list; want a tensor"
+
+
+def begin_with_the_first_ranks_file(document: Any, folder: str) -> str:
+    plan = pt.Plan.from_dict(document)
+    program = pt.compile(Mlp(), plan)
+    if dist.get_rank() == 0:
+        torch.save(program.state_dict(), f"{folder}/saved.pt")
+    dist.barrier()
+    state = torch.load(f"{folder}/saved.pt", weights_only=False)
+    with pytest.raises(BadOptions) as refused:
+        pt.compile(Mlp(), plan, init=state)
+    return str(refused.value)
+
+
+@pytest.mark.dist
+def test_all_ranks_refuse_a_state_dict_of_one_ranks_shards(tmp_path: Path) -> None:
+    options = pt.Options(pins={"up.weight": "(S(0))"})
+    plan = pt.plan(Mlp(), *batch(), 2, mesh="tp=2", options=options)
+    what = f"{__file__}:begin_with_the_first_ranks_file"
+    arguments = plan.to_dict(), str(tmp_path)
+    assert launch(what, 2, arguments, timeout_s=60) == 2 * [
+        "init: 'up.weight' of shape [10, 6] was saved by rank 0 with its own shard, "
+        "and this is rank 1; want it saved by torch.distributed.checkpoint, or its "
+        "full_tensor()"
+    ]
