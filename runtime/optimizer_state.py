@@ -120,6 +120,7 @@ def load_optimizer_state_dict(
         optimizer.param_groups, state_dict["param_groups"], strict=True
     ):
         group.update({key: x for key, x in saved.items() if key != "params"})
+        group.pop(OF_RANK, None)  # of what it had loaded before
 
 
 def _owners(optimizer: torch.optim.Optimizer, held: Sequence[Held]) -> dict[int, Held]:

@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
-from partita.compiler.capture.torch_private import OPTIMIZER_HOOKS
+from partita.compiler.capture.torch_private import OPTIMIZER_HOOKS, STEP_PRE_HOOKS
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.sbp import Split
 from partita.runtime.marked_tensor import plainly
@@ -61,27 +61,36 @@ class OptimizerTrials:
         self._owners = {id(entry.shard): entry for entry in held}
         self._is_alone = is_alone
         self._tried = weakref.WeakKeyDictionary[Optimizer, tuple[int, ...]]()
+        self._of_rank = weakref.WeakSet[Optimizer]()
         this = weakref.ref(self)
 
         def stepping(optimizer: Optimizer, *_: Any) -> None:
             trials = this()
             if trials is not None:
                 trials.of(optimizer)
-                plainly(_with_plain_gradients, (optimizer,))
+                # What hooks of its own see, which come later, is still marked: they
+                # may clip by the norm of all gradients.
+                if not getattr(optimizer, STEP_PRE_HOOKS):
+                    plainly(_with_plain_gradients, (optimizer,))
 
         weakref.finalize(self, register_optimizer_step_pre_hook(stepping).remove)
 
     def of(self, optimizer: Optimizer) -> None:
         """Try an optimizer, unless its groups are those that were tried.
 
+        Its state is looked at each time: it may have been loaded since.
+
         Raises:
-            BadOptions: where it may not update what this rank has.
+            BadOptions: where it may not update what this rank has, or has state of
+                what another has.
         """
         groups = tuple(len(group["params"]) for group in optimizer.param_groups)
         if self._tried.get(optimizer) != groups:
             if check_optimizer(optimizer, self._owners, is_alone=self._is_alone):
-                _mark(optimizer)
+                self._of_rank.add(optimizer)
             self._tried[optimizer] = groups
+        if optimizer in self._of_rank:
+            _mark(optimizer)
 
 
 def check_optimizer(

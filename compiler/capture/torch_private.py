@@ -57,6 +57,8 @@ __all__ = [
 
 OPTIMIZER_HOOKS = "_optimizer_"
 """How the attributes begin in which an optimizer keeps its hooks."""
+STEP_PRE_HOOKS = f"{OPTIMIZER_HOOKS}step_pre_hooks"
+"""Where it keeps those that run before a step, behind those of all optimizers."""
 GRADIENT_HOOKS, LEFT_HOOKS = "_backward_hooks", "_post_accumulate_grad_hooks"
 """Where a tensor keeps hooks: on its gradient, and for when ``.grad`` has it."""
 

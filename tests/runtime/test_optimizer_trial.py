@@ -15,6 +15,7 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
 from partita.runtime.groups import Groups, bind
 from partita.runtime.optimizer_trial import OptimizerTrials, check_optimizer
+from partita.runtime.shard_gradient import Part, ShardGradient
 from partita.runtime.state import Held
 
 Make = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
@@ -195,3 +196,44 @@ def test_it_is_tried_before_the_first_step_and_when_groups_are_added() -> None:
         optimizer.step()
     del trials
     optimizer.step()
+
+
+def test_state_of_another_rank_is_refused_whenever_it_is_loaded() -> None:
+    bind(Mesh(tp=1), "cpu")
+    parameters, held = owners("(S(0))")
+    trials = OptimizerTrials(list(held.values()), is_alone=True)
+    optimizer = torch.optim.AdamW(parameters)
+    parameters[0].grad = torch.ones(6, 3)
+    optimizer.step()
+    state = optimizer.state_dict()
+    state["param_groups"][0]["partita_rank"] = 1
+    optimizer.load_state_dict(state)
+    for _ in range(2):
+        with pytest.raises(BadOptions, match=r"was saved by rank 1, .* this is rank 0"):
+            optimizer.step()
+    del state["param_groups"][0]["partita_rank"]
+    optimizer.load_state_dict(state)
+    optimizer.step()
+    assert optimizer.param_groups[0]["partita_rank"] == 0
+    del trials
+
+
+def test_hooks_of_an_optimizer_see_of_what_a_gradient_is_a_part() -> None:
+    bind(Mesh(tp=1), "cpu")
+    parameters, held = owners("(S(0))")
+    trials = OptimizerTrials(list(held.values()), is_alone=True)
+    optimizer = torch.optim.AdamW(parameters)
+    part = Part(is_counted=True, is_first=True, is_of_stage=False)
+    seen: list[type] = []
+
+    def see(*_: Any) -> None:
+        seen.append(type(parameters[0].grad))
+
+    for is_hooked in (False, True):
+        if is_hooked:
+            optimizer.register_step_pre_hook(see)
+        parameters[0].grad = ShardGradient.of(torch.ones(6, 3), part)
+        optimizer.step()
+        see()
+    assert seen == [torch.Tensor, ShardGradient, ShardGradient]
+    del trials
