@@ -43,7 +43,7 @@ def check_alike(sums: Mapping[str, torch.Tensor]) -> None:
     """Check that all ranks made the same values; each calls it.
 
     Args:
-        sums: of the bits of what the model saves, by name.
+        sums: of the bits of what is compared, by name.
 
     Raises:
         BadOptions: on every rank, naming the first that differs.

@@ -15,6 +15,7 @@ none and is in no state dict takes what its module's own initialisation gives it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 import torch
@@ -42,8 +43,8 @@ class FirstValues(NamedTuple):
 
     Attributes:
         shards: its shards.
-        sums: of the bits of all that is saved of the model, where there are other
-            ranks, which begin with the same.
+        sums: of the bits of all that the model saves or a step reads, where there are
+            other ranks, which begin with the same.
     """
 
     shards: dict[str, torch.Tensor]
@@ -78,12 +79,13 @@ def materialize(
     placements: Mapping[str, Placement],
     groups: Groups,
     init: Init = None,
+    read: AbstractSet[str] = frozenset(),
 ) -> FirstValues:
     """Return this rank's shard of all that ``placements`` has.
 
     Values of other parameters and buffers are made too and let go of, since random
     numbers follow each other. A shard shares no memory with the model or with what
-    ``init`` gives.
+    ``init`` gives. ``read`` are names of what a step reads.
 
     Raises:
         BadOptions: naming a parameter or buffer that gets no or ill-typed values.
@@ -92,7 +94,8 @@ def materialize(
     num_ranks = dist.get_world_size() if dist.is_initialized() else 1
     with torch.no_grad():
         for entry, full in _full_values(model, kept, init):
-            if entry.saved and num_ranks > 1:
+            is_compared = entry.saved or not read.isdisjoint(entry.names)
+            if is_compared and num_ranks > 1:
                 made.sums[entry.name] = sum_of_bits(full)
             if entry.name not in placements:
                 continue

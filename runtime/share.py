@@ -21,6 +21,7 @@ from partita.runtime.compilation import Compilation
 from partita.runtime.compile_together import Chain
 from partita.runtime.executor import Executable, Made, Outputs
 from partita.runtime.feeds import FeedKey, Feeds, in_parts, own_feeds
+from partita.runtime.first_values import sum_of_bits
 from partita.runtime.groups import Groups
 from partita.runtime.inventory import Kept
 from partita.runtime.leaving import WholeOutputs, leaving
@@ -118,7 +119,14 @@ class Share:
         self.brought = Brought(programs.bringing, self.groups)
         own = [entry for entry in kept if entry.name in home]
         placements = _placements(self.local, programs.bringing, own)
-        shards, self.sums = materialize(model, kept, placements, self.groups, init)
+        shards, self.sums = materialize(
+            model, kept, placements, self.groups, init, _read(local)
+        )
+        self.sums |= {
+            f"{name}, a tensor of its code": sum_of_bits(local.constants[name])
+            for kind, name in self.own
+            if kind is InputKind.CONSTANT
+        }
         first_of = {name: entry.name for entry in own for name in entry.names}
         self.joined: dict[FeedKey, torch.Tensor] = {
             (InputKind.JOINED, role_of(row).name): whole
@@ -270,6 +278,13 @@ def _sent(x: torch.Tensor, device: torch.device) -> torch.Tensor:
     if device.type == "cuda" and x.device.type == "cpu":
         x = x.pin_memory()
     return x.to(device, non_blocking=True)
+
+
+def _read(local: LocalProgram) -> frozenset[str]:
+    """Return the names of the parameters and buffers that a program has a use for."""
+    entering = local.graph_module.graph.find_nodes(op="placeholder")
+    pairs = zip(local.inputs, entering, strict=True)
+    return frozenset(r.name for r, node in pairs if r.kind.is_state and node.users)
 
 
 def _placements(

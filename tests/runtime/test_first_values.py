@@ -78,3 +78,37 @@ def test_all_ranks_are_told_of_unlike_models(mesh: str) -> None:
         "same on all: call torch.manual_seed before the model is made, or give init a "
         "seed or a state dict"
     ]
+
+
+class Drawn(torch.nn.Module):
+    """A layer, a buffer that is not saved, and a tensor that is none of them."""
+
+    def __init__(self, room: float, noise: float) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = torch.nn.Linear(4, 4)
+        self.register_buffer("room", torch.full((4,), room), persistent=False)
+        self.noise = torch.full((4,), noise)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the loss of ``x`` ``[4, 4]``."""
+        return (self.layer(x) * self.room + self.noise).square().mean()
+
+
+def draw_unlike(mesh: str) -> list[str]:
+    plan = pt.plan(Drawn(1.0, 1.0), torch.ones(4, 4), mesh=mesh)
+    shift = float(os.environ["RANK"])
+    found: list[str] = []
+    for model in (Drawn(1.0 + shift, 1.0), Drawn(1.0, 1.0 + shift)):
+        with pytest.raises(BadOptions) as refused:
+            pt.compile(model, plan)
+        found.append(str(refused.value).partition(" than ")[0])
+    return found
+
+
+@pytest.mark.dist
+def test_so_is_what_a_model_reads_and_does_not_save() -> None:
+    begins = "init: rank 1 begins with other values of"
+    assert launch(draw_unlike, 2, ("dp=2",), timeout_s=60) == 2 * [
+        [f"{begins} 'room'", f"{begins} 'constant.0, a tensor of its code'"]
+    ]
