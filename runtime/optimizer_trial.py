@@ -141,12 +141,17 @@ def check_gradients_suffice(optimizer: Optimizer) -> None:
     Raises:
         BadOptions: for one that evaluates the loss by itself.
     """
-    closure = inspect.signature(optimizer.step).parameters.get("closure")
-    if closure is not None and closure.default is inspect.Parameter.empty:
+    if evaluates_loss(optimizer):
         raise BadOptions(
             f"{type(optimizer).__name__}.step wants a closure that evaluates the loss: "
             "only elementwise optimizers, such as AdamW, work on shards"
         )
+
+
+def evaluates_loss(optimizer: Optimizer) -> bool:
+    """Whether a step of ``optimizer`` wants a closure that evaluates the loss."""
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    return closure is not None and closure.default is inspect.Parameter.empty
 
 
 def _with_plain_gradients(optimizer: Optimizer) -> None:

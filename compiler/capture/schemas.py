@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from partita.compiler.capture.torch_private import schema_of
 
 
@@ -9,6 +11,18 @@ def writes_in_place(target: object) -> bool:
     """Whether ``target`` is an op whose schema says that it writes to an argument."""
     schema = schema_of(target)
     return schema is not None and schema.is_mutable
+
+
+def written_arguments(
+    target: object, args: Sequence[object], kwargs: Mapping[str, object]
+) -> list[object]:
+    """Return what a call of an op writes to: tensors, and lists of them."""
+    schema = schema_of(target)
+    if schema is None:
+        return []
+    given = dict(zip(argument_names(target), args, strict=False)) | dict(kwargs)
+    is_written = {a.name: a.is_write for a in schema.arguments}
+    return [value for name, value in given.items() if is_written[name]]
 
 
 def argument_names(target: object) -> tuple[str, ...]:
