@@ -6,18 +6,22 @@ name, ``param_groups`` with full names under ``params``.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from partita.compiler.errors import BadOptions
-from partita.runtime.agree import everyone_tells
+from partita.runtime.agree import everyone_checks, everyone_tells
 from partita.runtime.dtensors import to_dtensor
-from partita.runtime.state import Held, check_shape, write
+from partita.runtime.state import Held, check_value, write
 
 OF_RANK = "partita_rank"
 """Of a group of an optimizer: the rank whose shards it updates."""
+
+_OWN = (OF_RANK, "params", "param_names")
+"""What groups have of this rank alone; there are the full names under ``params``."""
 
 
 def optimizer_state_dict(
@@ -32,7 +36,9 @@ def optimizer_state_dict(
     owners = _owners(optimizer, held)
     state: dict[str, dict[str, Any]] = {}
     for parameter, values in optimizer.state.items():
-        owner = owners[id(parameter)]
+        owner = owners.get(id(parameter))
+        if owner is None:  # what stands for none, on a rank that has no parameters
+            continue
         state[owner.name] = {
             key: to_dtensor(value, owner.shape, owner.placement, owner.groups)
             if _is_per_element(key, value, owner)
@@ -40,7 +46,7 @@ def optimizer_state_dict(
             for key, value in values.items()
         }
     param_groups = [
-        {key: value for key, value in group.items() if key != OF_RANK}
+        {key: value for key, value in group.items() if key not in _OWN}
         | {"params": list(_named(group, owners))}
         for group in optimizer.param_groups
     ]
@@ -73,18 +79,60 @@ def with_names_of_all(groups: list[dict[str, Any]], names: Sequence[str]) -> Any
 def load_optimizer_state_dict(
     optimizer: torch.optim.Optimizer,
     held: Sequence[Held],
-    state_dict: dict[str, Any],
+    state_dict: Mapping[str, Any],
     elsewhere: Collection[str] = (),
+    wanted: Collection[torch.Tensor] = (),
 ) -> None:
     """Give the optimizer what ``optimizer_state_dict`` returned, here or elsewhere.
 
-    Per-element values may be DTensors or whole tensors. ``elsewhere`` are the names of
-    what other stages hold, which is passed over.
+    Per-element values may be DTensors or whole tensors. All ranks call it.
+
+    Args:
+        optimizer: over parameters of ``held``.
+        held: what this rank has.
+        state_dict: shares no memory with the optimizer afterwards.
+        elsewhere: the names of what other stages hold, which is passed over.
+        wanted: the parameters that have state, if there is any.
 
     Raises:
-        BadOptions: for state of a parameter that the optimizer does not have, or
-            other groups of parameters than it has, or where one is missing.
+        BadOptions: on every rank, before anything is changed, for state of a parameter
+            that the optimizer does not have, or other groups of parameters than it
+            has, or where one is missing.
     """
+
+    def check() -> None:
+        _check(optimizer, held, state_dict, elsewhere, wanted)
+
+    everyone_checks(check)
+    owners = _owners(optimizer, held)
+    named = [_named(group, owners) for group in optimizer.param_groups]
+    for name, parameter in [pair for group in named for pair in group.items()]:
+        if name not in state_dict["state"]:
+            continue
+        owner = owners[id(parameter)]
+        new: dict[str, Any] = {}
+        for key, value in state_dict["state"][name].items():
+            if isinstance(value, torch.Tensor) and value.ndim > 0:
+                shard = torch.empty_like(owner.shard, dtype=value.dtype)
+                write(shard, value, owner.placement, owner.groups)
+                new[key] = shard.requires_grad_(False)
+            else:
+                new[key] = copy.deepcopy(value)
+        optimizer.state[parameter] = new
+    for group, saved in zip(
+        optimizer.param_groups, state_dict["param_groups"], strict=True
+    ):
+        group.update({k: copy.deepcopy(x) for k, x in saved.items() if k not in _OWN})
+
+
+def _check(
+    optimizer: torch.optim.Optimizer,
+    held: Sequence[Held],
+    state_dict: Mapping[str, Any],
+    elsewhere: Collection[str],
+    wanted: Collection[torch.Tensor],
+) -> None:
+    """Check that a state is of this optimizer; see ``load_optimizer_state_dict``."""
     for key in ("state", "param_groups"):
         if key not in state_dict:
             raise BadOptions(
@@ -99,28 +147,24 @@ def load_optimizer_state_dict(
     if [set(group) for group in named] != found:
         raise BadOptions("optimizer state: its groups hold other parameters")
     parameters = {name: p for group in named for name, p in group.items()}
-    for name, values in state_dict["state"].items():
+    state: Mapping[str, Mapping[str, Any]] = state_dict["state"]
+    for name, values in state.items():
         if name in elsewhere:
             continue
         if name not in parameters:
             raise BadOptions(f"optimizer state: no parameter {name!r} is optimized")
-        parameter = parameters[name]
-        owner = owners[id(parameter)]
-        new: dict[str, Any] = {}
         for key, value in values.items():
             if isinstance(value, torch.Tensor) and value.ndim > 0:
-                check_shape(f"optimizer state {key!r} of {name!r}", value, owner)
-                shard = torch.empty_like(owner.shard, dtype=value.dtype)
-                write(shard, value, owner.placement, owner.groups)
-                new[key] = shard.requires_grad_(False)
-            else:
-                new[key] = value.clone() if isinstance(value, torch.Tensor) else value
-        optimizer.state[parameter] = new
-    for group, saved in zip(
-        optimizer.param_groups, state_dict["param_groups"], strict=True
-    ):
-        group.update({key: x for key, x in saved.items() if key != "params"})
-        group.pop(OF_RANK, None)  # of what it had loaded before
+                what = f"optimizer state {key!r} of {name!r}"
+                check_value(what, value, owners[id(parameters[name])])
+    for parameter in wanted if state else ():
+        name = owners[id(parameter)].name
+        if name not in state:
+            raise BadOptions(
+                f"optimizer state: that of {name!r} is missing; want that of all "
+                "parameters, as torch.distributed.checkpoint saves it: a rank of a "
+                "pipeline has that of its own stages"
+            )
 
 
 def _owners(optimizer: torch.optim.Optimizer, held: Sequence[Held]) -> dict[int, Held]:

@@ -22,12 +22,13 @@ from partita.compiler.capture.torch_private import untraced
 from partita.compiler.errors import BadOptions
 from partita.compiler.schedules.schedule import Action
 from partita.runtime import gradients, optimizer_state, state
+from partita.runtime.agree import everyone_checks, everyone_tells
 from partita.runtime.alone import Alone
 from partita.runtime.asynchronous import Streamed
 from partita.runtime.batch import BatchSpec
 from partita.runtime.dtensors import to_dtensor
 from partita.runtime.feeds import Feeds, FeedsOf
-from partita.runtime.first_state import first_state
+from partita.runtime.first_state import first_state, with_state
 from partita.runtime.first_values import check_alike
 from partita.runtime.inventory import take_inventory
 from partita.runtime.leaving import WholeOutputs
@@ -323,13 +324,29 @@ class ParallelProgram(ModuleFace):
         """
         return state.state_dict(self._held)
 
-    def load_state_dict(self, state_dict: Mapping[str, torch.Tensor]) -> None:
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True
+    ) -> state.IncompatibleKeys:
         """Take over a state dict of the whole model: DTensors, or whole tensors.
 
+        All ranks call it, and nothing is written where one of them cannot take it.
+
+        Args:
+            state_dict: what modules save beside tensors is passed over in it.
+            strict: whether it is to have all that the model saves, and nothing else.
+
+        Returns:
+            What is missing and what is unknown, which is passed over, as torch does.
+
         Raises:
-            BadOptions: naming what is missing, unknown or of another shape.
+            BadOptions: on every rank, naming what is missing, unknown or of another
+                shape.
         """
-        state.load_state_dict(self._held, state_dict, self._elsewhere)
+        found = state.load_state_dict(
+            self._held, state_dict, self._elsewhere, strict=strict
+        )
+        missing = {n for rank in everyone_tells(found.missing_keys) for n in rank}
+        return found._replace(missing_keys=[n for n in self._names if n in missing])
 
     def optimizer_state_dict(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """Return the optimizer's state by the model's full names, as DTensors.
@@ -341,8 +358,8 @@ class ParallelProgram(ModuleFace):
             BadOptions: for an optimizer that is not elementwise, or not over
                 ``parameters()``.
         """
-        trained = [p for share in self._shares.values() for p in share.trained()]
-        with first_state(optimizer, trained):
+        self._trials.of(optimizer)
+        with first_state(optimizer, self._trained()):
             found = optimizer_state.optimizer_state_dict(optimizer, self._held)
         if isinstance(self._runner, Pipeline):
             groups, names = found["param_groups"], self._names
@@ -354,9 +371,19 @@ class ParallelProgram(ModuleFace):
     ) -> None:
         """Take over what ``optimizer_state_dict`` returned, here or on other ranks.
 
+        All ranks call it, and nothing is written where one of them cannot take it.
+
         Raises:
-            BadOptions: naming what does not fit this optimizer.
+            BadOptions: on every rank, naming what does not fit this optimizer.
         """
+        everyone_checks(lambda: self._trials.of(optimizer))
         optimizer_state.load_optimizer_state_dict(
-            optimizer, self._held, state_dict, self._elsewhere
+            optimizer,
+            self._held,
+            state_dict,
+            self._elsewhere,
+            with_state(optimizer, self._trained()),
         )
+
+    def _trained(self) -> list[torch.Tensor]:
+        return [p for share in self._shares.values() for p in share.trained()]

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.sbp import Placement
-from partita.runtime.dtensors import to_dtensor, to_shard
+from partita.runtime.agree import everyone_checks
+from partita.runtime.dtensors import check_rank, check_tensor, to_dtensor, to_shard
 from partita.runtime.groups import Groups
-from partita.runtime.inventory import Kept
+from partita.runtime.inventory import Kept, is_extra_state
 
 
 @dataclass(frozen=True)
@@ -61,39 +63,71 @@ def state_dict(held: Sequence[Held]) -> dict[str, torch.Tensor]:
     return state
 
 
+class IncompatibleKeys(NamedTuple):
+    """The names that a state dict lacks, and those that the model does not have."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+
 def load_state_dict(
-    held: Sequence[Held], state: Mapping[str, Any], elsewhere: Collection[str] = ()
-) -> None:
+    held: Sequence[Held],
+    state: Mapping[str, Any],
+    elsewhere: Collection[str] = (),
+    *,
+    strict: bool = True,
+) -> IncompatibleKeys:
     """Write the values of ``state``, DTensors or whole tensors, into the shards.
 
-    ``elsewhere`` are the names of what other stages hold; it may be there or not.
+    All ranks call it. ``elsewhere`` are the names of what other stages hold; it may be
+    there or not.
+
+    Returns:
+        What is missing here, and what is unknown; nothing where it is ``strict``.
 
     Raises:
-        BadOptions: naming what the state lacks or has too many, or its wrong shape.
+        BadOptions: on every rank, before anything is written, naming what does not fit,
+            or, where it is ``strict``, what the state lacks or has too many.
     """
-    known = {name for entry in held for name in entry.saved}
-    unknown = [n for n in state if n not in known and n not in elsewhere]
-    if unknown:
-        raise BadOptions(f"state dict: the model has no {unknown[0]!r}")
-    for entry in held:
-        given = [name for name in entry.saved if name in state]
-        if entry.saved and not given:
-            raise BadOptions(f"state dict: {entry.name!r} is missing")
-        for name in given[:1]:
-            check_shape(f"state dict: {name!r}", state[name], entry)
-            write(entry.shard, state[name], entry.placement, entry.groups)
+    known = {name for entry in held for name in entry.saved}.union(elsewhere)
+    found = IncompatibleKeys(
+        [e.name for e in held if e.saved and not any(n in state for n in e.saved)],
+        [n for n in state if n not in known and not is_extra_state(n)],
+    )
+    given = [
+        (entry, name)
+        for entry in held
+        for name in [n for n in entry.saved if n in state][:1]
+    ]
+
+    def check() -> None:
+        if strict and found.unexpected_keys:
+            name = found.unexpected_keys[0]
+            raise BadOptions(f"state dict: the model has no {name!r}")
+        if strict and found.missing_keys:
+            raise BadOptions(f"state dict: {found.missing_keys[0]!r} is missing")
+        for entry, name in given:
+            check_value(f"state dict: {name!r}", state[name], entry)
+
+    everyone_checks(check)
+    for entry, name in given:
+        write(entry.shard, state[name], entry.placement, entry.groups)
+    return found
 
 
-def check_shape(what: str, value: torch.Tensor, entry: Held) -> None:
-    """Check that ``value`` has the logical shape of ``entry``.
+def check_value(what: str, value: Any, entry: Held) -> None:
+    """Check that ``value`` is a tensor of the logical shape of ``entry``.
 
     Raises:
-        BadOptions: naming both shapes.
+        BadOptions: naming both shapes; for no tensor, and the shard of another rank.
     """
+    check_tensor(what, value)
     if tuple(value.shape) != entry.shape:
         raise BadOptions(
             f"{what} has shape {list(value.shape)}; want {list(entry.shape)}"
         )
+    if isinstance(value, DTensor):
+        check_rank(what, value)
 
 
 def write(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -62,6 +62,48 @@ def test_whole_tensors_are_loaded_into_memory_of_their_own() -> None:
     step += 1
     assert state["exp_avg"].tolist() == [[5.0] * 3] * 2
     assert state["step"].item() == 9.0
+
+
+def test_settings_are_copied_and_names_are_those_of_the_model() -> None:
+    optimizer, held = made("a", "b")
+    named = [(f"own.{entry.name}", entry.shard) for entry in held]
+    first = torch.optim.AdamW(cast(Any, named), lr=torch.tensor(0.5), foreach=False)
+    saved = optimizer_state_dict(optimizer, held)
+    group = optimizer_state_dict(first, held)["param_groups"][0]
+    assert group["params"] == ["a", "b"]
+    assert "param_names" not in group
+    saved["param_groups"] = [group]
+    load_optimizer_state_dict(optimizer, held, saved)
+    first.param_groups[0]["lr"].fill_(9.0)
+    assert optimizer.param_groups[0]["lr"] == 0.5
+
+
+def test_what_stands_for_no_parameters_is_passed_over() -> None:
+    bind(Mesh(tp=1), "cpu")
+    optimizer = torch.optim.Adagrad([nn.Parameter(torch.empty(0))])
+    saved = optimizer_state_dict(optimizer, [])
+    assert saved["state"] == {}
+    load_optimizer_state_dict(optimizer, [], saved)
+
+
+def test_state_of_some_parameters_is_refused_and_nothing_is_changed() -> None:
+    optimizer, held = made("a", "b", steps=3)
+    saved = optimizer_state_dict(optimizer, held)
+    del saved["state"]["b"]
+    optimizer, held = made("a", "b")
+    before = str(optimizer.state_dict())
+    wanted = [entry.shard for entry in held]
+    with pytest.raises(BadOptions) as caught:
+        load_optimizer_state_dict(optimizer, held, saved, (), wanted)
+    assert str(caught.value) == (
+        "optimizer state: that of 'b' is missing; want that of all parameters, as "
+        "torch.distributed.checkpoint saves it: a rank of a pipeline has that of its "
+        "own stages"
+    )
+    assert str(optimizer.state_dict()) == before
+    load_optimizer_state_dict(optimizer, held, saved, (), wanted[:1])
+    saved["state"] = {}
+    load_optimizer_state_dict(optimizer, held, saved, (), wanted)
 
 
 def without_a_group(saved: dict[str, Any]) -> None:
