@@ -26,7 +26,7 @@ class ModuleFace(ABC):
         model: what was captured.
 
     Attributes:
-        num_steps: the steps that have run.
+        num_steps: the steps that have run, or calls where there is no loss.
         training: the mode that the model was captured in.
         groups: the ranks.
     """

@@ -25,6 +25,7 @@ from partita.runtime.pipeline_step import PipelineStep, Row
 from partita.runtime.released import released_at
 from partita.runtime.share import Share
 from partita.runtime.stage_parts import StageParts, ready
+from partita.runtime.transfer import as_bytes
 from partita.runtime.way import Way
 
 _IN_FORWARD = (Work.RECEIVE_FORWARD, Work.FORWARD, Work.SEND_FORWARD)
@@ -144,5 +145,5 @@ class Pipeline:
             if name not in own:
                 own[name] = torch.empty(shape, dtype=dtype, device=self._device)
             own[name] = own[name].contiguous()
-            dist.broadcast(own[name], rank)
+            dist.broadcast(as_bytes(own[name].view(-1)), rank)
         return own

@@ -59,7 +59,8 @@ class ParallelProgram(ModuleFace):
     Attributes:
         loss_scale: what the gradients are multiplied with; see ``LossScaler``.
         seed: of dropout and everything else that the model draws; equal on all ranks.
-        num_steps: the steps that have run; each draws other numbers than the last.
+        num_steps: the steps that have run, or calls where there is no loss; each draws
+            other numbers than the last.
     """
 
     def __init__(
@@ -260,6 +261,8 @@ class ParallelProgram(ModuleFace):
         entering = {number: share.entering() for number, share in self._shares.items()}
         with self._running():
             runs = self._runner.forward(self._feeds_of(batch, entering))
+            if not self._runner.has_loss:  # else steps alone go on
+                self.num_steps += 1
         found: list[tuple[Share, WholeOutputs]] = []
         for number, share in self._shares.items():
             share.write_buffers(runs[number][-1])
@@ -302,7 +305,9 @@ class ParallelProgram(ModuleFace):
 
     # --- training
 
-    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+    def clip_grad_norm_(
+        self, max_norm: float, norm_type: float | str = 2.0
+    ) -> torch.Tensor:
         """Scale all gradients so that their global norm is at most ``max_norm``.
 
         Equal to ``torch.nn.utils.clip_grad_norm_`` on the whole model.
@@ -312,7 +317,8 @@ class ParallelProgram(ModuleFace):
         """
         parameters = [h for h in self._held if isinstance(h.shard, nn.Parameter)]
         device = self.groups.device
-        return gradients.clip_grad_norm(parameters, device, max_norm, norm_type)
+        order = float(norm_type)  # it may be "inf", as for torch
+        return gradients.clip_grad_norm(parameters, device, max_norm, order)
 
     # --- checkpoints
 

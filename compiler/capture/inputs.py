@@ -16,7 +16,7 @@ import torch
 
 from partita.compiler.capture.leaf_paths import leaf_paths
 from partita.compiler.capture.torch_private import pytree
-from partita.compiler.errors import BadPlan, CaptureFailed
+from partita.compiler.errors import BadBatch, BadPlan, CaptureFailed
 from partita.compiler.ir.tensor_type import TensorType
 
 Constant = None | bool | int | float | str
@@ -71,7 +71,10 @@ def name_leaves(
 def leaf_namer(
     model: torch.nn.Module,
 ) -> Callable[[Sequence[Any], Mapping[str, Any]], dict[str, Any]]:
-    """Return ``name_leaves`` for the calls of a model, which it does not hold."""
+    """Return ``name_leaves`` for the calls of a model, which it does not hold.
+
+    The function raises ``BadBatch`` for an input that is given twice.
+    """
     names = [
         parameter.name
         for parameter in inspect.signature(model.forward).parameters.values()
@@ -82,6 +85,12 @@ def leaf_namer(
     def named(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         further = range(len(names), len(args))
         heads = [*names[: len(args)], *(f"args.{at}" for at in further)]
+        for name in heads:
+            if name in kwargs:
+                raise BadBatch(
+                    f"batch: input {name!r} is given by position and by name; want it "
+                    "once"
+                )
         given = (*args, *kwargs.values())
         if all(isinstance(leaf, torch.Tensor) for leaf in given):
             return dict(zip((*heads, *kwargs), given, strict=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -78,6 +78,11 @@ def compile(
         BadPlan: when the plan is of another model, or that of another rank another.
         BadMesh: when another number of processes runs than the plan has ranks.
     """
+    if not isinstance(cast(object, plan), Plan):
+        raise BadPlan(
+            f"compile: found {plan!r:.80} for a plan; want what pt.plan or "
+            "pt.Plan.load returned"
+        )
     way_to_run = Compilation.parse(compilation).for_plan(plan)
     captured = capture_for(model, plan, loss=loss, rules=rules)
     join(plan.mesh, device)

@@ -19,7 +19,7 @@ from partita.compiler.capture.inputs import (
     leaf_namer,
     name_leaves,
 )
-from partita.compiler.errors import BadPlan, CaptureFailed
+from partita.compiler.errors import BadBatch, BadPlan, CaptureFailed
 from partita.compiler.ir.tensor_type import TensorType
 
 T = torch.ones(4)
@@ -71,6 +71,14 @@ def test_positional_and_keyword_inputs_have_one_name() -> None:
 class Bare(nn.Module):
     def forward(self, *args: torch.Tensor) -> torch.Tensor:
         return args[0].sum()
+
+
+def test_an_input_that_is_given_twice_is_refused() -> None:
+    with pytest.raises(BadBatch) as refused:
+        name_leaves(Scale(), (T,), {"x": T})
+    assert str(refused.value) == (
+        "batch: input 'x' is given by position and by name; want it once"
+    )
 
 
 def test_arguments_without_a_name_are_counted() -> None:
