@@ -15,7 +15,7 @@ Forward and backward must pick the same kernel, so what they pick by is the same
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -300,5 +300,32 @@ def _attention_call(
         return None
     if attn_mask is not None and attn_mask.ndim == 3:  # kernels take 2 or 4
         attn_mask = attn_mask.unsqueeze(0)
+    shapes = broadcast(query.shape, key.shape, value.shape)
+    query, key, value = (
+        tensor if tensor.shape == shape else tensor.expand(shape)
+        for tensor, shape in zip((query, key, value), shapes, strict=True)
+    )
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     return query, key, value, attn_mask, is_causal, scale
+
+
+def broadcast(
+    query: Sequence[int], key: Sequence[int], value: Sequence[int]
+) -> tuple[tuple[int, ...], ...]:
+    """Return the shapes to expand to, as torch broadcasts samples and heads.
+
+    Key heads that serve several query heads stay as they are.
+
+    Raises:
+        RuntimeError: where torch does not broadcast them either.
+    """
+    (batch,) = torch.broadcast_shapes(query[:1], key[:1], value[:1])
+    (num_key_heads,) = torch.broadcast_shapes(key[1:2], value[1:2])
+    num_heads = query[1]
+    if num_heads % max(num_key_heads, 1):
+        (num_heads,) = torch.broadcast_shapes(query[1:2], (num_key_heads,))
+    return (
+        (batch, num_heads, *query[2:]),
+        (batch, num_key_heads, *key[2:]),
+        (batch, num_key_heads, *value[2:]),
+    )

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from partita.compiler.capture import attention as attention  # defines the op
+from partita.compiler.capture import attention  # defines the op
 
 aten = torch.ops.aten
 
@@ -34,7 +34,7 @@ def unify_attention(module: fx.GraphModule, dtype: torch.dtype | None = None) ->
         if scale is None:
             scale = 1.0 / math.sqrt(query.meta["val"].shape[-1])
         with graph.inserting_before(node):
-            given = (query, key, value, _of_four_dims(mask))
+            given = (*_broadcast(query, key, value), _of_four_dims(mask))
             tensors = [_in_dtype(x, dtype) for x in given]
             new = graph.call_function(
                 torch.ops.partita.attention.default, (*tensors, causal, scale)
@@ -62,6 +62,21 @@ def _in_dtype(node: fx.Node | None, dtype: torch.dtype | None) -> fx.Node | None
     cast = node.graph.call_function(aten.to.dtype, (node, dtype))
     cast.meta = {k: v for k, v in node.meta.items() if k != "val"}
     return cast
+
+
+def _broadcast(*operands: fx.Node) -> tuple[fx.Node, ...]:
+    """Return query, key and value, expanded where torch itself broadcasts them."""
+    query, key, value = (node.meta["val"].shape for node in operands)
+    shapes = attention.broadcast(query, key, value)
+    return tuple(map(_expanded, operands, shapes))
+
+
+def _expanded(node: fx.Node, shape: tuple[int, ...]) -> fx.Node:
+    if node.meta["val"].shape == shape:
+        return node
+    view = node.graph.call_function(aten.expand.default, (node, shape))
+    view.meta = {**node.meta, "val": node.meta["val"].expand(shape)}
+    return view
 
 
 def _of_four_dims(mask: fx.Node | None) -> fx.Node | None:

@@ -14,6 +14,9 @@ from partita.compiler.capture.attention import (
     attention_backward,
     one_attention,
 )
+from partita.compiler.ir.mesh import Mesh
+from partita.planning import Options, plan
+from partita.verifying.verification import verify
 
 
 @dataclass(frozen=True)
@@ -174,3 +177,58 @@ def test_a_mask_of_any_dims_is_broadcast(
         strict=True,
     ):
         assert torch.allclose(own, other, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("query", "key", "value"),
+    [
+        ((1, 2), (3, 2), (3, 2)),
+        ((3, 2), (1, 2), (1, 2)),
+        ((3, 1), (3, 2), (1, 2)),
+        ((3, 2), (3, 1), (3, 2)),
+        ((1, 1), (1, 2), (3, 1)),
+    ],
+)
+def test_samples_and_heads_are_broadcast(
+    query: tuple[int, int], key: tuple[int, int], value: tuple[int, int]
+) -> None:
+    torch.manual_seed(0)
+    q, k, v = (
+        torch.randn(*dims, size, 4, requires_grad=True)
+        for dims, size in ((query, 7), (key, 5), (value, 5))
+    )
+    wanted = scaled_dot_product_attention(q, k, v)
+    with one_attention():
+        found = nn.functional.scaled_dot_product_attention(q, k, v)
+    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(
+        torch.autograd.grad(found.sin().sum(), (q, k, v)),
+        torch.autograd.grad(wanted.sin().sum(), (q, k, v)),
+    )
+
+
+class Latent(nn.Module):
+    """Attends from rows of its own, or to them."""
+
+    def __init__(self, is_query: bool) -> None:
+        super().__init__()
+        self.rows = nn.Parameter(torch.randn(1, 2, 3, 4))
+        self.inner = nn.Linear(4, 4)
+        self.is_query = is_query
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.inner(x)
+        query, rows = (self.rows, h) if self.is_query else (h, self.rows)
+        return scaled_dot_product_attention(query, rows, rows).square().sum()
+
+
+@pytest.mark.parametrize("precision", [None, "bfloat16"])
+@pytest.mark.parametrize("is_query", [True, False])
+def test_rows_of_the_model_serve_every_sample(
+    is_query: bool, precision: str | None
+) -> None:
+    torch.manual_seed(0)
+    model, x = Latent(is_query), torch.randn(4, 2, 5, 4)
+    found = plan(model, x, mesh=Mesh(tp=2), options=Options(precision=precision))
+    report = verify(model, x, plan=found)
+    assert report.ok, str(report)
