@@ -307,7 +307,7 @@ def _exported(
         casting = autocasting(precision)
         with without_mkldnn(), without_code(), quiet_failure(), casting:
             exported = torch.export.export(scored, tensors, strict=False)
-        if form.own_backwards:  # which export forgets
+        if form.has_own_backward:  # which export forgets
             scored.precision = precision
             return trace(scored, tensors)
         module = exported.module(check_guards=False)

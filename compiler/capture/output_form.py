@@ -49,13 +49,13 @@ class OutputForm:
     """The structure of what a model returns, learned while it is traced.
 
     A model that returns its loss alone names it ``output``, programs ``loss``. Numbers
-    and text come back as they were traced, objects as ``None``. ``own_backwards`` names
-    the functions that the loss was computed by and that state their own backward,
-    ``returned`` the tensors that a ``ScoredModel`` returns beside the loss.
+    and text come back as they were traced, objects as ``None``. ``has_own_backward``
+    says whether the loss is differentiated by code of the model's, ``returned`` names
+    the tensors that a ``ScoredModel`` returns beside the loss.
     """
 
     def __init__(self) -> None:
-        self.own_backwards: list[str] = []
+        self.has_own_backward = False
         self.returned: tuple[str, ...] = ()
         self._tree = _Tree((), pytree.tree_structure(()))
 

@@ -20,6 +20,7 @@ from partita.compiler.capture.counts import COUNT, bincount
 from partita.compiler.capture.covariances import correlations, covariances
 from partita.compiler.capture.ctc import ctc_loss, masked_select
 from partita.compiler.capture.data_writes import SET_DATA, write_data
+from partita.compiler.capture.gradient_hooks import GradientHooks
 from partita.compiler.capture.in_place_of import InPlaceOf
 from partita.compiler.capture.inputs import InputSpec
 from partita.compiler.capture.kept_numbers import known_numbers
@@ -112,13 +113,12 @@ def _is_scalar(value: Any) -> bool:
     return value.numel() == 1 and value.is_floating_point()
 
 
-def own_backwards(loss: Tensor) -> list[str]:
-    """Return the names of the ``autograd.Function`` that ``loss`` was computed by.
+def has_own_backward(loss: Tensor) -> bool:
+    """Whether ``loss`` was computed by an ``autograd.Function`` of the model's.
 
     Export traces through their forward and forgets their backward. Those of torch
     itself stand for ops, or have a backward that autograd knows too.
     """
-    found: dict[str, None] = {}
     seen: set[Any] = set()
     left: list[Any] = [loss.grad_fn]
     while left:
@@ -130,8 +130,8 @@ def own_backwards(loss: Tensor) -> list[str]:
         if isinstance(node, torch.autograd.function.BackwardCFunction):
             function: Any = vars(type(node))["_forward_cls"]
             if function.__module__.partition(".")[0] != "torch":
-                found[function.__qualname__] = None
-    return list(found)
+                return True
+    return False
 
 
 def name_outputs_beside_loss(
@@ -183,10 +183,15 @@ class ScoredModel(torch.nn.Module):
         )
         told = nullcontext() if self.seen_as_run else seen_as_export()
         casting = autocasting(self.precision)
-        selected = Selected()
-        others = {**_IN_PLACE, GET_ITEM: selected.get_item}
+        selected, hooks = Selected(), GradientHooks(self.model)
+        others = {
+            **_IN_PLACE,
+            GET_ITEM: selected.get_item,
+            Tensor.register_hook: hooks.register,
+        }
         with called_checkpoints(), casting, InPlaceOf(others), told:
             scored = self._scored(args, kwargs)
+        self._form.has_own_backward |= hooks.are_there
         selected.check_unwritten()
         return scored
 
@@ -206,7 +211,7 @@ class ScoredModel(torch.nn.Module):
             self._form.returned = tuple(outputs)
             return {}, outputs
         loss = pick_loss(returned, self._loss)
-        self._form.own_backwards = own_backwards(loss)
+        self._form.has_own_backward = has_own_backward(loss)
         outputs = name_outputs_beside_loss(returned, self._loss)
         self._form.returned = tuple(outputs)
         return {"loss": loss}, {n: tensor.detach() for n, tensor in outputs.items()}

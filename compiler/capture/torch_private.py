@@ -61,6 +61,8 @@ STEP_PRE_HOOKS = f"{OPTIMIZER_HOOKS}step_pre_hooks"
 """Where it keeps those that run before a step, behind those of all optimizers."""
 GRADIENT_HOOKS, LEFT_HOOKS = "_backward_hooks", "_post_accumulate_grad_hooks"
 """Where a tensor keeps hooks: on its gradient, and for when ``.grad`` has it."""
+MODULE_HOOKS = GRADIENT_HOOKS, "_backward_pre_hooks"
+"""Where a module keeps those on the gradients of what it is given and returns."""
 
 
 def untraced(function: _Function) -> _Function:
