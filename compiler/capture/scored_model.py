@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from partita.compiler.capture.checkpoints import called_checkpoints
 from partita.compiler.capture.counts import COUNT, bincount
@@ -315,6 +316,7 @@ def _write_back(before: list[tuple[torch.nn.Module, str, Tensor]]) -> None:
     Raises:
         CaptureFailed: when a buffer would change its shape or dtype.
     """
+    changed: list[tuple[Tensor, Tensor]] = []
     for module, name, buffer in before:
         after = getattr(module, name)
         if after is buffer or not isinstance(after, Tensor):
@@ -325,5 +327,14 @@ def _write_back(before: list[tuple[torch.nn.Module, str, Tensor]]) -> None:
                 f"shape {list(after.shape)}, it was {buffer.dtype} of shape "
                 f"{list(buffer.shape)}; a step may change only its values"
             )
-        buffer.copy_(after.detach())
+        changed.append((buffer, after.detach()))
         setattr(module, name, buffer)
+    # A buffer may become what another was, which is written to before it or after.
+    written = {_storage(buffer) for buffer, _ in changed}
+    kept = [x.clone() if _storage(x) in written else x for _, x in changed]
+    for (buffer, _), after in zip(changed, kept, strict=True):
+        buffer.copy_(after)
+
+
+def _storage(tensor: Tensor) -> StorageWeakRef:
+    return StorageWeakRef(tensor.untyped_storage())
