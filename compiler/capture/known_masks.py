@@ -19,9 +19,11 @@ from torch import Tensor, fx
 
 from partita.compiler.capture import attention as attention  # defines the ops
 from partita.compiler.capture.excerpt import Excerpt, TooLarge
-from partita.compiler.ir.program import Program
+from partita.compiler.ir.program import Program, type_of, value_of
 
 ops = torch.ops.partita
+
+Sizes = tuple[int, int]
 
 _PLACES = {  # of the mask, and of whether it is causal, among the arguments
     ops.attention.default: (3, 4),
@@ -36,7 +38,11 @@ def name_known_masks(program: Program) -> None:
         if node.target in _PLACES:
             mask_at, causal_at = _PLACES[node.target]
             args = list(node.args)
-            args[mask_at], args[causal_at] = masks.named(args[mask_at], args[causal_at])
+            query, key = (type_of(value_of(args[mask_at - n])) for n in (3, 2))
+            sizes = query.shape[-2], key.shape[-2]
+            args[mask_at], args[causal_at] = masks.named(
+                args[mask_at], args[causal_at], sizes
+            )
             node.args = tuple(args)
     program.graph.eliminate_dead_code()
 
@@ -50,20 +56,24 @@ class _Masks:
     of_node: dict[fx.Node, Tensor | None] = field(
         default_factory=dict[fx.Node, Tensor | None]
     )
-    said: dict[tuple[int, bool], tuple[bool, bool]] = field(
-        default_factory=dict[tuple[int, bool], tuple[bool, bool]]
+    said: dict[tuple[int, bool, Sizes], tuple[bool, bool]] = field(
+        default_factory=dict[tuple[int, bool, Sizes], tuple[bool, bool]]
     )
 
     def named(
-        self, mask: fx.Node | None, is_causal: bool
+        self, mask: fx.Node | None, is_causal: bool, sizes: Sizes
     ) -> tuple[fx.Node | None, bool]:
-        """Return the mask that has to be given, and whether attention is causal."""
+        """Return the mask that has to be given, and whether attention is causal.
+
+        ``sizes`` are how many queries there are, and how many keys.
+        """
         attends = None if mask is None else self._attends(mask)
         if attends is None:
             return mask, is_causal
-        key = id(attends), is_causal  # what masks say is kept, so ids stay theirs
+        # What masks say is kept, so ids stay theirs.
+        key = id(attends), is_causal, sizes
         if key not in self.said:
-            self.said[key] = _said(attends, is_causal)
+            self.said[key] = _said(attends, is_causal, sizes)
         is_needed, is_causal = self.said[key]
         return mask if is_needed else None, is_causal
 
@@ -86,12 +96,12 @@ class _Masks:
         return self.known[key]
 
 
-def _said(attends: Tensor, is_causal: bool) -> tuple[bool, bool]:
+def _said(attends: Tensor, is_causal: bool, sizes: Sizes) -> tuple[bool, bool]:
     """Return whether a mask has to be given, and whether attention is causal."""
     # Equal in all samples and heads, or else it is neither of both.
     if any(size > 1 for size in attends.shape[:-2]):
         return True, is_causal
-    attends = attends.reshape(attends.shape[-2:])
+    attends = attends.reshape(attends.shape[-2:]).expand(sizes)
     earlier = torch.ones_like(attends).tril()
     if is_causal:
         attends = attends & earlier

@@ -61,6 +61,14 @@ def shifted(x: Tensor) -> Tensor:
     return torch.where(columns <= rows, 0.0, -1e4)
 
 
+def first_key(x: Tensor) -> Tensor:
+    return positions(x)[1] < 1
+
+
+def first_query(x: Tensor) -> Tensor:
+    return torch.where(positions(x)[0] < 1, 0.0, -torch.inf)
+
+
 def from_input(x: Tensor) -> Tensor:
     return (x.sum(-1) > -1e9)[:, None, None, :]
 
@@ -99,7 +107,9 @@ def test_what_has_a_name_is_named(mask: Mask, is_causal: bool) -> None:
     assert not left & {"aten.le.Tensor", "aten.triu.default", "aten.where.self"}
 
 
-@pytest.mark.parametrize("mask", [window, by_sample, shifted, from_input])
+@pytest.mark.parametrize(
+    "mask", [window, by_sample, shifted, first_key, first_query, from_input]
+)
 def test_what_says_more_stays(mask: Mask) -> None:
     forward, backward = attentions(Attending(mask))
     assert isinstance(forward.args[3], fx.Node)
@@ -107,7 +117,7 @@ def test_what_says_more_stays(mask: Mask) -> None:
     assert forward.args[4] is backward.args[7] is False
 
 
-@pytest.mark.parametrize("mask", [causal, added, everything, by_sample])
+@pytest.mark.parametrize("mask", [causal, added, everything, by_sample, first_key])
 def test_the_model_computes_the_same(mask: Mask) -> None:
     torch.manual_seed(0)
     model, x = Attending(mask), torch.randn(2, SIZE, 8)
