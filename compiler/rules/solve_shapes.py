@@ -15,12 +15,28 @@ def decomposed(call: Call) -> str:
 
 
 def solve(call: Call) -> str:
-    """Return stacks of matrices and of columns, and the factors that were found."""
+    """Return stacks of matrices and of columns, and the factors that were found.
+
+    Those are of the matrices alone: whoever solves a part of what one matrix serves
+    has the same factors.
+    """
     matrix, sides = call.operands
     if sides.ndim == 1 or sides.shape == matrix.shape[:-1]:
         return "* ? ?, * ? -> * ?, * ? ?, * ?, *"
-    columns = _columns(call)
-    return f"* ? ?, {columns} -> {columns}, * ? ? =k, * ? =k, * =k"
+    solved, columns = call.results[0], _columns(call).removeprefix("* ")
+    assert solved is not None
+    sizes = {f"b{dim}": size for dim, size in enumerate(solved.shape[:-2])}
+    names = list(sizes)
+    own, given = names[solved.ndim - matrix.ndim :], names[solved.ndim - sides.ndim :]
+    held = [
+        name if size == sizes[name] else "1"
+        for name, size in zip(own, matrix.shape, strict=False)
+    ]
+    same = [f"={name}" for name in names if name not in held]
+    stacks, found = " ".join(names), " ".join(held)
+    factors = [f"{found} {text} {' '.join(same)} =k" for text in ("? ?", "?", "")]
+    operands = [f"{' '.join(own)} ? ?", f"{' '.join(given)} {columns}"]
+    return arrow(operands, [f"{stacks} {columns}", *factors])
 
 
 def lu_solve(call: Call) -> str:
