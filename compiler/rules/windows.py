@@ -61,14 +61,15 @@ def of_convolution(call: Call, position: int, image: int) -> tuple[Window, ...]:
 def of_pool(call: Call, position: int) -> tuple[Window, ...]:
     """Return the windows of a pool: kernel, stride, padding from an argument on.
 
-    A maximum's dilation follows them, where the op has one.
+    A maximum's dilation follows them, where the op has one. How many dims it slides
+    over stands in its name alone: images may come without a batch.
     """
     kernel = ints(call.args[position])
     stride = ints(call.arg(position + 1)) or kernel
     padding, dilation = (
         ints(call.arg(position + at, 0 if at == 2 else 1)) for at in (2, 3)
     )
-    num = max(map(len, (kernel, stride, padding)))
+    num = 3 if "pool3d" in call.op else 2
     return _windows(num, kernel, stride, padding, dilation)
 
 

@@ -124,6 +124,8 @@ def pools() -> Iterator[Sample]:
         yield from _maximum(x(1, 2, 16, 12), kernel, [2, 2], padding)
     yield from _maximum(x(2, 5, 8), [3, 1], [1, 1], [1, 0])
     yield call("avg_pool2d", x(2, 6, 8), [2, 2])
+    yield call("avg_pool2d", x(1, 8, 8), [3], [1], [1])
+    yield call("max_pool2d_with_indices", x(1, 8, 8), [3], [1], [1])
     yield call(
         "avg_pool2d_backward", x(2, 3, 4), x(2, 6, 8), [2, 2], [], [0, 0], *_AVERAGE
     )

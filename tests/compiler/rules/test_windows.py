@@ -40,6 +40,16 @@ def test_windows_are_those_of_the_call() -> None:
     assert of_pool(pool, 1) == (Window(2, 2), Window(3, 3))
 
 
+@pytest.mark.parametrize(
+    ("name", "num"),
+    [("avg_pool2d", 2), ("max_pool2d_with_indices", 2), ("avg_pool3d", 3)],
+)
+def test_one_number_of_a_pool_is_that_of_every_dim(name: str, num: int) -> None:
+    pool = call_of(call(name, x(1, 4, 6, 6), [3], [1], [1]))
+
+    assert of_pool(pool, 1) == (Window(3, 1, 1),) * num
+
+
 def test_one_number_is_that_of_every_dim() -> None:
     image, weight = torch.ones(1, 2, 8, 8), torch.ones(2, 2, 3, 5)
     rest = ([2], [0], [1], False, [0], 1)  # as of Conv2d(padding="valid")
