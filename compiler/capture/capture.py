@@ -49,6 +49,7 @@ from partita.compiler.capture.quiet import quiet_failure
 from partita.compiler.capture.roles import read_roles
 from partita.compiler.capture.running_means import whole_batches
 from partita.compiler.capture.scored_model import LossFunction, ScoredModel
+from partita.compiler.capture.shared_memory import check_apart
 from partita.compiler.capture.torch_private import (
     GRADIENT_HOOKS,
     LEFT_HOOKS,
@@ -178,6 +179,7 @@ def _captured(
     precision: str | None,
 ) -> Captured:
     _check_plain(model)
+    given = model
     numbers = kept_numbers(model)
     tensors_of_model = (*model.parameters(), *model.buffers())
     making = nullcontext()
@@ -198,6 +200,7 @@ def _captured(
         if joint is None:
             joint = _exported_or_run(model, scored, tensors, form, precision, numbers)
     program = read_roles(joint, model, spec, form.returned, train)
+    check_apart(given, program.changed)
     if train and not program.trained:
         raise CaptureFailed(
             f"{type(model).__name__}: the loss depends on no parameter that requires a "

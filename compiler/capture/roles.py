@@ -16,6 +16,7 @@ from partita.compiler.capture.keys import (
     module_path,
     source_line,
 )
+from partita.compiler.capture.shared_memory import check_apart
 from partita.compiler.capture.torch_private import descriptors, uncompiled
 from partita.compiler.errors import CaptureFailed
 from partita.compiler.ir.program import (
@@ -33,6 +34,7 @@ from partita.compiler.ir.program import (
 from partita.compiler.ir.tensor_type import TensorType
 
 _PREFIX = "model"  # the attribute of ScoredModel that holds the user's model
+_BASES = descriptors.ViewBaseAOTInput, descriptors.SyntheticBaseAOTInput
 
 
 def _aliases(model: torch.nn.Module) -> dict[str, tuple[str, tuple[str, ...]]]:
@@ -71,7 +73,8 @@ def read_roles(
     updates, is a buffer of the program: the copy that follows another by its momentum.
 
     Raises:
-        CaptureFailed: naming a trained parameter that the model writes to.
+        CaptureFailed: naming a trained parameter that the model writes to, or two
+            tensors that share the memory that it writes to.
     """
     return _RoleReader(joint, model, spec, output_names, train).read()
 
@@ -88,18 +91,19 @@ class _RoleReader:
         train: bool,
     ) -> None:
         self.joint = joint
+        self.model = model
         self.tensors = spec.tensors
         names = [OutputRole(OutputKind.OUTPUT, name) for name in output_names]
         self.plain = [OutputRole(OutputKind.LOSS, "loss")] * train + names
         self.aliases = _aliases(model)
-        self.written = self._written(model)
+        self.written = self._written()
         self.graph = fx.Graph()
         self.copies: dict[fx.Node, fx.Node] = {}
         self.inputs: list[InputRole] = []
         self.by_role: dict[InputRole, fx.Node] = {}
         self.constants: dict[str, torch.Tensor] = {}
 
-    def _written(self, model: torch.nn.Module) -> frozenset[str]:
+    def _written(self) -> frozenset[str]:
         """Return the first names of the parameters that the model writes to."""
         (output,) = self.joint.graph.find_nodes(op="output")
         values: list[Any] = list(output.args[0])
@@ -110,7 +114,7 @@ class _RoleReader:
             and isinstance(desc.mutated_input, descriptors.ParamAOTInput)
         }
         for name, node in sorted(written.items()):
-            if model.get_parameter(name).requires_grad:
+            if self.model.get_parameter(name).requires_grad:
                 source = source_line(node)
                 raise CaptureFailed(
                     f"{f'{source}: ' if source else ''}the model writes to its "
@@ -217,6 +221,8 @@ class _RoleReader:
             return InputRole(kind, first, others)
         if isinstance(desc, descriptors.PlainAOTInput):
             return InputRole(InputKind.INPUT, self.tensors[desc.idx])
+        if isinstance(desc, _BASES):  # of views of one memory, one of them written to
+            check_apart(self.model, {self._named(desc.base_of)[0]})
         assert isinstance(desc, descriptors.TangentAOTInput), desc
         return InputRole(InputKind.LOSS_SCALE, "loss_scale")
 

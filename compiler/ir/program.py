@@ -226,6 +226,12 @@ class Program:
         kind = OutputKind.GRADIENT
         return frozenset(role.name for role in self.outputs if role.kind is kind)
 
+    @property
+    def changed(self) -> frozenset[str]:
+        """The names of the parameters and buffers that a step of training changes."""
+        kinds = OutputKind.GRADIENT, OutputKind.MUTATED_BUFFER
+        return frozenset(role.name for role in self.outputs if role.kind in kinds)
+
     def nodes(self) -> Iterator[fx.Node]:
         """Yield placeholders and calls in order; neither getitem nor the output."""
         for node in self.graph.nodes:
