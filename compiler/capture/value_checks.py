@@ -39,7 +39,7 @@ def passing_checks() -> Generator[None]:
     def answer(tensor: Tensor) -> bool:
         passes = _passing(inspect.currentframe())  # a frame that held itself would stay
         if passes is None:
-            passes = vars(tensor).get(_KNOWN)
+            passes = _known(tensor)
         if passes is None and vars(tensor).get(_IS_DRAWN):
             raise DrawnBranch(_DRAWN_BRANCH)
         return truth(tensor) if passes is None else passes
@@ -47,7 +47,7 @@ def passing_checks() -> Generator[None]:
     def read(tensor: Tensor) -> bool | int | float:
         passes = _passing(inspect.currentframe())
         if passes is None:
-            passes = vars(tensor).get(_KNOWN)
+            passes = _known(tensor)
         return number(tensor) if passes is None else passes
 
     answering = patch.object(Tensor, truth.__name__, answer)
@@ -72,10 +72,24 @@ def _telling(func: Callable[..., Tensor], known: bool) -> Callable[..., Tensor]:
 
     def tell(*args: Any, **kwargs: Any) -> Tensor:
         found = func(*args, **kwargs)
-        setattr(found, _KNOWN, known)
+        _note(found, known)
         return found
 
     return tell
+
+
+def _note(tensor: Tensor, known: bool) -> None:
+    setattr(tensor, _KNOWN, (known, _num_writes(tensor)))
+
+
+def _known(tensor: Tensor) -> bool | None:
+    """Return what is known of a tensor, unless it has been written to since."""
+    known, num_writes = vars(tensor).get(_KNOWN, (None, None))
+    return known if num_writes == _num_writes(tensor) else None
+
+
+def _num_writes(tensor: Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version  # which has no count
 
 
 def _handing_on(func: Callable[..., Tensor], negates: bool) -> Callable[..., Tensor]:
@@ -83,9 +97,9 @@ def _handing_on(func: Callable[..., Tensor], negates: bool) -> Callable[..., Ten
 
     def hand_on(*args: Any, **kwargs: Any) -> Tensor:
         found = func(*args, **kwargs)
-        known = vars(args[0]).get(_KNOWN) if args else None
+        known = _known(args[0]) if args else None
         if known is not None:
-            setattr(found, _KNOWN, known is not negates)
+            _note(found, known is not negates)
         return found
 
     return hand_on

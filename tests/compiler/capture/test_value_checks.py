@@ -119,6 +119,29 @@ def test_values_are_finite_where_a_model_asks(
     assert not any("clamp" in op_name(node) for node in program.calls())
 
 
+def test_so_they_are_without_a_gradient() -> None:
+    with torch.inference_mode():
+        model, x = Clamped(OVERFLOWS[0]), torch.ones(4)
+        assert capture(model, (x,), {}, train=False).program.outputs
+
+
+class Masked(small.Scale):
+    """Asks after what it wrote into the places of the values that are not finite."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x * self.w
+        mask = torch.isnan(x)
+        mask |= x > 0
+        if mask.any():
+            x = x.clamp(-1, 1)
+        return x.exp().sum()
+
+
+def test_what_is_written_to_is_not_known() -> None:
+    with pytest.raises(CaptureFailed, match="by a tensor's values"):
+        capture(Masked(), (torch.ones(4),), {})
+
+
 def is_large(number: float) -> bool:
     return number > 1.5
 
