@@ -130,6 +130,13 @@ def _var_mean(
             x.to(torch.float32), dim, correction=correction, keepdim=keepdim
         )
         return var.to(x.dtype), mean.to(x.dtype)
+    if x.is_complex():
+        parts = x.real, x.imag
+        (real, real_mean), (imag, imag_mean) = (
+            _var_mean(part, dim, correction=correction, keepdim=keepdim)
+            for part in parts
+        )
+        return real + imag, torch.complex(real_mean, imag_mean)
     dims = _dims(x, dim)
     count = prod(x.shape[d] for d in dims) - (1 if correction is None else correction)
     mean = _mean_dim(x, dims, True)

@@ -33,6 +33,8 @@ FAR = 8 + 4 * WIDE[1]
 
 SLOPES, BOUNDS = torch.where(X > 0, 1.0, 0.2), (0.1, 0.3)
 
+COMPLEX = torch.complex(X, X.flip(1).exp())
+
 MATRIX = X[:2, :, :4] + torch.eye(4)
 
 CALLS: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
@@ -49,6 +51,9 @@ CALLS: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (aten.var_mean.correction, (X, [2]), {}),
     (aten.var_mean.correction, (X, [2]), {"keepdim": True, "correction": 0}),
     (aten.std.correction, (X, [1]), {}),
+    (aten.var.correction, (COMPLEX, [1]), {}),
+    (aten.std.correction, (COMPLEX,), {"keepdim": True}),
+    (aten.var_mean.correction, (COMPLEX, [0, -1]), {"correction": 0}),
     (aten.std_mean.correction, (X, [1]), {}),
     (aten.std_mean.correction, (X, [0, 2]), {"correction": 0, "keepdim": True}),
     (aten.soft_margin_loss_backward.default, (X, 3 * X, X.exp(), 1), {}),
