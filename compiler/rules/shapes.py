@@ -116,6 +116,16 @@ def reduced(position: int, reducible: bool = True) -> Text:
     return dims
 
 
+def reduced_to_bool(call: Call) -> str:
+    """Take away the dims that are named: an empty list of them names none."""
+    named = call.arg(1, None)
+    if named is not None and not ints(named):
+        return "* -> *"
+    dims = reduced(1, False)
+    assert not isinstance(dims, str)
+    return dims(call)
+
+
 def histogram(call: Call) -> str:
     """Add up counts of all elements, unless the bounds are found among them."""
     if call.arg(2, 0) == call.arg(3, 0):

@@ -65,6 +65,8 @@ def solvers() -> Iterator[Sample]:
     yield call("_linalg_check_errors", ints(0, 1, 4).int(), "inv", is_matrix=False)
     for name in ("_linalg_det", "_linalg_slogdet", "linalg_inv_ex", "linalg_qr"):
         yield call(name, stack)
+    yield call("linalg_qr", stack, "r")
+    yield call("linalg_qr", stack[0], "r")
     yield call("_linalg_eigh", definite)
     yield call("_linalg_eigh", definite, compute_v=False)
     yield call("_linalg_svd", stack)

@@ -195,6 +195,7 @@ def reductions() -> Iterator[Sample]:
     for name in ("all.dim", "any.dim", "max.dim", "min.dim", "prod.dim_int"):
         yield call(name, positive(4, 6), 1, True)
     for name in ("all.dims", "any.dims"):
+        yield call(name, x(4, 6) > 0, [])
         yield call(name, x(4, 6, 2), [0, 2])
     yield call("argmax", x(4, 6), -1)
     yield call("argmin", x(4, 6), 0, True)
