@@ -15,13 +15,27 @@ from torch import Tensor
 from partita.compiler.capture.inputs import Constant
 from partita.compiler.capture.leaf_paths import Path, leaf_paths
 from partita.compiler.capture.torch_private import pytree
+from partita.compiler.errors import CaptureFailed
 
 
 def name_outputs(outputs: Any) -> dict[str, Tensor]:
-    """Return the tensors among a model's outputs by their paths, the loss included."""
+    """Return the tensors among a model's outputs by their paths, the loss included.
+
+    Raises:
+        CaptureFailed: naming two whose paths read alike.
+    """
     if isinstance(outputs, Tensor):
         return {"output": outputs}
-    return {".".join(path): tensor for path, tensor in _tensors(outputs, (), ())}
+    named: dict[str, Tensor] = {}
+    for path, tensor in _tensors(outputs, (), ()):
+        name = ".".join(path)
+        if name in named:
+            raise CaptureFailed(
+                f"two of the model's outputs are named {name!r}, by keys such as 1 and "
+                "'1', or 'a.b' and 'b' in 'a'; give one another key"
+            )
+        named[name] = tensor
+    return named
 
 
 def _tensors(

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import partita as pt
 from partita.compiler.capture.output_form import OutputForm, name_outputs
+from partita.compiler.errors import CaptureFailed
 
 ONE, TWO = torch.tensor(1.0), torch.tensor(2.0)
 
@@ -56,6 +57,15 @@ def test_outputs_are_named_by_path() -> None:
     assert list(name_outputs(ONE)) == ["output"]
     inner = Scores(ONE, [ONE], 3)
     assert [*name_outputs((inner, Scores))] == ["0.loss", "0.of_heads.0"]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "name"),
+    [({"a.b": ONE, "a": {"b": TWO}}, "a.b"), ({1: ONE, "1": TWO}, "1")],
+)
+def test_two_of_one_name_are_refused(outputs: Any, name: str) -> None:
+    with pytest.raises(CaptureFailed, match=f"outputs are named '{name}'"):
+        name_outputs(outputs)
 
 
 @pytest.mark.parametrize(
