@@ -36,23 +36,38 @@ def make_schedule(
     rank 0: 0F0 0F1 0B0 0F2 0B1 0B2
     rank 1: 1F0 1B0 1F1 1B1 1F2 1B2
     """
+    check_figures(name, num_ranks, num_microbatches, stages_per_rank)
+    if name == "interleaved":
+        return interleaved(num_ranks, num_microbatches, stages_per_rank)
+    return SCHEDULES[name](num_ranks, num_microbatches)
+
+
+def check_figures(
+    name: str, num_ranks: int, num_microbatches: int, stages_per_rank: int
+) -> None:
+    """Check that a schedule can do such figures.
+
+    Raises:
+        BadOptions: for an unknown name, or figures that it cannot do.
+    """
     if name not in SCHEDULES:
         known = ", ".join(sorted(SCHEDULES))
         raise BadOptions(f"schedule {name!r} is not one of {known}")
-    figures = num_ranks, num_microbatches, stages_per_rank
-    if min(figures) < 1:
+    if min(num_ranks, num_microbatches, stages_per_rank) < 1:
         raise BadOptions(
             f"schedule {name!r}: {num_ranks} ranks, {num_microbatches} microbatches, "
             f"{stages_per_rank} stages on a rank; want at least 1 of each"
         )
-    if name == "interleaved":
-        return interleaved(*figures)
-    if stages_per_rank > 1:
+    if name != "interleaved" and stages_per_rank > 1:
         raise BadOptions(
             f"schedule {name!r} has one stage on a rank, not {stages_per_rank}; "
             "interleaved has several"
         )
-    return SCHEDULES[name](num_ranks, num_microbatches)
+    if name == "interleaved" and num_microbatches % num_ranks and num_ranks > 1:
+        raise BadOptions(
+            f"schedule {name!r}: {num_microbatches} microbatches are no multiple of "
+            f"{num_ranks} ranks"
+        )
 
 
 def gpipe(num_ranks: int, num_microbatches: int) -> Schedule:
@@ -84,14 +99,8 @@ def interleaved(
 ) -> Schedule:
     """Return 1F1B of stages that go round the ranks several times.
 
-    Raises:
-        BadOptions: when the microbatches are no multiple of the ranks.
+    The microbatches are a multiple of the ranks.
     """
-    if num_microbatches % num_ranks and num_ranks > 1:
-        raise BadOptions(
-            f"schedule 'interleaved': {num_microbatches} microbatches are no multiple "
-            f"of {num_ranks} ranks"
-        )
     total = num_microbatches * stages_per_rank
     rows: list[tuple[Action, ...]] = []
     for rank in range(num_ranks):

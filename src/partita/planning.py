@@ -349,18 +349,28 @@ def _pipelines(
     else:
         node = load_hardware(batch.options.hardware).devices_per_node
         counts = counts_in_order(batch.captured, space, node, clock.left_s)
-    return PipelineSearch(_planners(batch, counts), space, clock, Best(seconds=bound_s))
+    planners = _planners(batch, space, counts)
+    return PipelineSearch(planners, space, clock, Best(seconds=bound_s))
 
 
-def _planners(batch: Batch, counts: Sequence[int]) -> Iterator[Planner]:
+def _planners(
+    batch: Batch, space: PipelineSpace, counts: Sequence[int]
+) -> Iterator[Planner]:
     """Yield what plans the program of one microbatch, of each number that can be.
 
     Raises:
-        BadOptions: when the batch cannot be cut as asked.
+        BadOptions: when none of the numbers can be.
     """
+    refusal: BadOptions | None = None
+    is_any = False
     for count in counts:
         try:
-            yield batch.planner(count, SINGLE)
-        except BadOptions:
-            if batch.options.microbatches != "auto":
-                raise
+            space.check_count(count)
+            planner = batch.planner(count, SINGLE)
+        except BadOptions as found:
+            refusal = found
+            continue
+        is_any = True
+        yield planner
+    if refusal is not None and not is_any:
+        raise refusal

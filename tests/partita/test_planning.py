@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.compiler.capture import small_models as small
 from tests.models import zoo
-from tests.models.pipelines import PIPELINES
+from tests.models.pipelines import FEW_CALLS, PIPELINES
 from torch import Tensor, nn
 
 from partita import Mesh, Options, Plan, plan, verify
@@ -185,6 +185,19 @@ def test_a_parameter_without_elements_is_whole() -> None:
     found = plan(model, x, mesh=Mesh(tp=2))
     assert str(found.parameters["none"].placements.storage) == "(B,)"
     assert verify(model, x, plan=found).ok
+
+
+@pytest.mark.parametrize("ranks", [{"mesh": "pp=2,dp=1"}, {"devices": 2}])
+def test_microbatches_are_chosen_that_the_schedule_asked_for_can_do(
+    ranks: dict[str, Any],
+) -> None:
+    model, args, _ = FEW_CALLS["chain"]()
+    found = plan(model, *args, options=Options(schedule="interleaved"), **ranks)
+    assert found.schedule.name == "interleaved"
+    assert found.microbatches % 2 == 0
+    fixed = Options(schedule="interleaved", microbatches=1)
+    with pytest.raises(BadOptions, match="1 microbatches are no multiple of 2 ranks"):
+        plan(model, *args, options=fixed, **ranks)
 
 
 def test_pipelines_come_first_where_meshes_cannot_all_be_tried_in_time() -> None:

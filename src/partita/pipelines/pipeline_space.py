@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.mesh import Mesh
-from partita.compiler.schedules.make import SCHEDULES, make_schedule
+from partita.compiler.schedules.make import SCHEDULES, check_figures, make_schedule
 from partita.compiler.schedules.schedule import Action, Schedule
 from partita.compiler.search.arrangement import Form
 from partita.compiler.search.pins import parse_pin
@@ -69,12 +69,28 @@ class PipelineSpace:
         """Whether so many rows are given so many microbatches."""
         return self.options.microbatches != "auto" or count <= _BUSY * num_rows
 
-    def forms(self, count: int, most_rows: int | None = None) -> list[Form]:
-        """Return the forms of so many microbatches, on at most so many rows, or any.
+    def check_count(self, count: int) -> None:
+        """Check that the schedule asked for cuts a batch into so many on some rows.
 
         Raises:
-            BadOptions: when the schedule that is asked for cannot be.
+            BadOptions: when it does on none.
         """
+        name = self.options.schedule
+        if name == "auto":
+            return
+        refusal: BadOptions | None = None
+        for num_rows in sorted({len(sizes) for sizes in self.sizes}):
+            try:
+                check_figures(name, num_rows, count, self._turns(name)[0])
+            except BadOptions as found:
+                refusal = found
+            else:
+                return
+        if refusal is not None:
+            raise refusal
+
+    def forms(self, count: int, most_rows: int | None = None) -> list[Form]:
+        """Return the forms of so many microbatches, on at most so many rows, or any."""
         return [
             form
             for sizes in self.sizes
@@ -108,8 +124,6 @@ class PipelineSpace:
                 try:
                     made = make_schedule(name, num_rows, count, turns)
                 except BadOptions:
-                    if asked != "auto":
-                        raise
                     continue
                 if made.rows not in seen:
                     seen.add(made.rows)

@@ -56,8 +56,16 @@ def test_what_is_asked_for_alone_is_tried() -> None:
     asked = pt.Options(schedule="interleaved", stages_per_rank=3)
     assert names(asked, 2, 4) == [("interleaved", 3)]
     assert names(pt.Options(stages_per_rank=2), 2, 4) == [("interleaved", 2)]
-    with pytest.raises(BadOptions, match="are no multiple"):
-        names(asked, 2, 3)
+
+
+def test_rows_that_the_schedule_asked_for_cannot_be_on_are_left_out() -> None:
+    asked = pt.Options(schedule="interleaved", stages_per_rank=2)
+    space = PipelineSpace.of_devices(4, asked)
+    space.check_count(2)
+    assert {len(form.sizes) for form in space.forms(2)} == {2}
+    assert not space.forms(1)
+    with pytest.raises(BadOptions, match="1 microbatches are no multiple of"):
+        space.check_count(1)
 
 
 def test_more_microbatches_than_keep_rows_busy_are_asked_for_or_left_out() -> None:
