@@ -7,6 +7,7 @@ from dataclasses import replace
 from partita.compiler.errors import BadPlan
 from partita.compiler.ir.program import OutputKind
 from partita.compiler.plan.document import Document
+from partita.compiler.plan.stage_records import TransferKind
 from partita.compiler.plan.stages import (
     find_homes,
     find_transfers,
@@ -16,7 +17,14 @@ from partita.compiler.plan.stages import (
 from partita.compiler.plan.uses import type_of
 from partita.compiler.plan.wires import wires_of
 from partita.compiler.schedules.check import check_carried_out
+from partita.compiler.schedules.schedule import Action, Work
 from partita.compiler.search.arrangement import whole_mesh
+
+_MOVES = {
+    TransferKind.FORWARD: (Work.SEND_FORWARD, Work.RECEIVE_FORWARD, Work.FORWARD),
+    TransferKind.BACKWARD: (Work.SEND_BACKWARD, Work.RECEIVE_BACKWARD, Work.BACKWARD),
+}
+"""What sends a transfer of a microbatch, what receives it, and what takes it."""
 
 
 def check_stages(document: Document) -> None:
@@ -33,6 +41,7 @@ def check_stages(document: Document) -> None:
     _check_homes(document)
     _check_schedule(document)
     _check_transfers(document)
+    _check_moved(document)
 
 
 def _check_ranks(document: Document) -> None:
@@ -96,6 +105,40 @@ def _check_schedule(document: Document) -> None:
         raise BadPlan(
             f"mesh: found {document.mesh}, wanted {wanted}, as the stages are of"
         )
+
+
+def _check_moved(document: Document) -> None:
+    """Check that rows move what other rows take of every microbatch, before its use."""
+    schedule = read_schedule(document)
+    positions = [{action: i for i, action in enumerate(row)} for row in schedule.rows]
+    checked: set[tuple[TransferKind, int, int]] = set()
+    for index, transfer in enumerate(document.transfers):
+        kind, sender, receiver = transfer.kind, transfer.sender, transfer.receiver
+        ends = schedule.rank_of[sender], schedule.rank_of[receiver]
+        if (
+            kind not in _MOVES
+            or ends[0] == ends[1]
+            or (kind, sender, receiver) in checked
+        ):
+            continue
+        checked.add((kind, sender, receiver))
+        send, receive, use = _MOVES[kind]
+        if receiver in schedule.cut and use is Work.BACKWARD:
+            use = Work.BACKWARD_INPUT
+        for number in range(schedule.num_microbatches):
+            sending = Action(sender, send, number)
+            receiving, using = (Action(receiver, w, number) for w in (receive, use))
+            at, there = positions[ends[1]], len(positions[ends[1]])
+            if sending not in positions[ends[0]]:
+                wrong = f"row {ends[0]} has no {sending}"
+            elif at.get(receiving, there) > at[using]:
+                wrong = f"row {ends[1]} has no {receiving} before {using}"
+            else:
+                continue
+            raise BadPlan(
+                f"transfers[{index}]: {wrong}; want it, as stage {receiver} takes "
+                f"{transfer.name!r} from stage {sender}, on row {ends[0]}"
+            )
 
 
 def _check_transfers(document: Document) -> None:

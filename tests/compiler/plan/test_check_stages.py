@@ -7,10 +7,13 @@ from functools import cache
 
 import pytest
 import torch
-from tests.models.pipelines import BATCH, WIDTH, Chain
+from tests.models.pipelines import BATCH, WIDTH, Chain, Hourglass
+from torch import nn
 
 import partita as pt
 from partita.compiler.errors import BadPlan
+from partita.compiler.schedules.schedule import Action, Schedule
+from partita.compiler.schedules.transfers import with_transfers
 
 
 @cache
@@ -69,4 +72,32 @@ def test_ranks_receive_what_they_use() -> None:
     assert said == (
         "plan: schedule '1f1b': rank 0 has 0B0, which uses what 1B0 makes on rank 1; "
         "want 0RECV_B0 before it"
+    )
+
+
+def folded(model: nn.Module) -> pt.Plan:
+    """Return a plan of four stages of which the outer and the inner share a rank."""
+    batch = torch.randn(BATCH, WIDTH), torch.randn(BATCH, WIDTH)
+    options = pt.Options(microbatches=1, schedule="1f1b", time_limit=4.0)
+    plan = pt.plan(model, *batch, mesh="pp=4,dp=1", options=options)
+    words = "0F0 3F0 3B0 0B0", "1F0 2F0 2B0 1B0"
+    compute = tuple(tuple(map(Action.parse, row.split())) for row in words)
+    made = with_transfers(Schedule("vee", 1, (0, 1, 1, 0), compute, (1,) * 4))
+    schedule = replace(
+        plan.schedule,
+        rank_of=made.rank_of,
+        rows=tuple(" ".join(map(str, row)) for row in made.rows),
+    )
+    stages = tuple(
+        replace(stage, ranks=(row,))
+        for stage, row in zip(plan.stages, made.rank_of, strict=True)
+    )
+    return replace(plan, mesh=pt.Mesh(pp=2), stages=stages, schedule=schedule)
+
+
+def test_rows_receive_what_stages_of_other_rows_take() -> None:
+    folded(Chain(4)).validate()
+    assert refused(folded(Hourglass(2))) == (
+        "plan: transfers[3]: row 1 has no 1RECV_B0 before 1B0; want it, as stage 1 "
+        "takes 'up.1/addmm/0~grad/mm/0' from stage 3, on row 0"
     )
