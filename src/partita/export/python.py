@@ -16,7 +16,7 @@ import torch
 
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.local_program import LocalProgram
-from partita.compiler.ir.program import InputKind
+from partita.compiler.ir.program import InputKind, OutputKind
 from partita.compiler.plan.plan import Plan
 from partita.compiler.rules.rule import RuleSet
 from partita.compiler.rules.table import default_rules
@@ -24,7 +24,16 @@ from partita.export.exporter import ProgramExporter
 from partita.export.function_source import Functions, own_ops
 from partita.export.op_sources import OpSources
 from partita.export.pipeline_template import OF_STAGES, PIPELINE, START
-from partita.export.python_template import ALONE, CONSTANT, HEAD, MAIN, STAGE, STEP
+from partita.export.python_template import (
+    ALONE,
+    CONSTANT,
+    END,
+    HEAD,
+    INFERENCE,
+    STAGE,
+    STEP,
+    TRAINING,
+)
 from partita.export.rank_kinds import StageKinds
 from partita.export.stage_tables import stage_tables, suffix_of
 from partita.export.wire_tables import wire_tables
@@ -70,6 +79,7 @@ def _write(model: torch.nn.Module, plan: Plan, every: Sequence[StageKinds]) -> s
     is_one = len(plan.stages) == 1
     imports = {*_IMPORTS, *ops.imports, *(() if is_one else ("import re",))}
     more = "" if is_one else OF_STAGES
+    has_loss = any(output.kind is OutputKind.LOSS for output in plan.outputs)
     locals_ = [local for own in every for local in own.locals[:1]]
     parts = [
         HEAD.format(ranks=plan.mesh.size, more=more)
@@ -84,7 +94,7 @@ def _write(model: torch.nn.Module, plan: Plan, every: Sequence[StageKinds]) -> s
         "\n".join(stage_tables(plan, every)),
         *(() if is_one else ["\n".join(wire_tables(plan))]),
         (STAGE + STEP + ALONE if is_one else STAGE + START + STEP + PIPELINE).rstrip(),
-        MAIN,
+        (TRAINING if has_loss else INFERENCE) + END,
     ]
     return "\n\n\n".join(parts)
 

@@ -212,23 +212,42 @@ ALONE = """
         return self.stages[0].complete(self.sums[0])
 """
 
-MAIN = '''\
+TRAINING = '''\
 def main(weights, batch, steps="1"):
     """Train with AdamW on one batch and print the losses."""
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     model = Model(torch.load(weights, weights_only=True))
     batch = torch.load(batch, weights_only=True)
-    optimizer = torch.optim.AdamW(model.parameters.values(), lr=1e-3)
+    own = [*model.parameters.values()]
+    if not own:  # as of some stages; optimizers refuse to be given nothing
+        own = [nn.Parameter(torch.empty(0, device=model.device))]
+    optimizer = torch.optim.AdamW(own, lr=1e-3)
     for number in range(int(steps)):
         loss = model.step(batch)
         optimizer.step()
         optimizer.zero_grad()
         if dist.get_rank() == 0:
             print(f"step {number + 1}  loss {float(loss):.6f}", flush=True)
+'''
+
+INFERENCE = '''\
+def main(weights, batch, steps="1"):
+    """Run one batch and print the shapes of what every rank makes."""
+    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    model = Model(torch.load(weights, weights_only=True))
+    batch = torch.load(batch, weights_only=True)
+    for number in range(int(steps)):
+        model.step(batch)
+        for name, parts in model.outputs.items():
+            shapes = ", ".join(str(tuple(part.shape)) for part in parts)
+            print(f"step {number + 1}  rank {dist.get_rank()}  {name} {shapes}")
+'''
+
+END = """\
     dist.barrier()  # gloo aborts where a peer leaves first
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
-'''
+"""

@@ -164,33 +164,73 @@ def test_what_is_for_inference_leaves_its_outputs(tmp_path: Path) -> None:
     assert float(difference.abs().max()) <= 1e-6
 
 
-@pytest.mark.dist
-@pytest.mark.slow
-def test_it_trains_under_torchrun(tmp_path: Path) -> None:
-    built, _, source = exported(*SLOW[0])
-    model, args, kwargs = built
-    (tmp_path / "exported.py").write_bytes(source)
-    torch.save(model.state_dict(), tmp_path / "weights.pt")
-    torch.save(tensors_of(built), tmp_path / "batch.pt")
+def torchrun(built: Built, source: bytes, folder: Path, *arguments: str) -> list[str]:
+    """Return what two ranks of the exported file print, run from a shell."""
+    (folder / "exported.py").write_bytes(source)
+    torch.save(built[0].state_dict(), folder / "weights.pt")
+    torch.save(tensors_of(built), folder / "batch.pt")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node", "2", "exported.py", "weights.pt", "batch.pt", "3"]
+    command += ["--nproc-per-node", "2", "exported.py", "weights.pt", "batch.pt"]
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     environment |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     ran = subprocess.run(
-        command,
-        cwd=tmp_path,
+        [*command, *arguments],
+        cwd=folder,
         env=environment,
         capture_output=True,
         text=True,
         timeout=200,
     )
     assert ran.returncode == 0, ran.stderr
+    return ran.stdout.splitlines()
+
+
+def check_losses(built: Built, lines: list[str]) -> None:
+    """Check that printed losses are those of the model trained by itself."""
+    model, args, kwargs = built
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    for line, number in zip(ran.stdout.splitlines(), (1, 2, 3), strict=True):
-        loss = model(*args, **kwargs).loss
+    for number, line in enumerate(lines, 1):
+        output = model(*args, **kwargs)
+        loss = output if isinstance(output, torch.Tensor) else output.loss
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         word, told, _, value = line.split()
         assert (word, int(told)) == ("step", number)
         assert float(value) == pytest.approx(float(loss.detach()), abs=2e-6)
+
+
+@pytest.mark.dist
+@pytest.mark.slow
+def test_it_trains_under_torchrun(tmp_path: Path) -> None:
+    built, _, source = exported(*SLOW[0])
+    lines = torchrun(built, source, tmp_path, "3")
+    assert len(lines) == 3
+    check_losses(built, lines)
+
+
+@pytest.mark.dist
+@pytest.mark.slow
+def test_it_trains_where_a_rank_has_no_parameter(tmp_path: Path) -> None:
+    built = model, args, kwargs = PIPELINES["chain"]()
+    captured = in_microbatches(capture(model, args, kwargs), 2, pt.default_rules)
+    search = search_of(captured, "pp=2", microbatches=2, schedule="1f1b")
+    plans = (drawn(search, seed) for seed in range(100))
+    plan = next(
+        plan
+        for plan in plans
+        if all(parameter.homes == (0,) for parameter in plan.parameters.values())
+    )
+    lines = torchrun(built, write_python(model, plan), tmp_path, "2")
+    assert len(lines) == 2
+    check_losses(built, lines)
+
+
+@pytest.mark.dist
+@pytest.mark.slow
+def test_it_infers_under_torchrun(tmp_path: Path) -> None:
+    model, x = nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 2)), torch.randn(8, 4)
+    plan = pt.plan(model, x, mesh="pp=2", options=pt.Options(train=False))
+    built: Built = model, (x,), {}
+    lines = torchrun(built, write_python(model, plan), tmp_path)
+    assert lines == ["step 1  rank 1  output (8, 2)"]
