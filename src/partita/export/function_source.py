@@ -33,7 +33,10 @@ _OPERATORS = {
     operator.mul: "*",
     operator.eq: "==",
 }
-_RESERVED = frozenset({"at", "aten", "device", "dist", "groups", "math", "torch"})
+_RESERVED = frozenset(
+    {"at", "aten", "device", "dist", "float", "groups", "len", "math", "torch"}
+)
+"""What lines of a function speak of, and what they call."""
 _CONSTANTS = (torch.dtype, torch.memory_format, torch.layout)
 
 

@@ -149,6 +149,29 @@ def test_every_collective_says_why() -> None:
         assert " -> " in before[-1]
 
 
+class Shadowing(nn.Module):
+    """Names its inputs as what an exported function calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, float: torch.Tensor, len: torch.Tensor) -> torch.Tensor:
+        x = self.layer(float).masked_fill(len > 2, -torch.inf)
+        return torch.softmax(x, -1).square().mean()
+
+
+@pytest.mark.dist
+def test_inputs_hide_nothing_that_functions_call(tmp_path: Path) -> None:
+    built: Built = Shadowing(), (torch.randn(4, 4), torch.randn(4, 4)), {}
+    plan = planned(built, "dp=2", microbatches=1)
+    source = write_python(built[0], plan)
+    assert b'float("-inf")' in source
+    assert b", float_2, len_2, " in source
+    theirs = exported_step(source, built, 2, tmp_path / "run")
+    assert worst_difference(own_step(built, plan), theirs) <= 1e-6
+
+
 def test_hostile_names_stay_in_their_quotes() -> None:
     name = 'x"\'];\\"}})>]]\n"""\x1b[2J#{0}$(id)\u202e\\'
 
