@@ -2,7 +2,9 @@
 
 ``manifest.json`` says for every rank which files it runs, null where there is nothing
 to do, and for every file what enters and leaves, in order: kind, name, the type of the
-rank's shard, its placement. Weights are inputs. Collectives are ``_c10d_functional``
+rank's shard, its placement. Weights are inputs. ``constants.pt`` has, whole, those that
+no state dict holds, by kind and name: what the model's code makes, and buffers that are
+not persistent. Collectives are ``_c10d_functional``
 ops, whose last argument is the name of a group, ``stage0/tp``: put ``group.group_name``
 of a real one in its place. Ops called ``partita.*`` want Partita imported.
 """
@@ -30,9 +32,11 @@ from partita.compiler.rules.rule import RuleSet
 from partita.compiler.rules.table import default_rules
 from partita.export.exporter import ProgramExporter
 from partita.export.function_source import own_ops
+from partita.export.not_saved import buffers_not_saved, constants_of, with_values
 from partita.export.rank_kinds import RankKind, StageKinds
 from partita.lowering import capture_for, lower
 
+_CONSTANTS = "constants.pt"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # so that equal plans make equal files
 
 
@@ -76,28 +80,51 @@ def write_pt2(
     """Return the zip.
 
     Raises:
+        BadOptions: for constants without values.
         BadPlan: when the plan is of another model.
     """
     files = _Files()
     ranks: dict[str, list[dict[str, Any]]] = {str(r): [] for r in range(plan.mesh.size)}
     lowered = lower(capture_for(model, plan, rules=rules), plan, rules)
-    for number, (own, stage) in enumerate(zip(lowered, plan.stages, strict=True)):
-        every = StageKinds.of(own)
-        for rank, local, kind in zip(
-            stage.ranks, every.locals, every.kind_of, strict=True
-        ):
-            made = _of_rank(files, number, every.kinds[kind], local.coordinates)
+    every = [StageKinds.of(own) for own in lowered]
+    constants = _constants(model, plan, every)
+    for number, (own, stage) in enumerate(zip(every, plan.stages, strict=True)):
+        for rank, local, kind in zip(stage.ranks, own.locals, own.kind_of, strict=True):
+            made = _of_rank(files, number, own.kinds[kind], local.coordinates)
             ranks[str(rank)].append(made)
     manifest = {
         "mesh": str(plan.mesh),
         "microbatches": plan.microbatches,
         "schedule": list(plan.schedule.rows),
         "stages": [{"mesh": str(s.mesh), "ranks": s.ranks} for s in plan.stages],
+        "constants": _CONSTANTS,
         "files": files.manifest,
         "ranks": ranks,
     }
     text = json.dumps(manifest, indent=1, sort_keys=True) + "\n"
-    return _zipped({"manifest.json": text.encode(), **files.contents})
+    named = {"manifest.json": text.encode(), _CONSTANTS: constants}
+    return _zipped({**named, **files.contents})
+
+
+def _constants(
+    model: torch.nn.Module, plan: Plan, every: Sequence[StageKinds]
+) -> bytes:
+    """Return what enters and no state dict holds, as ``torch.save`` writes it."""
+    made = constants_of(local for own in every for local in own.locals[:1])
+    by_kind = {
+        InputKind.BUFFER: buffers_not_saved(model, plan),
+        InputKind.CONSTANT: made,
+    }
+    held = io.BytesIO()
+    alone = {
+        str(kind): {
+            name: tensor.detach().cpu().clone()  # of a view, all it is of were written
+            for name, tensor in with_values(tensors, "pt2").items()
+        }
+        for kind, tensors in by_kind.items()
+    }
+    torch.save(alone, held)
+    return held.getvalue()
 
 
 def _of_rank(

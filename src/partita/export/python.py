@@ -14,14 +14,14 @@ from typing import Any
 
 import torch
 
-from partita.compiler.errors import BadOptions
 from partita.compiler.ir.local_program import LocalProgram
-from partita.compiler.ir.program import InputKind, OutputKind
+from partita.compiler.ir.program import OutputKind
 from partita.compiler.plan.plan import Plan
 from partita.compiler.rules.rule import RuleSet
 from partita.compiler.rules.table import default_rules
 from partita.export.exporter import ProgramExporter
 from partita.export.function_source import Functions, own_ops
+from partita.export.not_saved import buffers_not_saved, constants_of, with_values
 from partita.export.op_sources import OpSources
 from partita.export.pipeline_template import OF_STAGES, PIPELINE, START
 from partita.export.python_template import (
@@ -88,7 +88,7 @@ def _write(model: torch.nn.Module, plan: Plan, every: Sequence[StageKinds]) -> s
         "aten = torch.ops.aten",
         f"MODEL = {plan.model.class_name!a}\nMICROBATCHES = {plan.microbatches}",
         CONSTANT.rstrip(),
-        "\n".join(_constants(model, plan, locals_)),
+        "\n".join(_tables(model, plan, locals_)),
         *ops.definitions.values(),
         *(functions.write(name, local) for name, local in programs),
         "\n".join(stage_tables(plan, every)),
@@ -99,35 +99,22 @@ def _write(model: torch.nn.Module, plan: Plan, every: Sequence[StageKinds]) -> s
     return "\n\n\n".join(parts)
 
 
-def _constants(
+def _tables(
     model: torch.nn.Module, plan: Plan, locals_: Sequence[LocalProgram]
 ) -> Iterator[str]:
     """Yield tables of the tensors that no state dict holds."""
-    saved = model.state_dict()
-    buffers = {
-        name: buffer
-        for name, buffer in model.named_buffers()
-        if name not in saved and name in plan.buffers
+    tables = {
+        "BUFFERS_NOT_SAVED": buffers_not_saved(model, plan),
+        "CONSTANTS": constants_of(locals_),
     }
-    constants = {
-        role.name: local.constants[role.name]
-        for local in locals_
-        for role in local.inputs
-        if role.kind is InputKind.CONSTANT
-    }
-    for table, tensors in (("BUFFERS_NOT_SAVED", buffers), ("CONSTANTS", constants)):
+    for table, tensors in tables.items():
         yield f"{table} = {{"
-        for name, tensor in tensors.items():
-            yield f"    {name!a}: {_literal(name, tensor)},"
+        for name, tensor in with_values(tensors, "python").items():
+            yield f"    {name!a}: {_literal(tensor)},"
         yield "}"
 
 
-def _literal(name: str, tensor: torch.Tensor) -> str:
-    if tensor.is_meta:
-        raise BadOptions(
-            f"--to python: {name} has no values on the meta device; want a TARGET "
-            "whose model has them"
-        )
+def _literal(tensor: torch.Tensor) -> str:
     flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
     raw: Any = flat.numpy().tobytes()
     text = base64.b64encode(zlib.compress(raw, 9)).decode()

@@ -21,6 +21,7 @@ from tests.partita.export.own_step import (
 from torch import nn
 
 import partita as pt
+from partita.compiler.errors import BadOptions
 from partita.compiler.ir.program import InputKind, OutputKind
 from partita.export.pt2 import write_pt2
 from partita.lowering import capture_for, lower
@@ -106,6 +107,36 @@ def test_the_manifest_says_what_enters_and_leaves(written: bytes) -> None:
         if str(node.target).startswith("_c10d_functional.all")
     }  # fmt: skip
     assert groups == {"stage0/dp", "stage0/tp"}
+
+
+class Constant(nn.Module):
+    """Multiplies by a tensor that its code makes and a buffer that is not saved."""
+
+    scale: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.register_buffer("scale", torch.full((8, 4), 0.5)[:1], persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made = torch.tensor([1.0, 2.0, 3.0, 4.0])
+        return (self.layer(x) * made * self.scale).square().mean()
+
+
+def test_what_no_state_dict_holds_comes_along() -> None:
+    model, x = Constant(), torch.randn(4, 4)
+    plan = pt.plan(model, x, mesh="dp=2")
+    manifest, archive = opened(write_pt2(model, plan))
+    held = torch.load(io.BytesIO(archive.read(manifest["constants"])))
+    torch.testing.assert_close(held["buffer"], {"scale": model.scale})
+    (entry,) = manifest["ranks"]["0"]
+    entering = manifest["files"][entry["steps"][0]]["inputs"]
+    (name,) = (e["name"] for e in entering if e["kind"] == "constant")
+    wanted = {name: torch.tensor([1.0, 2.0, 3.0, 4.0])}
+    torch.testing.assert_close(held["constant"], wanted)
+    with pytest.raises(BadOptions, match="pt2: scale has no values on the meta device"):
+        write_pt2(model.to("meta"), plan)
 
 
 @pytest.mark.parametrize(
