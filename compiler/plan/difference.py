@@ -6,8 +6,9 @@ same model edited, those that are in one place (counterparts.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from partita.compiler.plan.counterparts import called_as_in
@@ -18,6 +19,8 @@ from partita.compiler.plan.sent import sent_bytes
 from partita.compiler.plan.stages import mesh_text
 
 _PLACEMENTS = ("storage", "use", "gradient", "optimizer")
+_SHOWN = 4
+"""Of two rows, so many actions from where they part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +62,11 @@ class Difference:
     """What differs between two plans, from the first to the second.
 
     Attributes:
-        plan: model, mesh, hardware, precision, microbatches, schedule.
+        plan: model, mesh, hardware, precision, optimizer, microbatches, schedule.
         parameters: placements of parameters and buffers, and those of one plan alone.
         nodes: signatures of calls, and calls of one plan alone.
+        groups: what is fused, joined, sent together, begun ahead, waited for late or
+            made again, by the first of a group.
         collectives: how many of a kind run along an axis, and their payloads.
         seconds: of a step, and by part.
         bytes: that a rank holds at the peak, by part, and puts on the wire.
@@ -71,6 +76,7 @@ class Difference:
     plan: tuple[Change, ...]
     parameters: tuple[Change, ...]
     nodes: tuple[Change, ...]
+    groups: tuple[Change, ...]
     collectives: tuple[Change, ...]
     seconds: tuple[Price, ...]
     bytes: tuple[Price, ...]
@@ -79,7 +85,8 @@ class Difference:
     @property
     def is_empty(self) -> bool:
         """Whether the plans decide alike; what they predict may differ."""
-        return not (self.plan or self.parameters or self.nodes or self.collectives)
+        of_calls = self.nodes or self.groups or self.collectives
+        return not (self.plan or self.parameters or of_calls)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the difference as plain JSON values."""
@@ -95,7 +102,7 @@ class Difference:
 
 def find_difference(before: Document, after: Document) -> Difference:
     """Return what differs from ``before`` to ``after``, by the names of ``after``."""
-    of_plans = tuple(_changes("", _of_plan(before), _of_plan(after)))
+    of_plans = *_changes("", _of_plan(before), _of_plan(after)), *_rows(before, after)
     names: dict[str, str] = {}
     if before.model.fingerprint != after.model.fingerprint:
         before, names = called_as_in(before, after)
@@ -103,6 +110,7 @@ def find_difference(before: Document, after: Document) -> Difference:
         of_plans,
         tuple(_of_parameters(before, after)),
         tuple(_changes("signature", _signatures(before), _signatures(after))),
+        tuple(_of_groups(before, after)),
         tuple(_changes("", _collectives(before), _collectives(after))),
         tuple(_prices(_seconds(before), _seconds(after))),
         tuple(_prices(_bytes(before), _bytes(after))),
@@ -126,10 +134,28 @@ def _of_plan(document: Document) -> dict[str, str]:
         "mesh": mesh_text(document),
         "hardware": str(document.hardware.get("name", "unnamed")),
         "precision": document.options.precision or "the model's own",
+        "optimizer": document.options.optimizer,
         "microbatches": str(document.microbatches),
         "schedule": document.schedule.name,
         "stages": str(len(document.stages)),
+        "rows of stages": ", ".join(map(str, document.schedule.rank_of)),
     }
+
+
+def _rows(before: Document, after: Document) -> Iterator[Change]:
+    """Yield where rows of schedules that have one name part, with what comes there."""
+    if before.schedule.name != after.schedule.name:
+        return
+    pairs = zip(before.schedule.rows, after.schedule.rows, strict=False)
+    for row, texts in enumerate(pairs):
+        old, new = (text.split() for text in texts)
+        if old != new:
+            same = takewhile(
+                lambda pair: pair[0] == pair[1], zip(old, new, strict=False)
+            )
+            at = sum(1 for _ in same)
+            parts = (" ".join(own[at : at + _SHOWN]) or None for own in (old, new))
+            yield Change(f"row {row}", f"from action {at}", *parts)
 
 
 def _of_parameters(before: Document, after: Document) -> Iterator[Change]:
@@ -167,6 +193,29 @@ def _signatures(document: Document) -> dict[str, str]:
         else str(node.signature)
         for key, node in document.nodes.items()
         if node.role is None
+    }
+
+
+def _of_groups(before: Document, after: Document) -> Iterator[Change]:
+    old, new = _groups(before), _groups(after)
+    for what in old:
+        yield from _changes(what, old[what], new[what])
+
+
+def _groups(document: Document) -> dict[str, Mapping[str, str]]:
+    """Return what is done with calls and boxings together, or at other times."""
+
+    def named(groups: Iterable[tuple[str, ...]]) -> dict[str, str]:
+        return {keys[0]: ", ".join(keys) for keys in groups}
+
+    again = [key for key in document.recompute if key not in document.nodes]
+    return {
+        "fused": named(document.fusion),
+        "joined": named(document.joined),
+        "sent together": named(document.buckets),
+        "begun before": document.ahead,
+        "waited for before": document.late,
+        "made again": {key: "for the backward" for key in again},
     }
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from partita.compiler.plan.table import Table
+from partita.compiler.plan.table import Row, Table
 from partita.compiler.plan.units import format_bytes, format_seconds, pattern
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def difference_tables(difference: Difference) -> Iterator[Table]:
         _renamed(difference.renamed),
         _changes(("parameter", "", "from", "to"), difference.parameters),
         _changes(("node", "", "from", "to"), difference.nodes),
+        _changes(("group", "", "from", "to"), difference.groups, pattern),
         _changes(("collective", "", "from", "to"), difference.collectives),
         _prices("seconds", difference.seconds, format_seconds),
         _prices("bytes of a rank", difference.bytes, lambda n: format_bytes(round(n))),
@@ -36,16 +37,23 @@ def difference_tables(difference: Difference) -> Iterator[Table]:
     yield from (table for table in tables if table.rows)
 
 
-def _changes(head: tuple[str, ...], changes: Sequence[Change]) -> Table:
+def _changes(
+    head: tuple[str, ...],
+    changes: Sequence[Change],
+    alike: Callable[[str], str] = str,
+) -> Table:
+    """Return a row for each change; one for those that ``alike`` writes alike."""
     rows: dict[tuple[str, str, str, str], list[Change]] = {}
     for change in changes:
         before, after = change.before or "-", change.after or "-"
-        key = pattern(change.name), change.what, before, after
+        key = pattern(change.name), change.what, alike(before), alike(after)
         rows.setdefault(key, []).append(change)
-    cells = [
-        (name if len(group) > 1 else group[0].name, what, before, after, _times(group))
-        for (name, what, before, after), group in rows.items()
-    ]
+    cells: list[Row] = []
+    for (name, what, before, after), group in rows.items():
+        if len(group) == 1:
+            (one,) = group
+            name, before, after = one.name, one.before or "-", one.after or "-"
+        cells.append((name, what, before, after, _times(group)))
     return Table((*head, ""), cells)
 
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import pytest
 import torch
 from small_plan import replaced, small_plan
 from torch import nn
@@ -10,9 +12,15 @@ import partita as pt
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.difference import Change, Price
 from partita.compiler.plan.difference_table import print_difference
-from partita.compiler.plan.document import CollectiveTotal, Node, Predicted
+from partita.compiler.plan.document import (
+    CollectiveTotal,
+    Node,
+    PlanOptions,
+    Predicted,
+)
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.sent import sent_bytes
+from partita.compiler.plan.stage_records import Schedule
 
 DATA = small_plan().to_dict()
 
@@ -78,6 +86,41 @@ def test_the_price_is_by_part(plan: Plan) -> None:
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert "step 36 us 40 us +4 us (+11.1%)" in lines
     assert "memory 2 KiB 4 KiB +2 KiB (+100.0%)" in lines
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"fusion": (("h.0/a", "h.0/b"), ("h.1/a", "h.1/b"))}, "h.*/a fused - h.*/a,"),
+        ({"joined": (("up/mm/0", "x/mm/0"),)}, "up/mm/0 joined - up/mm/0, x/mm/0"),
+        (
+            {"buckets": (("mean/0 -> (B, B)", "down/mm/0 -> (S(0), B)"),)},
+            "mean/0 -> (B, B) sent together - mean/0 -> (B, B), down/mm/0 -> (S(0), B)",
+        ),
+        ({"ahead": {"x": "relu/0"}}, "x begun before - relu/0"),
+        ({"late": {"x": "relu/0"}}, "x waited for before - relu/0"),
+        ({"recompute": ("x",)}, "x made again - for the backward"),
+        ({"options": PlanOptions(optimizer="sgd")}, "optimizer adamw sgd"),
+    ],
+)
+def test_what_is_done_otherwise_is_no_alike(
+    plan: Plan, changed: dict[str, Any], told: str
+) -> None:
+    found = plan.diff(replace(plan, **changed))
+    assert not found.is_empty
+    lines = [" ".join(line.split()) for line in str(found).splitlines()]
+    assert any(line.startswith(told) for line in lines)
+    assert found.to_dict()["plan"] or found.to_dict()["groups"]
+
+
+def test_rows_of_one_name_are_shown_from_where_they_part(plan: Plan) -> None:
+    one, other = (
+        replace(plan, schedule=Schedule("gpipe", rows=("0F0", row)))
+        for row in ("1F0 1F1 1B0 1B1 1UPDATE 1F9", "1F0 1B0 1F1 1B1 1UPDATE 1F9")
+    )
+    assert one.diff(other).plan == (
+        Change("row 1", "from action 1", "1F1 1B0 1B1 1UPDATE", "1B0 1F1 1B1 1UPDATE"),
+    )
 
 
 def test_other_meshes_can_be_compared(plan: Plan) -> None:
