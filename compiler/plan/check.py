@@ -26,6 +26,7 @@ from partita.compiler.plan.check_ends import (
     check_outputs,
     check_values,
 )
+from partita.compiler.plan.check_fusion import check_fusion, check_fusion_keys
 from partita.compiler.plan.check_joined import check_joined
 from partita.compiler.plan.check_stages import check_stages
 from partita.compiler.plan.check_storage import check_storage
@@ -48,6 +49,7 @@ def check(document: Document, where: str) -> None:
         for part in stage_documents(document):
             _check_boxings(part)
             check_joined(part)
+            check_fusion(part)
         check_stages(document)
 
 
@@ -60,6 +62,7 @@ def check_nodes(document: Document, where: str) -> None:
         check_is_cut(document)
         _check_stages(document)
         _check_groups(document)
+        check_fusion_keys(document)
         _check_makers(document)
         check_bucket_keys(document)
         check_pins(document)

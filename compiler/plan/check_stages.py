@@ -16,7 +16,7 @@ from partita.compiler.plan.stages import (
 )
 from partita.compiler.plan.uses import type_of
 from partita.compiler.plan.wires import wires_of
-from partita.compiler.schedules.check import check_carried_out
+from partita.compiler.schedules.check import check_carried_out, check_schedule
 from partita.compiler.schedules.schedule import Action, Work
 from partita.compiler.search.arrangement import whole_mesh
 
@@ -36,12 +36,25 @@ def check_stages(document: Document) -> None:
         BadPlan: naming the key, what was found and what is wanted.
     """
     if len(document.stages) == 1:
+        _check_alone(document)
         return
     _check_ranks(document)
     _check_homes(document)
     _check_schedule(document)
     _check_transfers(document)
     _check_moved(document)
+
+
+def _check_alone(document: Document) -> None:
+    """Check that one stage hands on nothing, and that its row does all it has to."""
+    if document.transfers:
+        found = len(document.transfers)
+        raise BadPlan(f"transfers: found {found}, wanted none: there is one stage")
+    found = len(document.schedule.most_live)
+    if found != 1:
+        raise BadPlan(f"schedule.most_live: found {found} entries, wanted 1")
+    if document.schedule.rows:
+        check_schedule(read_schedule(document))
 
 
 def _check_ranks(document: Document) -> None:

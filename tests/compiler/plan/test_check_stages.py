@@ -12,6 +12,7 @@ from torch import nn
 
 import partita as pt
 from partita.compiler.errors import BadPlan
+from partita.compiler.plan.stage_records import Schedule as Stated
 from partita.compiler.schedules.schedule import Action, Schedule
 from partita.compiler.schedules.transfers import with_transfers
 
@@ -101,3 +102,25 @@ def test_rows_receive_what_stages_of_other_rows_take() -> None:
         "plan: transfers[3]: row 1 has no 1RECV_B0 before 1B0; want it, as stage 1 "
         "takes 'up.1/addmm/0~grad/mm/0' from stage 3, on row 0"
     )
+
+
+@pytest.mark.parametrize(
+    ("schedule", "message"),
+    [
+        (Stated(rows=("5F0",)), "rank 0 has 5F0; there are 1 stages"),
+        (Stated(rows=("0F0",)), "rank 0 has 0B0 0 times; want it once"),
+        (Stated(most_live=(1, 1)), "schedule.most_live: found 2 entries, wanted 1"),
+    ],
+)
+def test_the_row_of_one_stage_does_all_it_has_to(
+    plan: pt.Plan, schedule: Stated, message: str
+) -> None:
+    plan = replace(plan, microbatches=1)
+    replace(plan, schedule=Stated(rows=("0F0 0B0",))).validate()
+    assert message in refused(replace(plan, schedule=schedule))
+
+
+def test_one_stage_hands_nothing_on(plan: pt.Plan) -> None:
+    (transfer, *_) = staged().transfers
+    said = refused(replace(plan, transfers=(transfer,)))
+    assert said == "plan: transfers: found 1, wanted none: there is one stage"
