@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import sys
 from errno import EISDIR
 from functools import cache
 from importlib.resources import files
@@ -24,6 +26,12 @@ if TYPE_CHECKING:
     import jsonschema
 
 D = TypeVar("D", bound=Document)
+
+_OPEN = re.compile(r"/(?:dev|proc/self)/fd/(\d+)", re.ASCII)
+"""The paths of files that are open; /dev/stdout is a link to one."""
+
+_MOST_LINKS = 40
+"""As many links as systems follow to a file."""
 
 
 @cache
@@ -153,9 +161,20 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write ``data`` to the file at ``path``, whole or not at all."""
+    """Write ``data`` to the file at ``path``, whole or not at all.
+
+    To a file that is open already, such as ``/dev/stdout``, it is added where that
+    stands: others have written to it, and will.
+    """
+    number = _descriptor(path)
+    if number is not None:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        with os.fdopen(os.dup(number), "wb") as stream:
+            stream.write(data)
+        return
     target = Path(path).resolve()
-    if target.exists() and not target.is_file():  # a pipe, /dev/stdout
+    if target.exists() and not target.is_file():  # a pipe
         target.write_bytes(data)
         return
     temporary = _beside(target)
@@ -172,6 +191,10 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     Raises:
         OSError: when it could not.
     """
+    number = _descriptor(path)
+    if number is not None:
+        os.write(number, b"")  # an error where it is closed, or open to be read
+        return
     target = Path(path).resolve()
     if target.is_dir():
         raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
@@ -180,6 +203,19 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     temporary = _beside(target)
     temporary.touch()
     temporary.unlink()
+
+
+def _descriptor(path: str | os.PathLike[str]) -> int | None:
+    """Return the number of the open file that a path stands for, if it does."""
+    at = os.path.abspath(path)
+    for _ in range(_MOST_LINKS):
+        known = _OPEN.fullmatch(at)
+        if known is not None:
+            return int(known[1])
+        if not os.path.islink(at):
+            break
+        at = os.path.normpath(os.path.join(os.path.dirname(at), os.readlink(at)))
+    return None
 
 
 def _beside(target: Path) -> Path:

@@ -1,5 +1,6 @@
 import copy
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -12,6 +13,7 @@ from small_plan import DOCUMENT, replaced, small_plan
 from partita.compiler.errors import BadPlan
 from partita.compiler.plan.input_spec import InputSpec
 from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.store import check_writable, write_bytes
 
 DATA = small_plan().to_dict()
 TEXT = DOCUMENT.read_text("utf-8")
@@ -81,6 +83,23 @@ def test_plan_that_cannot_be_written_leaves_the_old_file(
     with pytest.raises(ValueError, match="not JSON compliant"):
         replace(plan, inputs=InputSpec(plan.inputs.leaves, tree)).save(path)
     assert path.read_text() == "old"
+
+
+def test_what_goes_to_a_file_that_is_open_is_added_to_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    link, closed = tmp_path / "link", 1000
+    link.symlink_to("/dev/stdout")
+    print("before")
+    for path in ("/dev/stdout", "/dev/fd/1", link):
+        check_writable(path)
+        write_bytes(path, b"made\n")
+    print("after")
+    assert capfd.readouterr().out == "before\nmade\nmade\nmade\nafter\n"
+    assert link.is_symlink()
+    for number in (closed, os.open(link.parent, os.O_RDONLY)):
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            check_writable(f"/dev/fd/{number}")
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
