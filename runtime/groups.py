@@ -23,6 +23,7 @@ from partita.compiler.capture.torch_private import (
 )
 from partita.compiler.errors import BadMesh
 from partita.compiler.ir.mesh import Mesh
+from partita.runtime.gathers import name_gathers_shortly
 from partita.runtime.stores import single_process_store
 
 
@@ -152,6 +153,7 @@ def start(device: str | torch.device | None = None) -> torch.device:
     process is the only rank.
     """
     device = device_of_rank(device)
+    name_gathers_shortly()
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if not dist.is_initialized():

@@ -46,19 +46,11 @@ from partita.compiler.capture.spelling import spell_attribute
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-__all__ = [
-    "decompositions",
-    "descriptors",
-    "export_joint",
-    "get_decompositions",
-    "pytree",
-]
+__all__ = ["decompositions", "descriptors", "get_decompositions", "pytree"]
 
 
-OPTIMIZER_HOOKS = "_optimizer_"
-"""How the attributes begin in which an optimizer keeps its hooks."""
-STEP_PRE_HOOKS = f"{OPTIMIZER_HOOKS}step_pre_hooks"
-"""Where it keeps those that run before a step, behind those of all optimizers."""
+OPTIMIZER_HOOKS, STEP_PRE_HOOKS = "_optimizer_", "_optimizer_step_pre_hooks"
+"""How attributes begin in which an optimizer keeps hooks; its own before a step."""
 GRADIENT_HOOKS, LEFT_HOOKS = "_backward_hooks", "_post_accumulate_grad_hooks"
 """Where a tensor keeps hooks: on its gradient, and for when ``.grad`` has it."""
 MODULE_HOOKS = GRADIENT_HOOKS, "_backward_pre_hooks"
@@ -111,10 +103,8 @@ def load_dynamo() -> None:
 keeping_notes = fx_traceback.preserve_node_meta
 """Returns a block in which a trace puts its notes into each node."""
 
-
 notes_of_trace = fx_traceback.get_current_meta
 """Returns these notes, which may be changed."""
-
 
 python_dispatcher = enable_python_dispatcher
 """Returns a block in which ops made of others are those that Python says."""
@@ -382,21 +372,27 @@ def schema_of(target: object) -> Any:
     return getattr(target, "_schema", None)
 
 
+_c10d: Mapping[str, Any] = vars(_distributed_c10d)  # not in the stubs
+
+name_group = _c10d["_register_process_group"]
+"""Lets functional collectives find a process group by a name, and another one too."""
+
+
+def begin_gather(x: torch.Tensor, gathered: torch.Tensor, name: str) -> None:
+    """Gather by the ``_allgather_base`` of a group; ``gathered`` can be waited for."""
+    work = _c10d["_resolve_process_group"](name)._allgather_base(gathered, x)
+    _c10d["_register_work"](gathered, work)
+
+
 def flight_records() -> list[dict[str, Any]]:
     """Return what the backends' flight recorder holds: one record per collective."""
-    dump = vars(_distributed_c10d)["_dump_fr_trace_json"]  # not in the stubs
-    return json.loads(dump()).get("entries", [])
+    return json.loads(_c10d["_dump_fr_trace_json"]()).get("entries", [])
 
 
 def ranks_of_group(name: str) -> tuple[int, ...]:
     """Return the global ranks of the process group of a name; none where it is free."""
     try:
-        group = vars(_distributed_c10d)["_resolve_process_group"](name)
+        group = _c10d["_resolve_process_group"](name)
     except RuntimeError:
         return ()
     return tuple(torch.distributed.get_process_group_ranks(group))
-
-
-def name_group(name: str, group: torch.distributed.ProcessGroup) -> None:
-    """Let functional collectives find a process group by another name too."""
-    vars(_distributed_c10d)["_register_process_group"](name, group)
