@@ -33,10 +33,13 @@ def solve(call: Call) -> str:
         for name, size in zip(own, matrix.shape, strict=False)
     ]
     same = [f"={name}" for name in names if name not in held]
-    stacks, found = " ".join(names), " ".join(held)
-    factors = [f"{found} {text} {' '.join(same)} =k" for text in ("? ?", "?", "")]
-    operands = [f"{' '.join(own)} ? ?", f"{' '.join(given)} {columns}"]
-    return arrow(operands, [f"{stacks} {columns}", *factors])
+    factors = [_row(*held, dims, *same, "=k") for dims in ("? ?", "?", "")]
+    operands = [_row(*own, "? ?"), _row(*given, columns)]
+    return arrow(operands, [_row(*names, columns), *factors])
+
+
+def _row(*dims: str) -> str:
+    return " ".join(filter(None, dims))
 
 
 def lu_solve(call: Call) -> str:

@@ -17,7 +17,14 @@ COLUMNS = "* ? ?, * ? k -> * ? k"
 @pytest.mark.parametrize(
     ("sample", "text"),
     [
-        (call("_linalg_solve_ex", STACK, x(4, 3, 6)), f"{COLUMNS}, * ? ? =k"),
+        (
+            call("_linalg_solve_ex", STACK, x(4, 3, 6)),
+            "b0 ? ?, b0 ? k -> b0 ? k, b0 ? ? =k",
+        ),
+        (
+            call("_linalg_solve_ex", STACK[0], x(4, 3, 6)),
+            "? ?, b0 ? k -> b0 ? k, ? ? =b0 =k",
+        ),
         (call("_linalg_solve_ex", STACK, x(4, 3)), "* ? ?, * ? -> * ?, * ? ?"),
         (call("_linalg_solve_ex", STACK, x(3)), "* ? ?, * ? -> * ?, * ? ?"),
         (call("linalg_solve_triangular", STACK, x(4, 3, 6), upper=True), COLUMNS),
