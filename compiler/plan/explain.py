@@ -61,7 +61,7 @@ def explain(document: Document, name: str) -> str:
         return printable_lines(parts)
     parts = [
         *_head(document, name, key, node),
-        *_held(document, node.role.name if node.role else ""),
+        *_held(document, parameter_of(node)),
         *_handed_over(document, key),
         *_again(document, key),
         *_reason(document, key, node),
@@ -148,6 +148,17 @@ def _handed_over(document: Document, key: str) -> Iterator[str]:
                 f"{transfer.receiver}, {transfer.source} -> {transfer.target}, "
                 f"{' and '.join(price)} {often}"
             )
+
+
+def parameter_of(node: Node) -> str:
+    """Return the name of the parameter that a node stands for; empty for all else.
+
+    An input may have the name of a parameter.
+    """
+    role = node.role
+    if role is None or role.kind not in (InputKind.PARAMETER, InputKind.SHARED):
+        return ""
+    return role.name
 
 
 def _held(document: Document, name: str) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from partita.cli.command import OK, Command, add_json, add_plan, print_json
-from partita.compiler.plan.explain import find_key
+from partita.compiler.plan.explain import find_key, parameter_of
 from partita.compiler.plan.plan import Plan
 
 
@@ -28,13 +28,14 @@ def run(options: argparse.Namespace) -> int:
         return OK
     key = find_key(plan, options.name)
     document = plan.to_dict()
-    role = document["nodes"].get(key, {}).get("role") or {"name": key}
+    node = plan.nodes.get(key)
+    parameter = key if node is None else parameter_of(node)
     print_json(
         {
             "key": key,
             "node": document["nodes"].get(key),
             "expanded": document["expanded"].get(key),
-            "parameter": document["parameters"].get(role["name"]),
+            "parameter": document["parameters"].get(parameter),
             "boxings": [
                 boxing
                 for boxing in document["boxings"]

@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Any
 
 import torch
@@ -72,6 +73,8 @@ def run(options: argparse.Namespace) -> int:
     """Launch the ranks and report what the first of them saw."""
     if options.steps < 1:
         raise BadOptions(f"--steps {options.steps}: want 1 or more")
+    if not 0 <= options.lr < inf:
+        raise BadOptions(f"--lr {options.lr}: want 0 or more, and finite")
     plan = load_plan(options.plan, options.loss)
     load_target(options.target)  # so that a bad one is told here, not by every rank
     load_rules(options.rules)

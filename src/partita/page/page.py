@@ -19,6 +19,7 @@ from partita.compiler.collection import collection_paused
 from partita.compiler.plan.counterparts import called_as_in
 from partita.compiler.plan.plan import Plan
 from partita.compiler.plan.stages import mesh_text
+from partita.compiler.plan.units import printable
 from partita.page.data import page_data
 
 LIBRARIES = ("dagre.min.js",)
@@ -115,7 +116,7 @@ def _framed(
         "frame.html",
         policy=f"default-src 'none'; style-src '{_hash(style)}'; "
         f"script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'",
-        title=html.escape(title),
+        title=html.escape(printable(title)),
         kind=kind,
         what="".join(f'<p id="{name}" class="quiet"></p>' for name in ids),
         graphs=graphs,

@@ -6,6 +6,7 @@ from tests.models.zoo import ZOO, data_parallel_pins
 
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.program import InputKind
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.alternative import Alternative
 from partita.compiler.plan.document import PlanOptions, Predicted
@@ -113,6 +114,17 @@ def test_parameter_outside_the_graph_is_said_to_be_unused(plan: Plan) -> None:
         "spare"
     )
     assert text.splitlines()[0] == "spare: not used by the program"
+
+
+def test_input_that_has_the_name_of_a_parameter_is_held_as_none(plan: Plan) -> None:
+    (name,) = (
+        n.role.name
+        for n in plan.nodes.values()
+        if n.role and n.role.kind is InputKind.INPUT
+    )
+    like = {**plan.parameters, name: plan.parameters["up.weight"]}
+    text = replace(plan, parameters=like).explain(f"input:{name}")
+    assert "  optimizer  " not in text
 
 
 def test_pin_is_the_reason(plan: Plan) -> None:

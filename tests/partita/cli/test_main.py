@@ -130,6 +130,10 @@ def test_bad_input_is_one_line_and_exit_code_2(
             "partita: --steps 0: want 1 or more",
         ),
         (
+            ("run", "x.py:f", saved, "--steps", "1", "--lr", "-1"),
+            "partita: --lr -1.0: want 0 or more, and finite",
+        ),
+        (
             ("plan", target, "--devices", "4", "--mesh", "dp=4"),
             "partita: give --mesh, axes and sizes, e.g. --mesh dp=2,tp=2, or "
             "--devices, a number of ranks, to have the mesh searched",

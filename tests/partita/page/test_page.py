@@ -15,6 +15,7 @@ import pytest
 
 from partita.compiler.plan.document import ModelId
 from partita.compiler.plan.plan import Plan
+from partita.compiler.plan.units import printable
 from partita.page.page import SHARED, pack_json, render_diff_page, render_page
 
 Render = Callable[[Plan], str]
@@ -135,7 +136,15 @@ def test_hostile_names_change_no_markup(plan: Plan, render: Render) -> None:
     assert hostile.loads == []
     name = "plan" if "plan" in hostile.data else "a"
     assert unpacked(hostile, name)["plan"]["model"]["class"] == HOSTILE
-    assert HOSTILE in hostile.title
+    assert printable(HOSTILE) in hostile.title
+
+
+def test_a_name_that_no_text_can_hold_is_spelled_out(
+    plan: Plan, render: Render
+) -> None:
+    page = render(renamed(plan, "\ud800"))
+    page.encode()
+    assert "\\ud800" in Page(page).title
 
 
 def test_the_library_s_licence_stands_in_the_page(plan: Plan, render: Render) -> None:
