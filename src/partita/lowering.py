@@ -14,6 +14,7 @@ from partita.compiler.capture.capture import Captured, capture_spec
 from partita.compiler.capture.fingerprint import fingerprint
 from partita.compiler.capture.inputs import InputSpec
 from partita.compiler.capture.scored_model import LossFunction
+from partita.compiler.collection import collection_paused
 from partita.compiler.cost.step import Step, find_step
 from partita.compiler.errors import BadOptions, BadPlan, CaptureFailed
 from partita.compiler.hardware.profile import Hardware, load_hardware
@@ -62,6 +63,7 @@ _Placed = tuple[tuple[int, ...], Placement]
 _Stepped = tuple[tuple[int, ...], Step]
 
 
+@collection_paused()
 def capture_for(
     model: torch.nn.Module,
     plan: Plan,
@@ -207,6 +209,7 @@ def _steps(boxing: Boxing, plan: Document) -> Iterator[Step]:
         at = stated.after
 
 
+@collection_paused()
 def lower(
     captured: Captured, plan: Plan, rules: RuleSet = default_rules
 ) -> tuple[Lowered, ...]:

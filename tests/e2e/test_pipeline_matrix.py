@@ -23,6 +23,7 @@ import partita as pt
 from partita import lowering, planning
 from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.capture.torch_private import pytree
+from partita.compiler.rules.rule import RuleSet
 from partita.microbatched import in_microbatches
 from partita.runtime.launch import launch
 
@@ -75,6 +76,11 @@ def captured_once(name: str, training: Training) -> Captured:
     return capture(*built(name, training))
 
 
+@lru_cache(maxsize=2 * len(COUNTS))
+def microbatched_once(name: str, training: Training, count: int) -> Captured:
+    return in_microbatches(captured_once(name, training), count, pt.default_rules)
+
+
 @contextmanager
 def capturing_once(name: str, training: Training) -> Generator[None]:
     """Plan and compile what was captured once: capture is most of what a plan takes."""
@@ -82,9 +88,13 @@ def capturing_once(name: str, training: Training) -> Generator[None]:
     def captured(*_: Any, **__: Any) -> Captured:
         return captured_once(name, training)
 
+    def microbatched(_: Captured, count: int, __: RuleSet) -> Captured:
+        return microbatched_once(name, training, count)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planning, "capture", captured)
         patch.setattr(lowering, "capture_spec", captured)
+        patch.setattr(lowering, "in_microbatches", microbatched)
         yield
 
 
@@ -110,8 +120,7 @@ def searched(name: str, mesh: str, training: Training) -> Iterator[pt.Plan]:
 
 def cut_at_random(name: str, mesh: str, training: Training) -> Iterator[pt.Plan]:
     for count, schedule in zip(COUNTS, ("1f1b", "zero-bubble"), strict=True):
-        captured = captured_once(name, training)
-        captured = in_microbatches(captured, count, pt.default_rules)
+        captured = microbatched_once(name, training, count)
         search = search_of(captured, mesh, schedule=schedule)
         for seed in range(CUTS // len(COUNTS)):
             yield drawn(search, seed)
