@@ -21,6 +21,7 @@ from typing import Any, cast
 import torch
 from torch import fx
 
+from partita.compiler.capture.attributes import check_unwritten, plain_tensors
 from partita.compiler.capture.bags import unify_bags
 from partita.compiler.capture.canonicalize import (
     canonicalize,
@@ -30,7 +31,7 @@ from partita.compiler.capture.canonicalize import (
 from partita.compiler.capture.dense_gradients import dense_gradients
 from partita.compiler.capture.direct import trace, try_trace
 from partita.compiler.capture.fake_copy import fake_copy
-from partita.compiler.capture.fingerprint import fingerprint
+from partita.compiler.capture.fingerprint import fingerprint, is_same_program
 from partita.compiler.capture.inputs import InputSpec, check_dense, describe
 from partita.compiler.capture.joint import joint_of
 from partita.compiler.capture.kept_numbers import kept_numbers
@@ -42,6 +43,7 @@ from partita.compiler.capture.mixed_precision import (
     cast_inside,
     share_copies,
 )
+from partita.compiler.capture.next_call import check_next_call
 from partita.compiler.capture.ordered_sets import ordered_sets
 from partita.compiler.capture.other_draws import whatever_is_drawn
 from partita.compiler.capture.output_form import OutputForm
@@ -163,12 +165,7 @@ def capture_spec(
 
 
 def _is_same(one: Captured, other: Captured) -> bool:
-    """Whether two captures of a model are of one program."""
-    pairs = zip(one.program.constants, other.program.constants, strict=True)
-    return one.fingerprint == other.fingerprint and all(
-        torch.equal(one.program.constants[a], other.program.constants[b])
-        for a, b in pairs
-    )
+    return is_same_program(one.program, other.program)
 
 
 def _captured(
@@ -187,8 +184,35 @@ def _captured(
         model, making = fake_copy(model)
     with making:
         tensors = tuple(spec.example(torch.device("cpu")).values())
-    form = OutputForm()
+    form, plain = OutputForm(), plain_tensors(model)
     scored = ScoredModel(model, spec, loss, train, form)
+    program = _program(scored, tensors, form, precision, numbers)
+    check_unwritten(model, plain)
+    check_apart(given, program.changed)
+    if train and not program.trained:
+        raise CaptureFailed(
+            f"{type(model).__name__}: the loss depends on no parameter that requires a "
+            "gradient; train one, or give Options(train=False) for inference"
+        )
+
+    def traced(*, shows_left: bool = False) -> Program:
+        form = OutputForm()
+        scored = ScoredModel(model, spec, loss, train, form, shows_left)
+        return _program(scored, tensors, form, precision, numbers)
+
+    check_next_call(model, scored.left.changes, program, traced)
+    return Captured(program, spec, form)
+
+
+def _program(
+    scored: ScoredModel,
+    tensors: tuple[torch.Tensor, ...],
+    form: OutputForm,
+    precision: str | None,
+    numbers: Mapping[str, int],
+) -> Program:
+    """Return the program of ``scored``, called with ``tensors``."""
+    model, spec = scored.model, scored.spec
     with (
         passing_checks(),
         whole_batches(),
@@ -199,17 +223,9 @@ def _captured(
         joint = try_trace(scored, tensors) if precision is None else None
         if joint is None:
             joint = _exported_or_run(model, scored, tensors, form, precision, numbers)
-    program = read_roles(joint, model, spec, form.returned, train)
-    check_apart(given, program.changed)
-    if train and not program.trained:
-        raise CaptureFailed(
-            f"{type(model).__name__}: the loss depends on no parameter that requires a "
-            "gradient; train one, or give Options(train=False) for inference"
-        )
+    program = read_roles(joint, model, spec, form.returned, scored.is_trained)
     program = canonicalize(program)
-    if precision is not None:
-        program = share_copies(program)
-    return Captured(program, spec, form)
+    return program if precision is None else share_copies(program)
 
 
 def _check_plain(model: torch.nn.Module) -> None:

@@ -76,3 +76,11 @@ def fingerprint(program: Program) -> str:
         line = f"{role.kind}:{role.name} = {info(value.node).key}#{value.index}\n"
         digest.update(line.encode())
     return digest.hexdigest()
+
+
+def is_same_program(one: Program, other: Program) -> bool:
+    """Whether two programs compute the same, by constants of the same values."""
+    pairs = zip(one.constants, other.constants, strict=True)
+    return fingerprint(one) == fingerprint(other) and all(
+        torch.equal(one.constants[a], other.constants[b]) for a, b in pairs
+    )

@@ -7,7 +7,6 @@ decision 12). Other tensors that the model returns become named outputs.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from partita.compiler.capture.attributes import LEFT, Attributes, Left
 from partita.compiler.capture.checkpoints import called_checkpoints
 from partita.compiler.capture.counts import COUNT, bincount
 from partita.compiler.capture.covariances import correlations, covariances
@@ -33,7 +33,6 @@ from partita.compiler.capture.selected import GET_ITEM, Selected
 from partita.compiler.capture.several_labels import multilabel_margin_loss
 from partita.compiler.capture.torch_private import (
     PACK,
-    pytree,
     seen_as_export,
     tables_of,
 )
@@ -42,8 +41,6 @@ from partita.compiler.errors import CaptureFailed
 
 LossFunction = Callable[[Any], Tensor]
 
-_PLAIN = bool, int, float, str, type(None)
-_DICTS = dict, OrderedDict
 _ROWS = tuple, list
 
 _IN_PLACE: dict[Any, Callable[..., Any]] = {
@@ -154,7 +151,9 @@ class ScoredModel(torch.nn.Module):
     ``precision`` is that of a forward which nothing around it casts; ``is_trained``
     says whether there is to be a loss. Checkpoints in the model only call their
     functions. One that is ``seen_as_run`` is not told that it is being exported, one
-    with ``known`` numbers has these in the place of its buffers.
+    with ``known`` numbers has these in the place of its buffers. ``left`` is what the
+    last call left in the model's attributes; one that ``shows_left`` returns the
+    tensors among it, too.
     """
 
     def __init__(
@@ -164,23 +163,26 @@ class ScoredModel(torch.nn.Module):
         loss: LossFunction | None,
         train: bool,
         form: OutputForm,
+        shows_left: bool = False,
     ) -> None:
         super().__init__()
         self._form = form
         self.model = model
-        self._spec = spec
+        self.spec = spec
         self._loss = loss
         self.is_trained = train
         self.training = model.training  # not train(), which would reach its modules
         self.precision: str | None = None
         self.seen_as_run = False
         self.known: Mapping[str, int] = {}
+        self.shows_left = shows_left
+        self.left = Left()
         self._tied = _tied(model)
 
     def forward(self, *tensors: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return the scalar loss (when training) and the named outputs, detached."""
-        args, kwargs = self._spec.rebuild(
-            dict(zip(self._spec.tensors, tensors, strict=True))
+        args, kwargs = self.spec.rebuild(
+            dict(zip(self.spec.tensors, tensors, strict=True))
         )
         told = nullcontext() if self.seen_as_run else seen_as_export()
         casting = autocasting(self.precision)
@@ -199,23 +201,28 @@ class ScoredModel(torch.nn.Module):
     def _scored(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        before, attributes = _owned_buffers(self.model), _attributes(self.model)
+        before, attributes = _owned_buffers(self.model), Attributes(self.model)
         try:
             with _as_one(self._tied), known_numbers(self.model, self.known):
                 returned = self.model(*args, **kwargs)
             _write_back(before)
         finally:
-            _restore(attributes)
+            self.left.changes = attributes.take_back()
+        left = self._shown() if self.shows_left else {}
         self._form.learn(returned)
         if not self.is_trained:
-            outputs = name_outputs(returned)
+            outputs = name_outputs(returned) | left
             self._form.returned = tuple(outputs)
             return {}, outputs
         loss = pick_loss(returned, self._loss)
         self._form.has_own_backward = has_own_backward(loss)
-        outputs = name_outputs_beside_loss(returned, self._loss)
+        outputs = name_outputs_beside_loss(returned, self._loss) | left
         self._form.returned = tuple(outputs)
         return {"loss": loss}, {n: tensor.detach() for n, tensor in outputs.items()}
+
+    def _shown(self) -> dict[str, Tensor]:
+        tensors = [tensor for change in self.left.changes for tensor in change.tensors]
+        return {f"{LEFT}{at}": tensor for at, tensor in enumerate(tensors)}
 
 
 _Tied = list[tuple[dict[str, Any], str, dict[str, Any], str]]
@@ -248,56 +255,6 @@ def _as_one(tied: _Tied) -> Generator[None]:
     finally:
         for (table, name, _, _), tensor in zip(tied, were, strict=True):
             table[name] = tensor
-
-
-_TABLES = frozenset(("_parameters", "_buffers", "_modules"))
-"""What a trace itself changes in modules."""
-
-_Attributes = list[tuple[torch.nn.Module, dict[str, Any]]]
-
-
-def _attributes(model: torch.nn.Module) -> _Attributes:
-    """Return what modules keep in attributes, hooks among it, containers copied."""
-    return [(module, _copied(_own_of(module))) for module in model.modules()]
-
-
-def _own_of(module: torch.nn.Module) -> dict[str, Any]:
-    return {k: value for k, value in vars(module).items() if k not in _TABLES}
-
-
-def _copied(tree: Any) -> Any:
-    leaves, form = pytree.tree_flatten(tree)
-    return pytree.tree_unflatten(leaves, form)
-
-
-def _restore(before: _Attributes) -> None:
-    """Take back what a call changed: it is the trace's, which may call again.
-
-    A dict stays the one that it was, since whoever installed a hook knows it.
-    """
-    for module, attributes in before:
-        now = _own_of(module)
-        for name in now.keys() - attributes.keys():
-            delattr(module, name)
-        for name, value in attributes.items():
-            found = now.get(name)
-            if name in now and _is_same(found, value):
-                continue
-            if isinstance(found, dict) and isinstance(value, dict):
-                found.clear()
-                found.update(value)
-            else:
-                setattr(module, name, value)
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    """Whether two values are one, or containers alike of the same values."""
-    if isinstance(one, _PLAIN):
-        return one is other
-    if type(one) in _DICTS and not one:  # most are, of a module's
-        return type(other) is type(one) and not other
-    (ones, form), (others, like) = map(pytree.tree_flatten, (one, other))
-    return form == like and all(a is b for a, b in zip(ones, others, strict=True))
 
 
 def _owned_buffers(
