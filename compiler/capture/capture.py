@@ -48,6 +48,7 @@ from partita.compiler.capture.ordered_sets import ordered_sets
 from partita.compiler.capture.other_draws import whatever_is_drawn
 from partita.compiler.capture.output_form import OutputForm
 from partita.compiler.capture.quiet import quiet_failure
+from partita.compiler.capture.reading import Reading
 from partita.compiler.capture.roles import read_roles
 from partita.compiler.capture.running_means import whole_batches
 from partita.compiler.capture.scored_model import LossFunction, ScoredModel
@@ -110,7 +111,12 @@ class Captured:
     @cached_property
     def fingerprint(self) -> str:
         """What identifies the program; see ``fingerprint``."""
-        return fingerprint(self.program)
+        return fingerprint(self.program, self.reading)
+
+    @cached_property
+    def reading(self) -> Reading:
+        """What the nodes of the program use and call."""
+        return Reading.of(self.program)
 
 
 def capture(

@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from partita.compiler.capture.fingerprint import print_constants
+from partita.compiler.capture.constants import print_constants
 from partita.compiler.ir.program import Program, Value, operands
 
 PRECISIONS: Mapping[str, torch.dtype] = MappingProxyType(

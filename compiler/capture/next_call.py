@@ -84,7 +84,7 @@ def _is_of_call(program: Program) -> bool:
     ahead = [node for node, role in program.results() if LEFT in role.name]
     while ahead:
         node = ahead.pop()
-        if node is None or node in seen:
+        if node in seen:
             continue
         seen.add(node)
         ahead += node.all_input_nodes

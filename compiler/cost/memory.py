@@ -219,11 +219,13 @@ class _Recorder:
         operands = [tensors[slot].storage for slot in call.operands]
         for storage in operands:
             self._use(storage, waits=call.waits)
-        for slot, made, shard, num_bytes, operand in call.results:
+        made = zip(call.slots, call.results, strict=True)
+        for slot, (position, shard, num_bytes, operand) in made:
             if operand is not None:
                 storage = operands[operand]
             else:
-                storage = self._keep(made, num_bytes, Category.TEMPORARIES)
+                name = str(Ref(key, position))
+                storage = self._keep(name, num_bytes, Category.TEMPORARIES)
             tensors[slot] = Tensor(shard, storage)
         if call.workspace_bytes:
             self._keep(key, call.workspace_bytes, Category.WORKSPACE)

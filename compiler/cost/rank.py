@@ -73,6 +73,9 @@ class Rank:
         default_factory=dict[tuple[TensorType, Strides], Shard]
     )
     _made: dict[object, Made] = field(default_factory=dict[object, Made])
+    _same: dict[tuple[object, ...], tuple[Made, tuple[object, ...]]] = field(
+        default_factory=dict[tuple[object, ...], tuple[Made, tuple[object, ...]]]
+    )
 
     def type(self, logical: TensorType, placement: Placement) -> TensorType:
         """Return the type of the rank's part of a tensor."""
@@ -92,12 +95,16 @@ class Rank:
 
         ``is_fused`` where it is one of several calls of one kernel.
         """
-        placed = node.signature
-        key = node.op, node.constants, node.types, placed, is_fused, *map(id, given)
-        found = self._made.get(key)
-        if found is None:
-            found = self._made[key] = self._make(node, given, is_fused)
-        return found
+        says = node.constants, node.types, node.signature
+        ids = node.op, is_fused, *map(id, says), *map(id, given)
+        same = self._same.get(ids)
+        if same is None:
+            key = node.op, is_fused, *says, *map(id, given)
+            made = self._made.get(key)
+            if made is None:
+                made = self._made[key] = self._make(node, given, is_fused)
+            same = self._same[ids] = made, says  # which keep their ids so
+        return same[0]
 
     def _make(self, node: Node, given: Sequence[Shard], is_fused: bool) -> Made:
         types = tuple(

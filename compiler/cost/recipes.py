@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from partita.compiler.cost.boxing_ways import Ways
 from partita.compiler.cost.bucket_memory import Moment, moments_of
-from partita.compiler.cost.rank import Rank, Shard
+from partita.compiler.cost.rank import Rank, Result, Shard
 from partita.compiler.cost.storage import Tensor
 from partita.compiler.ir.program import Phase
 from partita.compiler.ir.sbp import Placement
@@ -25,28 +25,17 @@ Tensors = Mapping[int, Tensor]
 """Those that there are, by slot."""
 
 
-class NewTensor(NamedTuple):
-    """One result of a call: where it goes, how it lies, the memory that it takes.
-
-    ``operand`` is the one of the call's whose memory it shares, if any.
-    """
-
-    slot: int
-    key: str
-    shard: Shard
-    num_bytes: int
-    operand: int | None
-
-
 class CallRecipe(NamedTuple):
     """What a call takes, by slot, and makes.
 
-    ``waits`` says whether it needs what is in its operands: a view does not.
+    ``waits`` says whether it needs what is in its operands: a view does not. ``slots``
+    are where its ``results`` go.
     """
 
     operands: tuple[int, ...]
     waits: bool
-    results: tuple[NewTensor, ...]
+    slots: tuple[int, ...]
+    results: tuple[Result, ...]
     workspace_bytes: int
 
 
@@ -72,12 +61,12 @@ class Recipes:
         self._inside = inside_groups(document)
         self._joined = {key: keys for keys in document.joined for key in keys}
         self._ways = Ways(document, self.rank)
-        self._slots: dict[Ref | str, int] = {}
+        self._slots: dict[tuple[str, int] | str, int] = {}
         self._calls: dict[str, CallRecipe] = {}
         self._carried: dict[tuple[str, ...], BoxingRecipe] = {}
 
-    def slot(self, made: Ref | str) -> int:
-        """Return the slot of a value, or of what a boxing of a key makes."""
+    def slot(self, made: tuple[str, int] | str) -> int:
+        """Return the slot of a value, a ``Ref``, or of what a boxing of a key makes."""
         return self._slots.setdefault(made, len(self._slots))
 
     def boxing(self, consumer: str, ref: Ref, wanted: Placement) -> Boxing | None:
@@ -109,14 +98,18 @@ class Recipes:
         else:
             slots = self._slots
             operands = [slots.setdefault(ref, len(slots)) for ref in node.operands]
-        made = self.rank.made(node, [tensors[o].shard for o in operands], is_fused)
-        results: list[NewTensor] = []
-        for position, shard, num_bytes, operand in made.results:
-            ref = Ref(key, position)
-            own = 0 if self._inside and ref in self._inside else num_bytes
-            results.append(NewTensor(self.slot(ref), str(ref), shard, own, operand))
-        waits = is_fused or not made.is_view
-        return CallRecipe(tuple(operands), waits, tuple(results), made.workspace_bytes)
+        given = [tensors[slot].shard for slot in operands]
+        results, workspace, is_view = self.rank.made(node, given, is_fused)
+        slots = tuple([self.slot((key, result.position)) for result in results])
+        if self._inside:
+            results = tuple([self._own(key, result) for result in results])
+        waits = is_fused or not is_view
+        return CallRecipe(tuple(operands), waits, slots, results, workspace)
+
+    def _own(self, key: str, result: Result) -> Result:
+        """Return a result of a call, which a fused group may keep to itself."""
+        is_inside = (key, result.position) in self._inside
+        return result._replace(num_bytes=0) if is_inside else result
 
     def _part_of_product(self, key: str, keys: Sequence[str]) -> CallRecipe:
         """Return the recipe of a product among those that are one.
@@ -126,19 +119,17 @@ class Recipes:
         types = {each: self._made(each) for each in keys}
         columns = sum(type_.shape[1] for type_ in types.values())
         shard = self.rank.shard(types[key], (columns, 1))
-        made, name = self.slot(Ref(key)), str(Ref(key))
+        slots = (self.slot(Ref(key)),)
         if key != keys[0]:
             seen = self.slot(Ref(keys[0]))
-            result = NewTensor(made, name, shard, 0, 0)
-            return CallRecipe(
-                (seen,), waits=False, results=(result,), workspace_bytes=0
-            )
+            view = (Result(0, shard, 0, 0),)
+            return CallRecipe((seen,), False, slots, view, workspace_bytes=0)
         node = self.document.nodes[key]
         wanted = zip(node.operands, node.signature.operands, strict=True)
         operands = tuple(self.seen(key, ref, placement) for ref, placement in wanted)
         num_bytes = self.rank.rounded(sum(type_.num_bytes for type_ in types.values()))
-        result = NewTensor(made, name, shard, num_bytes, None)
-        return CallRecipe(operands, waits=True, results=(result,), workspace_bytes=0)
+        made = (Result(0, shard, num_bytes, None),)
+        return CallRecipe(operands, True, slots, made, workspace_bytes=0)
 
     def _made(self, key: str) -> TensorType:
         """Return the rank's part of the first result of a call."""

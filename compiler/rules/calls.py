@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import cast
 
 from torch import fx
 
 from partita.compiler.errors import BadRule
-from partita.compiler.ir.program import info, op_name, type_of, value_of
-from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.ir.program import Value, info, op_name, type_of, value_of
 from partita.compiler.rules.factors import Factors, read
 from partita.compiler.rules.rule import Call, Rule, RuleSet
 
@@ -19,24 +18,30 @@ UNKNOWN = Rule("unknown", "?")
 """Stands in for an op that the table lacks: every tensor ``B`` on every axis."""
 
 
-def calls_of(nodes: Iterable[fx.Node]) -> dict[fx.Node, Call]:
-    """Return the calls that nodes make; those that are equal are one object."""
+def read_calls(
+    nodes: Iterable[fx.Node],
+) -> Iterator[tuple[fx.Node, Call, list[Value]]]:
+    """Yield what each node calls, and its operands; equal calls are one object."""
     known: dict[object, Call] = {}
-    found: dict[fx.Node, Call] = {}
     for node in nodes:
-        operands: list[TensorType] = []
-        args = _frozen(node.args, operands)
+        used: list[Value] = []
+        args = _frozen(node.args, used)
         names = tuple(node.kwargs)
-        kwargs = _frozen(node.kwargs.values(), operands) if names else ()
+        kwargs = _frozen(node.kwargs.values(), used) if names else ()
         results = info(node).types
         key = node.target, args, names, kwargs, results
         call = known.get(key)
         if call is None:
             pairs = tuple(zip(names, kwargs, strict=True))
-            call = Call(op_name(node), args, pairs, tuple(operands), results)
+            types = tuple(map(type_of, used))
+            call = Call(op_name(node), args, pairs, types, results)
             known[key] = call
-        found[node] = call
-    return found
+        yield node, call, used
+
+
+def calls_of(nodes: Iterable[fx.Node]) -> dict[fx.Node, Call]:
+    """Return the calls that nodes make; those that are equal are one object."""
+    return {node: call for node, call, _ in read_calls(nodes)}
 
 
 def call_of(node: fx.Node) -> Call:
@@ -44,20 +49,21 @@ def call_of(node: fx.Node) -> Call:
     return calls_of([node])[node]
 
 
-def _frozen(values: Iterable[object], operands: list[TensorType]) -> tuple[object, ...]:
+def _frozen(values: Iterable[object], used: list[Value]) -> tuple[object, ...]:
     """Return arguments as hashable values, tensors replaced by their types; note those.
 
-    >>> operands = []
-    >>> _frozen([1, [2, None]], operands), operands
+    >>> used = []
+    >>> _frozen([1, [2, None]], used), used
     ((1, (2, None)), [])
     """
     found: list[object] = []
     for value in values:
         if isinstance(value, fx.Node):
-            value = type_of(value_of(value))
-            operands.append(value)
+            operand = value_of(value)
+            used.append(operand)
+            value = type_of(operand)
         elif isinstance(value, _SEQUENCES):
-            value = _frozen(cast("list[object]", value), operands)
+            value = _frozen(cast("list[object]", value), used)
         found.append(value)
     return tuple(found)
 

@@ -14,6 +14,7 @@ from math import prod
 
 from torch import fx
 
+from partita.compiler.capture.reading import Reading
 from partita.compiler.cost.boxing import cheapest_steps
 from partita.compiler.cost.compute import op_seconds
 from partita.compiler.cost.products import local_sizes, product_of
@@ -21,12 +22,12 @@ from partita.compiler.errors import BadPlacement
 from partita.compiler.hardware.profile import Hardware
 from partita.compiler.ir.layout import largest_shard_numel, shard_shape
 from partita.compiler.ir.mesh import Mesh
-from partita.compiler.ir.program import Program, Value, info, operands
+from partita.compiler.ir.program import Program, Value, info
 from partita.compiler.ir.sbp import Broadcast, Placement, Sharding, Split
 from partita.compiler.ir.signature import AxisSignature, Signature
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.document import Node
-from partita.compiler.rules.calls import call_of, calls_of, rule_and_factors
+from partita.compiler.rules.calls import call_of, rule_and_factors
 from partita.compiler.rules.expansion import Expansion
 from partita.compiler.rules.factors import Factors
 from partita.compiler.rules.inline import inline
@@ -110,7 +111,7 @@ class Candidates:
     the ops that the table lacks, with the keys of their nodes. What is ``known`` is not
     priced again, if it is of the same mesh, hardware and number of microbatches.
     ``drafted`` are nodes as a plan has them that was drafted last, for others that
-    choose as it did.
+    choose as it did. ``reading`` is that of the program, where it was read already.
     """
 
     def __init__(
@@ -121,6 +122,7 @@ class Candidates:
         hardware: Hardware,
         within: Within = NOTHING_DECIDED,
         known: KnownPrices | None = None,
+        reading: Reading | None = None,
     ) -> None:
         count = program.in_time.count
         if known is None or not known.are_of(rules, mesh, hardware, count):
@@ -131,7 +133,8 @@ class Candidates:
         self.rules = rules
         self.mesh = mesh
         self.hardware = hardware
-        self.calls = _alike(calls_of(program.calls()))
+        self.reading = reading or Reading.of(program)
+        self.calls = _alike(self.reading.calls)
         self.read: dict[fx.Node, tuple[Rule, Factors]] = {}
         self._label: dict[fx.Node, int] = {}
         memo: dict[int, tuple[int, tuple[Rule, Factors]]] = {}
@@ -147,10 +150,10 @@ class Candidates:
         self.drafted: dict[fx.Node, Node] = {}
         self._stored: dict[object, tuple[Placement, ...]] = {}
 
-    @cached_property
-    def used(self) -> dict[fx.Node, list[Value]]:
+    @property
+    def used(self) -> Mapping[fx.Node, list[Value]]:
         """The operands of every node."""
-        return {node: operands(node) for node in self.program.nodes()}
+        return self.reading.used
 
     @cached_property
     def sources(self) -> list[tuple[tuple[int, int], ...]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from torch import fx
 
 from partita.compiler.capture.capture import Captured
-from partita.compiler.capture.fingerprint import print_constants
+from partita.compiler.capture.constants import print_constants
 from partita.compiler.cost.memory import timeline
 from partita.compiler.errors import BadOptions
 from partita.compiler.hardware.profile import Hardware
@@ -224,7 +224,9 @@ class _Decider:
         roles = dict(self.program.placeholders())
         names: dict[object, str] = {}  # of ops
         found: dict[str, Node] = {}
-        drafted = self.posed.candidates.drafted
+        candidates = self.posed.candidates
+        drafted, printed = candidates.drafted, candidates.reading.constants
+        calls = candidates.reading.calls
         for node, chosen in self.chosen.nodes.items():
             fact = info(node)
             known = drafted.get(node)
@@ -236,12 +238,15 @@ class _Decider:
             if op is None:
                 op = op_name(node)
                 names[node.target] = op
+            constants = printed.get(node, ())
+            if role is None and node not in printed:  # made again, or a part of one
+                constants = print_constants(node)
             found[fact.key] = drafted[node] = Node(
                 op,
-                fact.types,
+                calls[node].results if node in calls else fact.types,
                 chosen.signature,
                 tuple([Ref(info(n).key, i) for n, i in self.chosen.used[node]]),
-                print_constants(node) if role is None else (),
+                constants,
                 fact.stage,
                 fact.phase,
                 fact.module,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import fx
 
-from partita.compiler.capture.fingerprint import print_constants
+from partita.compiler.capture.constants import print_constants
 from partita.compiler.capture.schemas import may_share_memory
 from partita.compiler.cost.layouts import Strides, in_order, is_in_order, lay_out
 from partita.compiler.ir.layout import largest_shard_shape

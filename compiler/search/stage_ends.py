@@ -13,7 +13,7 @@ from functools import cached_property
 
 from torch import fx
 
-from partita.compiler.capture.fingerprint import print_constants
+from partita.compiler.capture.constants import print_constants
 from partita.compiler.ir.program import (
     InputKind,
     OutputKind,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import fx
 
-from partita.compiler.capture.fingerprint import print_constants
+from partita.compiler.capture.constants import print_constants
 from partita.compiler.cost.layouts import Strides
 from partita.compiler.cost.local_call import LocalCall
 from partita.compiler.cost.workspace import has_workspace, workspace_bytes

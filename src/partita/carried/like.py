@@ -126,7 +126,7 @@ def _made_again(old: Document, new: Document) -> Iterator[str]:
 def _fused(found: Plan, like: Plan, captured: Captured, options: Options) -> Plan:
     """Return a plan of one stage with the groups of ``like``, and others that pay."""
     captured = in_microbatches(captured, found.microbatches, options.rules)
-    rules = rules_for(captured.program, options.rules)
+    rules = rules_for(captured, options.rules)
     program = ExpandOps(found, rules).run(captured.program)
     program = Recompute(found).run(program)
     return with_fusion_like(found, like, program, rules, more=options.fuse)

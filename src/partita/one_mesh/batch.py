@@ -40,7 +40,7 @@ class Batch:
         """
         if count not in self.known:
             captured = self._microbatched.of(count)
-            rules = rules_for(captured.program, self.options.rules)
+            rules = rules_for(captured, self.options.rules)
             self.known[count] = captured, replace(self.options, rules=rules)
         if self.last is None or self.last[0] != count or self.last[1].mesh != mesh:
             captured, options = self.known[count]

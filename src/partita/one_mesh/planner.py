@@ -85,9 +85,13 @@ class Planner:
         """The search problem on all axes at once."""
         options, program = self.options, self.captured.program.with_mesh(self.mesh)
         hardware = load_hardware(options.hardware)
-        known = self.known.get(self.mesh)
         candidates = Candidates(
-            program, options.rules, self.mesh, hardware, known=known
+            program,
+            options.rules,
+            self.mesh,
+            hardware,
+            known=self.known.get(self.mesh),
+            reading=self.captured.reading,
         )
         self.known[self.mesh] = candidates.known
         return pose(candidates, options.pins, options.optimizer, options.wide_sums)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 
-from partita.compiler.ir.program import Program
-from partita.compiler.rules.calls import calls_of
+from partita.compiler.capture.capture import Captured
 from partita.compiler.rules.derive import derive
 from partita.compiler.rules.rule import Call, Rule, RuleSet
 from partita.compiler.rules.table import default_rules
@@ -15,16 +14,16 @@ DERIVE_S = 120.0
 """What the experiments for all calls of a model may take together."""
 
 
-def rules_for(program: Program, rules: RuleSet) -> RuleSet:
+def rules_for(captured: Captured, rules: RuleSet) -> RuleSet:
     """Return ``rules`` with rows derived for the calls that have none.
 
     Rows that are not the default table's own are proven first, on the calls of the
-    program that they are used for.
+    captured program that they are used for.
 
     Raises:
         BadRule: for a row that does not hold; the message shows where.
     """
-    calls = list(dict.fromkeys(calls_of(program.calls()).values()))
+    calls = list(dict.fromkeys(captured.reading.calls.values()))
     if rules is not default_rules:
         prove_calls(rules, calls)
     found: dict[Call, Rule] = {}

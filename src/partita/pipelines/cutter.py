@@ -160,10 +160,14 @@ class Cutter:
         options, line = self.planner.options, self.plans.line
         if options.fuse:  # a group may take less than its calls
             return Floors.none(line)
-        program = self.planner.captured.program.with_mesh(mesh)
-        hardware, known = load_hardware(options.hardware), self.planner.known
+        captured, known = self.planner.captured, self.planner.known
         candidates = Candidates(
-            program, options.rules, mesh, hardware, known=known.get(mesh)
+            captured.program.with_mesh(mesh),
+            options.rules,
+            mesh,
+            load_hardware(options.hardware),
+            known=known.get(mesh),
+            reading=captured.reading,
         )
         known[mesh] = candidates.known
         return Floors.of(line, candidates)
