@@ -37,17 +37,19 @@ def everyone_tells(said: _T) -> list[_T]:
     return told
 
 
-def everyone_checks(check: Callable[[], None]) -> None:
-    """Run ``check`` on this rank; each calls it with its own.
+def everyone_checks(check: Callable[[], _T]) -> _T:
+    """Return what ``check()`` gives on this rank; each calls it with its own.
 
     Raises:
         PartitaError: on every rank, what it raises on the first where it does.
     """
+    made: list[_T] = []
     said: PartitaError | None = None
     try:
-        check()
+        made.append(check())
     except PartitaError as error:
         said = error
     found = next((x for x in everyone_tells(said) if x is not None), None)
     if found is not None:
         raise found
+    return made[0]

@@ -28,9 +28,9 @@ from partita.compiler.plan.uses import type_of
 from partita.compiler.plan.wires import wires_of
 from partita.compiler.rules.rule import RuleSet
 from partita.compiler.rules.table import default_rules
-from partita.lowering import Lowered, capture_for, lower
+from partita.lowering import Lowered, capture_for, lower_stages
 from partita.options import Options
-from partita.runtime.agree import everyone_tells, from_first_rank
+from partita.runtime.agree import everyone_checks, everyone_tells, from_first_rank
 from partita.runtime.batch import BatchSpec
 from partita.runtime.compilation import Compilation
 from partita.runtime.groups import Groups, bind_stages, join, start
@@ -91,7 +91,8 @@ def compile(
     groups = bind_stages(plan.mesh, stages, device)
     if all(own.device.type == "cpu" for own in groups.values()) and _has_room(plan):
         keep_freed_memory()
-    lowered = lower(captured, plan, rules)
+    # Another rank's stages are not looked at here, and may not be what can be.
+    lowered = everyone_checks(lambda: lower_stages(captured, plan, groups, rules))
     programs = {
         number: _programs(lowered[number], own, way_to_run)
         for number, own in groups.items()

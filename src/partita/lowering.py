@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
@@ -209,7 +209,6 @@ def _steps(boxing: Boxing, plan: Document) -> Iterator[Step]:
         at = stated.after
 
 
-@collection_paused()
 def lower(
     captured: Captured, plan: Plan, rules: RuleSet = default_rules
 ) -> tuple[Lowered, ...]:
@@ -218,14 +217,30 @@ def lower(
     Raises:
         BadPlan: when the plan contradicts itself, the program or the rules.
     """
+    return tuple(lower_stages(captured, plan, range(len(plan.stages)), rules).values())
+
+
+@collection_paused()
+def lower_stages(
+    captured: Captured, plan: Plan, numbers: Iterable[int], rules: RuleSet
+) -> dict[int, Lowered]:
+    """Carry out some stages of a plan on a captured program.
+
+    Raises:
+        BadPlan: when the plan contradicts itself, the program or the rules.
+    """
     plan.validate()
     if len(plan.stages) == 1:
-        return (Lowered.of(captured, plan, rules),)
-    programs = in_stages(captured.program, stage_of_calls(plan), len(plan.stages))
-    return tuple(
-        Lowered.of(replace(captured, program=program), part, rules)
-        for program, part in zip(programs, stage_documents(plan), strict=True)
-    )
+        return {number: Lowered.of(captured, plan, rules) for number in numbers}
+    program = _annotated(captured.program, stage_of_calls(plan))
+    cutting = Cutting.of(program, len(plan.stages))
+    documents = stage_documents(plan)
+    return {
+        number: Lowered.of(
+            replace(captured, program=cutting.stage(number)), documents[number], rules
+        )
+        for number in numbers
+    }
 
 
 def in_stages(

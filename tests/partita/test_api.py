@@ -6,9 +6,15 @@ from typing import Any
 
 import pytest
 import torch
+from tests.models import zoo
 from torch import nn
 
 import partita as pt
+from partita.compiler.capture.capture import Captured
+from partita.compiler.errors import BadPlan
+from partita.compiler.rules.rule import RuleSet
+from partita.lowering import Lowered
+from partita.runtime.launch import launch
 
 
 class Dropped(nn.Module):
@@ -58,3 +64,37 @@ def test_the_order_of_a_norm_may_be_a_text_as_for_torch(x: torch.Tensor) -> None
         p.grad.abs().max() for p in program.parameters() if p.grad is not None
     )
     assert program.clip_grad_norm_(1.0, "inf") == largest
+
+
+def compiled(plan: pt.Plan, failing: int) -> tuple[list[int], str]:
+    """Return the stages that are lowered on this rank, and why it has no program.
+
+    Carrying out stage ``failing`` fails.
+    """
+    lowered: list[int] = []
+    make = Lowered.of
+
+    def of(captured: Captured, part: pt.Plan, rules: RuleSet) -> Lowered:
+        (number,) = {node.stage for node in part.nodes.values()}
+        lowered.append(number)
+        if number == failing:
+            raise BadPlan(f"stage {number} cannot be")
+        return make(captured, part, rules)
+
+    model, _, _ = zoo.mlp()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Lowered, "of", of)
+        try:
+            pt.compile(model, plan)
+        except BadPlan as error:
+            return lowered, str(error)
+    return lowered, ""
+
+
+@pytest.mark.dist
+def test_a_rank_carries_out_its_own_stages_alone_and_hears_of_the_others() -> None:
+    model, args, _ = zoo.mlp()
+    plan = pt.plan(model, *args, mesh="pp=2", options=pt.Options(microbatches=2))
+    assert launch(compiled, 2, (plan, -1)) == [([0], ""), ([1], "")]
+    reason = "stage 1 cannot be"
+    assert launch(compiled, 2, (plan, 1)) == [([0], reason), ([1], reason)]
