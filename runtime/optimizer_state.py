@@ -85,7 +85,9 @@ def load_optimizer_state_dict(
 ) -> None:
     """Give the optimizer what ``optimizer_state_dict`` returned, here or elsewhere.
 
-    Per-element values may be DTensors or whole tensors. All ranks call it.
+    Per-element values may be DTensors or whole tensors. Of a state that is zero on all
+    ranks, which is that of no step, the optimizer is left without any. All ranks call
+    it.
 
     Args:
         optimizer: over parameters of ``held``.
@@ -106,6 +108,7 @@ def load_optimizer_state_dict(
     everyone_checks(check)
     owners = _owners(optimizer, held)
     named = [_named(group, owners) for group in optimizer.param_groups]
+    loaded: dict[torch.Tensor, dict[str, Any]] = {}
     for name, parameter in [pair for group in named for pair in group.items()]:
         if name not in state_dict["state"]:
             continue
@@ -118,7 +121,13 @@ def load_optimizer_state_dict(
                 new[key] = shard.requires_grad_(False)
             else:
                 new[key] = copy.deepcopy(value)
-        optimizer.state[parameter] = new
+        loaded[parameter] = new
+    if not any(everyone_tells(_has_stepped(loaded))):
+        # The first step makes it: what SGD with dampening begins with is no zero.
+        for parameter in loaded:
+            optimizer.state.pop(parameter, None)
+        loaded.clear()
+    optimizer.state.update(loaded)
     for group, saved in zip(
         optimizer.param_groups, state_dict["param_groups"], strict=True
     ):
@@ -165,6 +174,15 @@ def _check(
                 "parameters, as torch.distributed.checkpoint saves it: a rank of a "
                 "pipeline has that of its own stages"
             )
+
+
+def _has_stepped(state: Mapping[torch.Tensor, Mapping[str, Any]]) -> bool:
+    """Whether anything in a state is other than zero."""
+    return any(
+        bool(value.any()) if isinstance(value, torch.Tensor) else value
+        for values in state.values()
+        for value in values.values()
+    )
 
 
 def _owners(optimizer: torch.optim.Optimizer, held: Sequence[Held]) -> dict[int, Held]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, cast
 
 import pytest
@@ -11,7 +12,9 @@ from torch import nn
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
+from partita.runtime.first_state import first_state
 from partita.runtime.groups import bind
+from partita.runtime.launch import launch
 from partita.runtime.optimizer_state import (
     load_optimizer_state_dict,
     optimizer_state_dict,
@@ -62,6 +65,53 @@ def test_whole_tensors_are_loaded_into_memory_of_their_own() -> None:
     step += 1
     assert state["exp_avg"].tolist() == [[5.0] * 3] * 2
     assert state["step"].item() == 9.0
+
+
+@pytest.mark.parametrize("steps", [0, 2], ids=["fresh", "stepped"])
+def test_that_of_no_step_leaves_the_first_step_to_begin(steps: int) -> None:
+    _, held = made("a", steps=0)
+    parameter = held[0].shard
+    optimizer = torch.optim.SGD([parameter], lr=0.1, momentum=0.9, dampening=0.5)
+    with first_state(optimizer, [parameter]):
+        saved = copy.deepcopy(optimizer_state_dict(optimizer, held))
+    parameter.grad = torch.ones(2, 3)
+    for _ in range(steps):
+        optimizer.step()
+    saved["param_groups"][0]["lr"] = 0.7
+    load_optimizer_state_dict(optimizer, held, saved)
+    assert optimizer.param_groups[0]["lr"] == 0.7
+    optimizer.step()
+    assert optimizer.state[parameter]["momentum_buffer"].tolist() == [[1.0] * 3] * 2
+
+
+def test_zeros_beside_what_was_stepped_are_loaded() -> None:
+    _, held = made("a", "b", steps=0)
+    _, others = made("a", "b", steps=0)
+    others[0].shard.grad, others[1].shard.grad = torch.ones(2, 3), torch.zeros(2, 3)
+    other = torch.optim.SGD([h.shard for h in others], momentum=0.9, dampening=0.5)
+    other.step()
+    optimizer = torch.optim.SGD([h.shard for h in held], momentum=0.9, dampening=0.5)
+    load_optimizer_state_dict(optimizer, held, optimizer_state_dict(other, others))
+    assert optimizer.state[held[1].shard]["momentum_buffer"].tolist() == [[0.0] * 3] * 2
+
+
+def load_zeros_beside_others() -> bool:
+    """Load a state that is zero on the first rank; return whether it is there."""
+    groups = bind(Mesh(tp=2), "cpu")
+    shard = nn.Parameter(torch.ones(2, 3))
+    held = [Held(("a",), ("a",), (4, 3), Placement.parse("S(0)"), shard, groups)]
+    optimizer = torch.optim.SGD([shard], momentum=0.9, dampening=0.5)
+    shard.grad = torch.full((2, 3), float(groups.rank))
+    optimizer.step()
+    saved = optimizer_state_dict(optimizer, held)
+    optimizer.state.clear()
+    load_optimizer_state_dict(optimizer, held, saved)
+    return torch.equal(optimizer.state[shard]["momentum_buffer"], shard.grad)
+
+
+@pytest.mark.dist
+def test_zeros_of_one_rank_alone_are_loaded() -> None:
+    assert launch(f"{__file__}:load_zeros_beside_others", 2) == [True, True]
 
 
 def test_settings_are_copied_and_names_are_those_of_the_model() -> None:
