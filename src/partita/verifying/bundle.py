@@ -20,7 +20,7 @@ from partita.compiler.capture.capture import Captured, capture
 from partita.compiler.capture.inputs import name_leaves
 from partita.compiler.capture.output_form import OutputForm
 from partita.compiler.capture.program_text import parse_program, print_program
-from partita.compiler.errors import BadPlan
+from partita.compiler.errors import BadOptions, BadPlan
 from partita.compiler.ir.in_time import WHOLE
 from partita.compiler.ir.local_program import LocalProgram
 from partita.compiler.ir.mesh import Mesh
@@ -57,6 +57,8 @@ from partita.version import __version__
 PLAN, GRAPH, ABOUT = "plan.json", "graph.txt", "bundle.json"
 _MOST_BYTES = 1 << 29
 _EPOCH = (1980, 1, 1, 0, 0, 0)
+_SEEDS = range(-(1 << 63), 1 << 64)  # of torch.Generator.manual_seed
+_INTEGERS = range(-(1 << 63), 1 << 63)
 
 
 class Range(NamedTuple):
@@ -79,8 +81,8 @@ class Range(NamedTuple):
 
     def draw(self, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
         """Return integers of the range; one in eight is the mark, if there is one."""
-        top = max(self.high, self.low) + 1
-        drawn = torch.randint(self.low, top, shape, generator=generator)
+        top = min(max(self.high, self.low) + 1, _INTEGERS[-1])
+        drawn = torch.randint(min(self.low, top - 1), top, shape, generator=generator)
         if self.mark < 0:
             marked = torch.rand(shape, generator=generator) < 0.125
             drawn = drawn.masked_fill(marked, self.mark)
@@ -120,10 +122,11 @@ class Bundle:
         ``rules`` are those that the plan was made with; rows of one's own come along.
 
         Raises:
-            BadOptions: for a plan made with other rules, and rows that are more than
-                text.
+            BadOptions: for a plan made with other rules, rows that are more than text,
+                and a seed that is none.
             BadPlan: when the plan is of another model.
         """
+        _check_seed(seed)
         loss = loss_of(plan, None)
         captured = capture(
             model,
@@ -210,10 +213,13 @@ class Bundle:
             program = parse_program(texts[GRAPH], known)
             about = parse_json(texts[ABOUT])
             ranges = {str(n): Range(*map(int, r)) for n, r in about["ranges"].items()}
+            if not all(x in _INTEGERS for own in ranges.values() for x in own):
+                raise BadPlan("ranges: found one beyond integers of 64 bits")
             seed = int(about["seed"])
+            _check_seed(seed)
             carried = with_carried(about.get("rules", ()))
             own = carried if rules is default_rules else rules
-        except BadPlan as error:
+        except (BadOptions, BadPlan) as error:
             raise BadPlan(f"{path}: {printable(str(error))}") from None
         except Exception as error:
             reason = printable(" ".join(str(error).split()))[:200]
@@ -247,6 +253,14 @@ class Bundle:
             else:
                 (made,) = run_all([local], [shards_of(local, values)])
         return _as_reference(local, made, values)
+
+
+def _check_seed(seed: int) -> None:
+    if seed not in _SEEDS:
+        raise BadOptions(
+            f"seed: found one of {seed.bit_length()} bits, wanted one from -2**63 to "
+            "2**64 - 1"
+        )
 
 
 def _drawn(

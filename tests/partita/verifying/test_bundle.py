@@ -18,7 +18,7 @@ from torch import nn
 
 import partita as pt
 from partita.cli.main import main
-from partita.compiler.errors import BadPlan
+from partita.compiler.errors import BadOptions, BadPlan
 from partita.compiler.ir.program import InputKind
 from partita.verifying.bundle import ABOUT, GRAPH, PLAN, Bundle, Range
 
@@ -104,6 +104,20 @@ def test_values_are_those_of_the_seed() -> None:
     assert not torch.equal(drawn[0], drawn[2])
 
 
+def test_seeds_are_those_that_torch_takes() -> None:
+    plan = planned()
+    for seed in (-(1 << 63), (1 << 64) - 1):
+        assert Bundle.of(*words(), plan, seed).about["replayed"]["ok"]
+    for seed in (-(1 << 63) - 1, 1 << 64):
+        with pytest.raises(BadOptions, match=r"^seed: found one of 6[45] bits, wanted"):
+            Bundle.of(*words(), plan, seed)
+
+
+def test_the_largest_integer_is_no_error() -> None:
+    own = Range.of(torch.tensor([(1 << 63) - 1]))
+    assert own.draw((2,), torch.Generator()).tolist() == [(1 << 63) - 2] * 2
+
+
 def test_marks_among_integers_stay_marks() -> None:
     own = Range.of(torch.tensor([3, -100, 7]))
     assert own == (3, 7, -100)
@@ -143,6 +157,14 @@ def repacked(folder: Path, **texts: str) -> str:
         ({"graph": "os.system\n"}, "line 1: JSONDecodeError: "),
         ({"graph": '{"op": "os.system", "args": []}\n'}, "line 1: found 'os.system', "),
         ({"about": "[]"}, "found a damaged bundle (TypeError: "),
+        (
+            {"about": '{"ranges": {}, "seed": 18446744073709551616}'},
+            "seed: found one of 65 bits, wanted one from -2**63 to 2**64 - 1\n",
+        ),
+        (
+            {"about": '{"ranges": {"ids": [0, 9223372036854775808]}, "seed": 0}'},
+            "ranges: found one beyond integers of 64 bits\n",
+        ),
         ({"other": "x"}, "found bundle.json, graph.txt, other, plan.json, wanted a "),
     ],
 )
