@@ -21,6 +21,7 @@ _BACKWARD = {2: aten.avg_pool2d_backward.default, 3: aten.avg_pool3d_backward.de
 
 
 def share_out(
+    ndim: int,
     grad: Tensor,
     x: Tensor,
     kernel: Sequence[int],
@@ -32,23 +33,28 @@ def share_out(
 ) -> Any:
     """Compute ``avg_pool2d_backward`` or that of 3 dims by a sum over windows.
 
+    One number is that of every dim, as in torch.
+
     Returns ``NotImplemented`` where no window sticks out, or it does not matter.
 
     Args:
+        ndim: how many dims a window has.
         grad: of the averages ``[.., h', w']``, or with one dim more.
         x: what was averaged ``[.., h, w]``, likewise.
-        kernel: the size of a window, by dim.
-        stride: from one window to the next; empty is a window's size.
-        padding: zeros at either end, by dim.
+        kernel: the size of a window, by dim; one number is that of every dim.
+        stride: from one window to the next, likewise; empty is a window's size.
+        padding: zeros at either end, likewise.
         ceil_mode: whether the last windows may stick out.
         counts_padding: whether zeros count in what is divided by.
         divisor: what is divided by instead.
     """
     if divisor is not None or not (ceil_mode and counts_padding):
         return NotImplemented
-    steps, dims = stride or kernel, range(-len(kernel), 0)
+    kernel, steps, padding = (
+        [*sizes] * (ndim // len(sizes)) for sizes in (kernel, stride or kernel, padding)
+    )
     sticks_out = False
-    for dim in dims:
+    for dim in range(-ndim, 0):
         begins = torch.arange(grad.shape[dim], device=grad.device)
         begins = begins * steps[dim] - padding[dim]
         end = x.shape[dim] + padding[dim]
@@ -58,5 +64,5 @@ def share_out(
         grad = grad / sizes.view(-1, *[1] * (-1 - dim))
     if not sticks_out:
         return NotImplemented
-    whole = kernel, stride, padding, ceil_mode, counts_padding, 1
-    return _BACKWARD[len(kernel)](grad, x, *whole)
+    whole = kernel, steps, padding, ceil_mode, counts_padding, 1
+    return _BACKWARD[ndim](grad, x, *whole)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -39,8 +40,8 @@ WRITTEN_OUT: Mapping[Any, Callable[..., Any]] = {
     partita.gather.default: _on_cpu(position_ops.pick),
     partita.index.default: _on_cpu(position_ops.look_up),
     partita.scatter.default: position_ops.scatter_by_comparing,
-    aten.avg_pool2d_backward.default: share_out,
-    aten.avg_pool3d_backward.default: share_out,
+    aten.avg_pool2d_backward.default: partial(share_out, 2),
+    aten.avg_pool3d_backward.default: partial(share_out, 3),
 }
 """By op, the function; it returns ``NotImplemented`` of a call that stays as it is."""
 

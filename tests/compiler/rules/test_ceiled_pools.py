@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -26,12 +27,14 @@ def test_shares_are_torchs(ndim: int) -> None:
             continue  # there is no window, or torch wants none that is larger
         made = POOL[ndim](x, *how)
         grad = torch.randn(made.shape, generator=generator, dtype=x.dtype)
-        found = share_out(grad, x, *how)
+        found = share_out(ndim, grad, x, *how)
         last = (made.shape[-1] - 1) * stride - padding
         assert (found is NotImplemented) == (last + kernel <= size + padding)
         if found is not NotImplemented:
             compared += 1
             torch.testing.assert_close(found, BACKWARD[ndim](grad, x, *how))
+            alone = [kernel], [stride], [padding], True, True, None
+            assert torch.equal(share_out(ndim, grad, x, *alone), found)
     assert compared >= 5
 
 
@@ -40,25 +43,27 @@ def test_where_none_can_stick_out_the_op_stays() -> None:
     cases = (2, False, None), (2, True, 3), (1, True, None)
     for kernel, counts_padding, divisor in cases:
         how = [kernel] * 2, [2, 2], [0, 0], True, counts_padding, divisor
-        assert share_out(grad, x, *how) is NotImplemented
+        assert share_out(2, grad, x, *how) is NotImplemented
 
 
 class Pooled(nn.Module):
     """A pool whose window is larger than what it pools."""
 
-    def __init__(self) -> None:
+    def __init__(self, window: Any) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(4, 5, 5))
-        self.pool = nn.AvgPool2d(4, ceil_mode=True)
+        self.window = window
 
     def forward(self, x: Tensor) -> Tensor:
         """Return a scalar of images ``[batch, 4, 5, 5]``."""
-        return self.pool(x * self.weight).square().sum()
+        pooled = nn.functional.avg_pool2d(x * self.weight, self.window, ceil_mode=True)
+        return pooled.square().sum()
 
 
-def test_a_program_compiled_as_a_whole_has_torchs_gradients() -> None:
+@pytest.mark.parametrize("window", [4, [4]], ids=["number", "list"])
+def test_a_program_compiled_as_a_whole_has_torchs_gradients(window: Any) -> None:
     torch.manual_seed(0)
-    model, x = Pooled(), torch.randn(2, 4, 5, 5)
+    model, x = Pooled(window), torch.randn(2, 4, 5, 5)
     plan = pt.plan(model, x, mesh=pt.Mesh(dp=1))
     program = pt.compile(model, plan, compilation="whole")
     program.step(x)
