@@ -23,7 +23,11 @@ import torch.distributed as dist
 from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
-from partita.compiler.capture.torch_private import OPTIMIZER_HOOKS, STEP_PRE_HOOKS
+from partita.compiler.capture.torch_private import (
+    OPTIMIZER_HOOKS,
+    STEP_PRE_HOOKS,
+    untraced,
+)
 from partita.compiler.errors import BadOptions
 from partita.compiler.ir.sbp import Split
 from partita.runtime.marked_tensor import plainly
@@ -64,6 +68,7 @@ class OptimizerTrials:
         self._of_rank = weakref.WeakSet[Optimizer]()
         this = weakref.ref(self)
 
+        @untraced  # the loop around a step may be compiled
         def stepping(optimizer: Optimizer, *_: Any) -> None:
             trials = this()
             if trials is not None:

@@ -198,6 +198,24 @@ def test_it_is_tried_before_the_first_step_and_when_groups_are_added() -> None:
     optimizer.step()
 
 
+def test_the_first_step_may_be_compiled() -> None:
+    bind(Mesh(tp=1), "cpu")
+    parameters, held = owners("(S(0))", "(B)")
+    trials = OptimizerTrials(list(held.values()), is_alone=True)
+    for parameter in parameters:
+        parameter.grad = torch.ones(6, 3)
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+
+    def step() -> None:
+        optimizer.step()
+
+    want = [parameter.detach() - 0.1 for parameter in parameters]
+    torch.compile(step, backend="eager")()
+    del trials
+    assert [group["partita_rank"] for group in optimizer.param_groups] == [0]
+    torch.testing.assert_close([p.detach() for p in parameters], want)
+
+
 def test_state_of_another_rank_is_refused_whenever_it_is_loaded() -> None:
     bind(Mesh(tp=1), "cpu")
     parameters, held = owners("(S(0))")
