@@ -155,6 +155,8 @@ def exported(local: LocalProgram) -> bytes:
     module = fx.GraphModule(local.graph_module, graph)
     with torch.no_grad():
         program = torch.export.export(module, arguments, strict=False)
+    for node in program.graph.nodes:
+        node.meta.pop("from_node", None)  # it has addresses, other ones each time
     held = io.BytesIO()
     torch.export.save(program, held)
     return held.getvalue()
@@ -169,7 +171,8 @@ def _example(
     if type_ is None or placement is None:
         return local.coordinates[local.mesh.axis(role.name)]
     shape = shard_shape(type_.shape, placement, local.mesh, local.coordinates)
-    return torch.empty(shape, dtype=type_.dtype)
+    # They are written to the file: not what memory held before.
+    return torch.zeros(shape, dtype=type_.dtype)
 
 
 def _entries(

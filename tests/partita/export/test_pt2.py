@@ -89,6 +89,17 @@ def test_loaded_programs_run_with_our_numbers(plan: pt.Plan, written: bytes) -> 
                 torch.testing.assert_close(value, own[role.name], rtol=0, atol=1e-6)
 
 
+def test_one_plan_makes_one_file_and_no_word_of_what_memory_held(
+    plan: pt.Plan, written: bytes
+) -> None:
+    assert write_pt2(mlp()[0], plan) == written
+    manifest, archive = opened(written)
+    for name in manifest["files"]:
+        examples = load(archive, name).example_inputs
+        assert examples is not None
+        assert not any(x.any() for x in examples[0] if isinstance(x, torch.Tensor))
+
+
 def test_the_manifest_says_what_enters_and_leaves(written: bytes) -> None:
     manifest, archive = opened(written)
     (entry,) = manifest["ranks"]["3"]
