@@ -37,15 +37,30 @@ _RESERVED = frozenset(
     {"at", "aten", "device", "dist", "float", "groups", "len", "math", "torch"}
 )
 """What lines of a function speak of, and what they call."""
+_KNOWN = ("aten", "prims", "_c10d_functional", "partita")
+"""Where ops come from that are there once torch, or Partita, is imported."""
 _CONSTANTS = (torch.dtype, torch.memory_format, torch.layout)
 
 
 def own_ops(local: LocalProgram) -> set[str]:
     """Return the names of Partita's own ops that a program calls."""
+    targets = map(str, _targets(local))
+    return {target for target in targets if target.startswith("partita.")}
+
+
+def model_ops(local: LocalProgram) -> set[str]:
+    """Return the names of ops that a program calls and others have to register."""
+    return {
+        str(target)
+        for target in _targets(local)
+        if getattr(target, "namespace", "aten") not in _KNOWN
+    }
+
+
+def _targets(local: LocalProgram) -> Iterator[object]:
     graphs = [local.graph_module.graph]
     graphs += [r.graph for r in _regions(local.graph_module).values()]
-    targets = (str(node.target) for graph in graphs for node in graph.nodes)
-    return {target for target in targets if target.startswith("partita.")}
+    return (node.target for graph in graphs for node in graph.nodes)
 
 
 def _regions(module: fx.GraphModule) -> dict[str, fx.GraphModule]:

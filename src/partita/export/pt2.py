@@ -6,7 +6,8 @@ rank's shard, its placement. Weights are inputs. ``constants.pt`` has, whole, th
 no state dict holds, by kind and name: what the model's code makes, and buffers that are
 not persistent. Collectives are ``_c10d_functional``
 ops, whose last argument is the name of a group, ``stage0/tp``: put ``group.group_name``
-of a real one in its place. Ops called ``partita.*`` want Partita imported.
+of a real one in its place. Ops called ``partita.*`` want Partita imported,
+those of the model's own, ``model_ops``, what registers them, before a file is loaded.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from partita.compiler.plan.plan import Plan
 from partita.compiler.rules.rule import RuleSet
 from partita.compiler.rules.table import default_rules
 from partita.export.exporter import ProgramExporter
-from partita.export.function_source import own_ops
+from partita.export.function_source import model_ops, own_ops
 from partita.export.not_saved import buffers_not_saved, constants_of, with_values
 from partita.export.rank_kinds import RankKind, StageKinds
 from partita.lowering import capture_for, lower
@@ -70,6 +71,7 @@ class _Files:
                 "inputs": list(_entries(local, local.inputs)),
                 "outputs": list(_entries(local, local.outputs)),
                 "partita_ops": sorted(own_ops(local)),
+                "model_ops": sorted(model_ops(local)),
             }
         return self.known[key][0]
 

@@ -2,7 +2,8 @@
 
 Ranks with equal programs share a function; where they stand on the mesh enters as
 numbers. Partita's own ops (attention, random numbers and the like) come along as the
-functions that they are.
+functions that they are; a model's own ops do not, and the file says so where they are
+not registered.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from partita.compiler.plan.plan import Plan
 from partita.compiler.rules.rule import RuleSet
 from partita.compiler.rules.table import default_rules
 from partita.export.exporter import ProgramExporter
-from partita.export.function_source import Functions, own_ops
+from partita.export.function_source import Functions, model_ops, own_ops
 from partita.export.not_saved import buffers_not_saved, constants_of, with_values
 from partita.export.op_sources import OpSources
 from partita.export.pipeline_template import OF_STAGES, PIPELINE, START
@@ -30,6 +31,7 @@ from partita.export.python_template import (
     END,
     HEAD,
     INFERENCE,
+    MODEL_OPS,
     STAGE,
     STEP,
     TRAINING,
@@ -73,6 +75,7 @@ def _write(model: torch.nn.Module, plan: Plan, every: Sequence[StageKinds]) -> s
         for program in kind.programs(suffix_of(plan, stage, number))
     ]
     ops = OpSources.of({op for _, local in programs for op in own_ops(local)})
+    others = sorted({op for _, local in programs for op in model_ops(local)})
     boxings = {boxing.key: boxing for boxing in plan.boxings}
     reserved = _OWN | ops.definitions.keys() | {name for name, _ in programs}
     functions = Functions(boxings, ops.calls, frozenset(reserved))
@@ -85,6 +88,7 @@ def _write(model: torch.nn.Module, plan: Plan, every: Sequence[StageKinds]) -> s
         HEAD.format(ranks=plan.mesh.size, more=more)
         + "\n"
         + "\n".join(sorted(imports)),
+        *([MODEL_OPS.format(ops=others).rstrip()] if others else ()),
         "aten = torch.ops.aten",
         f"MODEL = {plan.model.class_name!a}\nMICROBATCHES = {plan.microbatches}",
         CONSTANT.rstrip(),

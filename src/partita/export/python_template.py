@@ -22,6 +22,15 @@ import sys
 import zlib
 '''
 
+MODEL_OPS = """\
+# Ops of the model's own: import what registers them in front of this.
+for op in {ops!r}:
+    namespace, name, _ = op.split(".")
+    if not hasattr(getattr(torch.ops, namespace), name):
+        told = f"torch.ops.{{op}} is not registered: import what registers it"
+        raise ImportError(told)
+"""
+
 CONSTANT = '''\
 def constant(dtype, shape, text):
     """Return a tensor that the model's code makes, from its bytes."""

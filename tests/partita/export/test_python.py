@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import runpy
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -193,3 +194,38 @@ def test_hostile_names_stay_in_their_quotes() -> None:
         if isinstance(node, ast.Constant)
     }
     assert f"batch.{name}" in constants
+
+
+@torch.library.custom_op("of_test_python::halve", mutates_args=())
+def halve(x: torch.Tensor) -> torch.Tensor:
+    return x / 2
+
+
+@halve.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+class Halved(nn.Module):
+    """Calls an op of its own."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return halve(x).square().sum()
+
+
+def test_ops_of_a_model_are_wanted_before_anything_runs(tmp_path: Path) -> None:
+    model, row = Halved(), pt.Rule("of_test_python.halve.default", "* -> *")
+    rules = pt.default_rules.with_(row)
+    options = pt.Options(train=False, rules=rules)
+    plan = pt.plan(model, torch.randn(4), mesh="tp=2", options=options)
+    text = write_python(model, plan, rules).decode()
+    runs = tmp_path / "exported.py"
+    runs.write_text(text)
+    assert "Model" in runpy.run_path(str(runs))
+
+    runs.write_text(text.replace("of_test_python", "of_nobody"))
+    with pytest.raises(ImportError) as found:
+        runpy.run_path(str(runs))
+    assert str(found.value) == (
+        "torch.ops.of_nobody.halve.default is not registered: import what registers it"
+    )
