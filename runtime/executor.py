@@ -22,6 +22,7 @@ from partita.compiler.ir.program import OutputKind, OutputRole, has_info, info
 from partita.runtime.collectives import is_collective
 from partita.runtime.compilation import Compilation
 from partita.runtime.compiled_region import CompiledRegion
+from partita.runtime.extremes import keep_nan
 from partita.runtime.feeds import FeedKey, OwnFeeds, arguments, own_feeds
 from partita.runtime.groups import Groups
 from partita.runtime.unaligned_products import multiply_by_columns
@@ -94,8 +95,10 @@ def bind_program(
         if is_collective(node):
             *args, group = node.args
             node.args = (*args, groups.names[cast(str, group)])
-    if groups.device.type == "cpu" and not compilation.is_whole:
-        multiply_by_columns(module.graph)
+    if groups.device.type == "cpu":
+        keep_nan(module.graph)
+        if not compilation.is_whole:
+            multiply_by_columns(module.graph)
     module.recompile()
     if compilation is Compilation.REGIONS:
         for region in module.children():

@@ -9,6 +9,7 @@ axis that holds copies, from the copy at the receiver's own coordinate.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -17,6 +18,7 @@ from partita.compiler.ir.layout import shard_runs, shard_shape
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Broadcast, Partial, Placement, Reduction, Split
 from partita.compiler.ir.transfer import Region, common_regions
+from partita.runtime.extremes import over_ranks
 from partita.runtime.groups import Groups
 from partita.runtime.transfer import as_bytes, pack, unpack
 
@@ -90,9 +92,9 @@ def _reduce_partial(
 ) -> tuple[torch.Tensor, Placement]:
     for axis, sharding in reversed(list(enumerate(source.shardings))):
         if isinstance(sharding, Partial):
-            shard = shard.clone()
-            group = groups.device_mesh.get_group(axis)
-            dist.all_reduce(shard, _REDUCE[sharding.reduction], group)
+            reduction, group = sharding.reduction, groups.device_mesh.get_group(axis)
+            join = partial(dist.all_reduce, op=_REDUCE[reduction], group=group)
+            shard = over_ranks(shard, reduction, join)
             source = source.with_axis(axis, Broadcast())
     return shard, source
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -20,6 +21,7 @@ import torch.distributed as dist
 
 from partita.compiler.errors import BadOptions
 from partita.runtime.by_itself import check_together
+from partita.runtime.extremes import over_ranks
 from partita.runtime.marked_tensor import MarkedTensor, plainly
 
 _NORMS = ("vector_norm", "linalg_vector_norm", "_foreach_norm")
@@ -163,8 +165,7 @@ def over_all_ranks(norm: torch.Tensor, order: float) -> torch.Tensor:
     check_together("the norm of all gradients")
     total = norm.double()
     if math.isinf(order):
-        dist.all_reduce(total, dist.ReduceOp.MAX)
-        return total
+        return over_ranks(total, "max", partial(dist.all_reduce, op=dist.ReduceOp.MAX))
     total = total**order
     dist.all_reduce(total)
     return total ** (1 / order)
