@@ -42,9 +42,9 @@ def check_next_call(
     Raises:
         CaptureFailed: naming the attributes that its next call would go by.
     """
-    if not left or (_has_tensors(left) and not _is_of_call(traced(shows_left=True))):
+    if not left or not _changes(model, left, program, traced):
         return
-    if not _changes(model, left, program, traced):
+    if _has_tensors(left) and not _is_of_call(traced(shows_left=True)):
         return
     alone = [change for change in left if _changes(model, (change,), program, traced)]
     paths = {part: path for path, part in model.named_modules()}
