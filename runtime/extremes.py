@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from partita.compiler.ir.program import info, set_info, update_info
+from partita.compiler.ir.program import has_info, info, set_info, update_info
 from partita.compiler.ir.tensor_type import TensorType
 from partita.runtime.collectives import is_wait
 
@@ -51,6 +51,8 @@ def keep_nan(graph: fx.Graph) -> None:
     """Have one rank's program, that runs on a CPU, lose no NaN to gloo."""
     for call in graph.nodes:
         if call.target not in _REDUCING or call.args[1] not in _EXTREMES:
+            continue
+        if not has_info(call):  # a message alone, to be measured
             continue
         (type_,) = info(call).types
         if type_ is None or type_.dtype not in _INTEGERS:

@@ -224,11 +224,7 @@ def lower(
 def lower_stages(
     captured: Captured, plan: Plan, numbers: Iterable[int], rules: RuleSet
 ) -> dict[int, Lowered]:
-    """Carry out some stages of a plan on a captured program.
-
-    Raises:
-        BadPlan: when the plan contradicts itself, the program or the rules.
-    """
+    """As ``lower``, for some stages of a plan alone, by their numbers."""
     plan.validate()
     if len(plan.stages) == 1:
         return {number: Lowered.of(captured, plan, rules) for number in numbers}
