@@ -5,7 +5,7 @@ import torch
 from tests.compiler.capture import small_models as small
 from torch import Tensor
 
-from partita.compiler.capture.attributes import Attributes, as_left
+from partita.compiler.capture.attributes import Attributes, Changes, as_left
 from partita.compiler.capture.capture import capture
 from partita.compiler.errors import CaptureFailed
 
@@ -31,29 +31,31 @@ def change(part: Part) -> None:
     part.child = torch.nn.Linear(2, 2)
 
 
+def changed() -> tuple[Part, str, Changes]:
+    """Return what was changed and back again, how it is seen, and the changes."""
+    part = Part()
+    before, table, attributes = seen(part), part.table, Attributes(part)
+    change(part)
+    changes = attributes.take_back()
+    assert seen(part) == before
+    assert part.table is table
+    return part, before, changes
+
+
 def seen(part: Part) -> str:
     return repr([(k, x) for k, x in sorted(vars(part).items()) if k != "training"])
 
 
 def test_what_is_taken_back_is_what_was_changed() -> None:
-    part = Part()
-    before, table = seen(part), part.table
-    attributes = Attributes(part)
-    change(part)
-    changes = attributes.take_back()
-    assert seen(part) == before
-    assert part.table is table
+    _, _, changes = changed()
     names = [change.name for change in changes]
     assert names == "added count table lists gone empty new child".split()
     assert [len(change.tensors) for change in changes] == [1, 0, 0, 0, 0, 1, 1, 0]
 
 
 def test_attributes_are_as_a_call_left_them_but_for_the_values_of_tensors() -> None:
-    part = Part()
-    before, table = seen(part), part.table
-    attributes = Attributes(part)
-    change(part)
-    changes = attributes.take_back()
+    part, before, changes = changed()
+    table = part.table
     with as_left(part, changes):
         assert (part.count, part.table, part.lists) == (
             1001,

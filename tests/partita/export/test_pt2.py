@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from tests.models.pipelines import FEW_CALLS
+from tests.partita.export.own_op import OP, halved
 from tests.partita.export.own_step import (
     Built,
     eager_step,
@@ -173,30 +174,10 @@ def test_stages_have_files_for_their_parts_which_run(
     assert differ(built, plan, manifest, archive) <= 1e-6
 
 
-@torch.library.custom_op("of_test_pt2::halve", mutates_args=())
-def halve(x: torch.Tensor) -> torch.Tensor:
-    return x / 2
-
-
-@halve.register_fake
-def _(x: torch.Tensor) -> torch.Tensor:
-    return torch.empty_like(x)
-
-
-class Halved(nn.Module):
-    """Calls an op of its own."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return halve(x).square().sum()
-
-
 def test_the_manifest_names_ops_of_the_model(written: bytes) -> None:
-    model, row = Halved(), pt.Rule("of_test_pt2.halve.default", "* -> *")
-    rules = pt.default_rules.with_(row)
-    options = pt.Options(train=False, rules=rules)
-    plan = pt.plan(model, torch.randn(4), mesh="tp=2", options=options)
+    model, plan, rules = halved()
     files = opened(write_pt2(model, plan, rules))[0]["files"].values()
-    assert [told["model_ops"] for told in files] == [["of_test_pt2.halve.default"]]
+    assert [told["model_ops"] for told in files] == [[OP]]
     others = opened(written)[0]["files"].values()
     assert not any(told["model_ops"] for told in others)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.partita.export.own_op import OP, halved
 from tests.partita.export.own_step import (
     Built,
     exported_step,
@@ -196,34 +197,14 @@ def test_hostile_names_stay_in_their_quotes() -> None:
     assert f"batch.{name}" in constants
 
 
-@torch.library.custom_op("of_test_python::halve", mutates_args=())
-def halve(x: torch.Tensor) -> torch.Tensor:
-    return x / 2
-
-
-@halve.register_fake
-def _(x: torch.Tensor) -> torch.Tensor:
-    return torch.empty_like(x)
-
-
-class Halved(nn.Module):
-    """Calls an op of its own."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return halve(x).square().sum()
-
-
 def test_ops_of_a_model_are_wanted_before_anything_runs(tmp_path: Path) -> None:
-    model, row = Halved(), pt.Rule("of_test_python.halve.default", "* -> *")
-    rules = pt.default_rules.with_(row)
-    options = pt.Options(train=False, rules=rules)
-    plan = pt.plan(model, torch.randn(4), mesh="tp=2", options=options)
+    model, plan, rules = halved()
     text = write_python(model, plan, rules).decode()
     runs = tmp_path / "exported.py"
     runs.write_text(text)
     assert "Model" in runpy.run_path(str(runs))
 
-    runs.write_text(text.replace("of_test_python", "of_nobody"))
+    runs.write_text(text.replace(OP.split(".")[0], "of_nobody"))
     with pytest.raises(ImportError) as found:
         runpy.run_path(str(runs))
     assert str(found.value) == (
