@@ -27,10 +27,10 @@ from partita.compiler.ir.sbp import Broadcast, Placement, Sharding, Split
 from partita.compiler.ir.signature import AxisSignature, Signature
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.document import Node
+from partita.compiler.rules.apart import Apart
 from partita.compiler.rules.calls import call_of, rule_and_factors
 from partita.compiler.rules.expansion import Expansion
 from partita.compiler.rules.factors import Factors
-from partita.compiler.rules.inline import inline
 from partita.compiler.rules.rule import Call, Rule, RuleSet
 from partita.compiler.rules.segments import Segmentations, find_segmentations
 from partita.compiler.rules.signatures import (
@@ -146,7 +146,7 @@ class Candidates:
         self._segments_key: dict[fx.Node, object] = {}
         self._priced: dict[object, tuple[Priced, ...]] = {}
         self._of_first: dict[fx.Node, tuple[Priced, ...]] = {}
-        self._in_parts: dict[object, Program] = {}
+        self._apart: dict[tuple[fx.Node, int], Apart] = {}
         self.drafted: dict[fx.Node, Node] = {}
         self._stored: dict[object, tuple[Placement, ...]] = {}
 
@@ -242,16 +242,12 @@ class Candidates:
         assert found is not None
         return found
 
-    def in_parts(self, expansions: Mapping[str, Expansion]) -> Program:
-        """Return the program with ``expansions`` in place of nodes, by their keys.
-
-        What is compared is often taken apart alike: it is one program, not to be
-        changed.
-        """
-        key = tuple([(node, id(expansion)) for node, expansion in expansions.items()])
-        found = self._in_parts.get(key)
+    def apart(self, node: fx.Node, expansion: Expansion) -> Apart:
+        """Return the parts of a call; they are the same nodes each time."""
+        key = node, id(expansion)
+        found = self._apart.get(key)
         if found is None:
-            found = self._in_parts[key] = inline(self.program, expansions)
+            found = self._apart[key] = Apart(node, expansion)
         return found
 
     def _expansion(self, rule: Rule, call: Call) -> Expansion | None:

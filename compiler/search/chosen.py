@@ -12,8 +12,6 @@ from functools import cached_property
 
 from torch import fx
 
-from partita.compiler.cost.boxing import cheapest_steps
-from partita.compiler.cost.held_bytes import held_bytes
 from partita.compiler.ir.again import again_key, make_again, phase_of_output
 from partita.compiler.ir.program import (
     OutputRole,
@@ -27,17 +25,15 @@ from partita.compiler.ir.program import (
 )
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.signature import Signature
-from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.alternative import Alternative
 from partita.compiler.plan.document import Expanded
 from partita.compiler.rules.expansion import Expansion
-from partita.compiler.rules.inline import part_key
-from partita.compiler.search.alternatives import Alternatives, Around
-from partita.compiler.search.candidates import Priced, flops_of
+from partita.compiler.rules.inline import inline, part_key
+from partita.compiler.search.candidates import Candidates, Priced, flops_of
 from partita.compiler.search.held import Held
 from partita.compiler.search.pose import Posed
-from partita.compiler.search.problem import Choice, made_placement
-from partita.compiler.search.state import States
+from partita.compiler.search.problem import Choice
+from partita.compiler.search.told import Told
 
 Consumers = dict[tuple[Value, Placement], dict[str, Phase]]
 """Who wants each tensor in each placement, by key, and when."""
@@ -60,11 +56,19 @@ class ChosenNode:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The program that will run, its nodes' choices, and how outputs leave.
+    """What every node of the program that will run does, and how outputs leave.
 
-    ``used`` are the operands of every node; ``nodes`` are in the program's order. Of
-    what is taken apart ``made_by`` has which part makes each result, and as which of
-    its own.
+    Attributes:
+        program: the logical one, or that of ``whole``, in which nothing is left to be
+            taken apart.
+        nodes: what runs, in order: those of the program, and parts of others.
+        expanded: what is taken apart, by key.
+        outputs: how each output leaves.
+        used: the operands of every node.
+        results: what leaves.
+        expansions: the parts of what the program has in one.
+        made_by: of what is taken apart which part makes each result, and as which of
+            its own.
     """
 
     program: Program
@@ -72,9 +76,18 @@ class Chosen:
     expanded: Mapping[str, Expanded]
     outputs: Mapping[OutputRole, Placement]
     used: Mapping[fx.Node, Sequence[Value]]
+    results: Sequence[tuple[Value, OutputRole]]
+    expansions: Mapping[str, Expansion] = field(default_factory=dict[str, Expansion])
     made_by: Mapping[str, Mapping[int, tuple[str, int]]] = field(
         default_factory=dict[str, Mapping[int, tuple[str, int]]]
     )
+
+    @cached_property
+    def whole(self) -> Chosen:
+        """The same with a program in which the parts are in the places of the nodes."""
+        if not self.expansions:
+            return self
+        return self._of(inline(self.program, self.expansions), {})
 
     def in_parts(self, keys: Collection[str]) -> set[str]:
         """Return keys of nodes and boxings, those of parts where it is taken apart."""
@@ -121,26 +134,37 @@ class Chosen:
                 wanted = chosen.signature.operands
                 for value, placement in zip(used, wanted, strict=True):
                     yield value, placement, fact.key, fact.phase
-        for node, role in self.program.results():
+        for value, role in self.results:
             phase = phase_of_output(role.kind)
-            yield value_of(node), self.outputs[role], f"{role.kind}:{role.name}", phase
+            yield value, self.outputs[role], f"{role.kind}:{role.name}", phase
 
     def with_again(self, keys: Collection[str]) -> Chosen:
         """Return this with the nodes ``keys`` made again for the backward."""
         if not keys:
             return self
-        program = make_again(self.program, keys)
+        clones = {
+            again_key(info(node).key): replace(chosen, alternatives=())
+            for node, chosen in self.nodes.items()
+            if info(node).key in keys
+        }
+        return self._of(make_again(self.whole.program, keys), clones)
+
+    def _of(self, program: Program, more: Mapping[str, ChosenNode]) -> Chosen:
+        """Return the same of another program, which has some nodes more, by key."""
         known = {info(node).key: chosen for node, chosen in self.nodes.items()}
-        clones = {again_key(key): replace(known[key], alternatives=()) for key in keys}
-        known |= clones
-        nodes = {node: known[info(node).key] for node in program.nodes()}
-        used = used_in(program)
-        return replace(self, program=program, nodes=nodes, used=used)
+        known |= more
+        return replace(
+            self,
+            program=program,
+            nodes={node: known[info(node).key] for node in program.nodes()},
+            used={node: operands(node) for node in program.nodes()},
+            results=_results_of(program),
+            expansions={},
+        )
 
 
-def used_in(program: Program) -> dict[fx.Node, list[Value]]:
-    """Return the operands of every node of a program."""
-    return {node: operands(node) for node in program.nodes()}
+def _results_of(program: Program) -> list[tuple[Value, OutputRole]]:
+    return [(value_of(node), role) for node, role in program.results()]
 
 
 def read_choices(
@@ -153,7 +177,7 @@ def read_choices(
 
     Every node is told so many others of its choices, the best ones, with their prices.
     """
-    told = _Told(posed, choices, most_alternatives)
+    told = Told(posed, choices, most_alternatives)
     count = program.in_time.count
     known: dict[Hashable, tuple[ChosenNode, Priced | None]] = {}
     outputs: dict[OutputRole, Placement] = {}
@@ -187,35 +211,54 @@ def read_choices(
         )
         parts |= own
         made_by[node.key] = dict(_results(node.key, expansion))
+    results = _results_of(program)
+    used = posed.candidates.used
     if not expansions:
-        return Chosen(program, found, expanded, outputs, posed.candidates.used)
+        return Chosen(program, found, expanded, outputs, used, results)
     assert program.graph is posed.candidates.program.graph
-    program = replace(posed.candidates.in_parts(expansions), mesh=program.mesh)
-    by_key = {info(node).key: chosen for node, chosen in found.items()} | parts
+    placed = _Placed(posed.candidates, parts)
+    for node, chosen in found.items():
+        placed.take(node, chosen, expansions.get(info(node).key))
     return Chosen(
         program,
-        {node: by_key[info(node).key] for node in program.nodes()},
+        placed.nodes,
         expanded,
         outputs,
-        used_in(program),
+        placed.used,
+        [(placed.moved.get(value, value), role) for value, role in results],
+        expansions,
         made_by,
     )
 
 
-def told_of(
-    posed: Posed, choices: Sequence[int], most_alternatives: int
-) -> dict[str, tuple[Alternative, ...]]:
-    """Return what ``read_choices`` tells of other choices, by node of the problem."""
-    told = _Told(posed, choices, most_alternatives)
-    known: dict[Hashable, tuple[Alternative, ...]] = {}
-    found: dict[str, tuple[Alternative, ...]] = {}
-    for index, node in enumerate(posed.problem.nodes):
-        if not isinstance(posed.items[index], OutputRole):
-            place = told.place(index)
-            if place not in known:
-                known[place] = told.of_node(index)
-            found[node.key] = known[place]
-    return found
+@dataclass
+class _Placed:
+    """What runs, in order, with parts in the places of what is taken apart.
+
+    ``known`` are what the parts do, by key.
+    """
+
+    candidates: Candidates
+    known: Mapping[str, ChosenNode]
+    nodes: dict[fx.Node, ChosenNode] = field(default_factory=dict[fx.Node, ChosenNode])
+    used: dict[fx.Node, list[Value]] = field(default_factory=dict[fx.Node, list[Value]])
+    moved: dict[Value, Value] = field(default_factory=dict[Value, Value])
+
+    def take(
+        self, node: fx.Node, chosen: ChosenNode, expansion: Expansion | None
+    ) -> None:
+        """Put the next node of the program in its place, or its parts."""
+        given, moved = self.candidates.used[node], self.moved
+        if any(value in moved for value in given):
+            given = [moved.get(value, value) for value in given]
+        if expansion is None:
+            self.nodes[node], self.used[node] = chosen, given
+            return
+        apart = self.candidates.apart(node, expansion)
+        for part, values in apart.used(given):
+            self.nodes[part], self.used[part] = self.known[info(part).key], values
+        for index, value in apart.results(given):
+            moved[Value(node, index)] = value
 
 
 def _read(
@@ -263,90 +306,3 @@ def _results(key: str, expansion: Expansion) -> Iterator[tuple[int, tuple[str, i
         if node is not None and node.op == "call_function":
             value = value_of(node)
             yield result, (part_key(key, info(value.node).key), value.index)
-
-
-class _Told:
-    """What nodes are told of their other choices, the best ones, with their prices."""
-
-    def __init__(self, posed: Posed, choices: Sequence[int], most: int) -> None:
-        self.posed = posed
-        self.choices = choices
-        self.most = most
-        self._prices = Alternatives(posed.problem, choices) if most else None
-        self._figures = _Figures(posed)
-        self._known: dict[Around, tuple[Alternative, ...]] = {}
-
-    def place(self, index: int) -> Hashable:
-        """Return what nodes share that choose alike and are told alike."""
-        if self._prices is None:
-            return id(self.posed.problem.nodes[index].choices), self.choices[index]
-        return self._prices.place(index)
-
-    def of_node(self, index: int) -> tuple[Alternative, ...]:
-        """Return the alternatives of a node; nodes of equal surroundings share them."""
-        if self._prices is None:
-            return ()
-        around = self._prices.around(index)
-        found = self._known.get(around)
-        if found is None:
-            found = self._known[around] = self._find(self._prices, index)
-        return found
-
-    def _find(self, prices: Alternatives, index: int) -> tuple[Alternative, ...]:
-        choices = self.posed.problem.nodes[index].choices
-        chosen = self.choices[index]
-        broken_s = choices[chosen].broken_s
-        found = sorted(
-            (delta - choices[other].broken_s + broken_s, other)
-            for other, delta in prices.of_node(index)
-            if other != chosen and delta < float("inf")
-        )
-        best = found[: self.most]
-        others = [other for _, other in best]
-        told = prices.parts_of(index, others, self._figures)
-        return tuple(
-            Alternative(
-                choices[other].signature,
-                seconds,
-                parts.compute_s,
-                parts.bytes,
-                parts.held_bytes,
-                choices[other].held,
-            )
-            for (seconds, other), parts in zip(best, told, strict=True)
-        )
-
-
-@dataclass(frozen=True)
-class _Figures:
-    """What of the choices of a posed problem is no part of their prices by itself."""
-
-    posed: Posed
-
-    @cached_property
-    def _states(self) -> States:
-        return States(self.posed, self.posed.optimizer)
-
-    def box_bytes(self, type_: TensorType, made: Placement, want: Placement) -> int:
-        mesh, hardware = self.posed.problem.mesh, self.posed.candidates.hardware
-        return cheapest_steps(type_, made, want, mesh, hardware).bytes
-
-    def ways(self, index: int, choice: Choice) -> tuple[float, int]:
-        if choice.held is None:
-            return 0.0, 0
-        mesh, hardware = self.posed.problem.mesh, self.posed.candidates.hardware
-        (type_,) = self.posed.problem.nodes[index].result_types
-        assert type_ is not None
-        stored = made_placement(choice, 0)
-        ways = choice.held.ways(type_, stored, mesh, hardware)
-        return sum(way.seconds for way in ways), sum(way.bytes for way in ways)
-
-    def held_bytes(self, index: int, choice: Choice) -> int:
-        if choice.held is not None:
-            return self._states.of(index, choice).num_bytes
-        mesh, node = self.posed.problem.mesh, self.posed.problem.nodes[index]
-        return sum(
-            held_bytes(type_, made_placement(choice, result), mesh)
-            for result, type_ in enumerate(node.result_types)
-            if type_ is not None
-        )

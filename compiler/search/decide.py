@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from torch import fx
 
@@ -17,12 +18,12 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import (
     InputKind,
     OutputKind,
+    OutputRole,
     Value,
     info,
     is_short_copy,
     op_name,
     type_of,
-    value_of,
 )
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.buckets import collective_totals
@@ -122,6 +123,8 @@ class _Decider:
         chosen = read_choices(
             captured.program, posed, found.choices, found.most_alternatives
         )
+        if found.recompute or found.asked:
+            chosen = chosen.whole
         self.asked = Again(chosen.program, posed.candidates.rules, found.asked)
         self.recompute = chosen.in_parts(found.recompute)
         again = {*self.recompute, *self.asked.nodes()}
@@ -181,15 +184,17 @@ class _Decider:
                 held = self.found.held.get(role.name, chosen.nodes[node].held)
                 assert held is not None
                 found[role.name] = held
-        self._check_shared(found)
+        self._check_shared(found, chosen.results)
         return found
 
-    def _check_shared(self, held: Mapping[str, Held]) -> None:
+    def _check_shared(
+        self, held: Mapping[str, Held], results: Sequence[tuple[Value, OutputRole]]
+    ) -> None:
         """Check that parameters of one gradient tensor want it completed alike."""
         first: dict[tuple[Value, Placement], str] = {}
-        for node, role in self.program.results():
+        for value, role in results:
             if role.kind is OutputKind.GRADIENT:
-                way = value_of(node), held[role.name].optimizer
+                way = value, held[role.name].optimizer
                 known = first.setdefault(way, role.name)
                 if held[known].gradient != held[role.name].gradient:
                     raise BadOptions(
@@ -259,18 +264,15 @@ class _Decider:
             )
         return found
 
-    def _ref(self, value: Value) -> Ref:
-        return Ref(info(value.node).key, value.index)
-
     def _outputs(self) -> tuple[Output, ...]:
         return tuple(
             Output(
                 role.kind,
                 role.name,
-                self._ref(value_of(node)),
+                Ref(info(value.node).key, value.index),
                 self.chosen.outputs[role],
             )
-            for node, role in self.program.results()
+            for value, role in self.chosen.results
         )
 
     def _parameters(self, boxings: Sequence[Boxing]) -> dict[str, Parameter]:
@@ -306,15 +308,25 @@ class _Decider:
         return found
 
     def _first_use(self, node: fx.Node, storage: Placement) -> Placement:
-        for user in node.users:
-            if user.op == "call_function":
-                if is_short_copy(user) and user.users:
-                    return self._first_use(user, storage)
-                wanted = self.chosen.nodes[user].signature.operands
-                for value, want in zip(self.chosen.used[user], wanted, strict=True):
-                    if value.node is node:
-                        return want
-        return storage
+        user = self._first_users.get(node)
+        if user is None:
+            return storage
+        if is_short_copy(user) and user in self._first_users:
+            return self._first_use(user, storage)
+        wanted = self.chosen.nodes[user].signature.operands
+        for value, want in zip(self.chosen.used[user], wanted, strict=True):
+            if value.node is node:
+                return want
+        raise AssertionError(f"{user} does not use {node}")
+
+    @cached_property
+    def _first_users(self) -> dict[fx.Node, fx.Node]:
+        """The first node that uses each."""
+        found: dict[fx.Node, fx.Node] = {}
+        for user, values in self.chosen.used.items():
+            for value in values:
+                found.setdefault(value.node, user)
+        return found
 
     def _buffers(self) -> dict[str, Buffer]:
         mutated = {
@@ -350,9 +362,7 @@ class _Decider:
 
     def _adding_seconds(self) -> float:
         """Return the time of adding up what the microbatches make."""
-        made = {
-            value_of(node) for node, role in self.program.results() if role.kind.adds_up
-        }
+        made = {value for value, role in self.chosen.results if role.kind.adds_up}
         total, count = 0.0, self.program.in_time.count
         for value in sorted(made, key=lambda v: (info(v.node).key, v.index)):
             placement = self.chosen.nodes[value.node].signature.results[value.index]

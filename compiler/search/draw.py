@@ -54,6 +54,7 @@ def draw_again(rng: random.Random, chosen: Chosen) -> set[str]:
     They are none in half of all draws; else one part in a draw, another in the next.
     """
     part = rng.choice((0.0, 0.0, 0.1, 0.5))
+    chosen = chosen.whole
     forward = [
         info(node).key
         for node in chosen.program.calls()

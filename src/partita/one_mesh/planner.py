@@ -148,9 +148,13 @@ class Planner:
         """Return the plan of one assignment; ``posed`` is the problem it is of."""
         return self._finished(counted(self._draft(found, posed)))
 
-    def draft(self, found: Found, posed: Posed | None = None) -> Plan:
+    def uncounted(self, found: Found, posed: Posed | None = None) -> Plan:
+        """Return that plan with messages one by one, but for what it holds."""
+        return self._finished(self._draft(found, posed))
+
+    def draft(self, found: Found) -> Plan:
         """Return a plan that is only to be compared: no alternatives, no memory."""
-        return self._finished(self._draft(replace(found, most_alternatives=0), posed))
+        return self.uncounted(replace(found, most_alternatives=0))
 
     def _draft(self, found: Found, posed: Posed | None) -> Plan:
         options = self.options

@@ -110,6 +110,11 @@ class Search:
         return is_full or self.bound_s >= self.wanted.below_s
 
     @collection_paused()
+    def uncounted(self) -> Plan:
+        """Return the fastest plan without a limit, but for what it holds."""
+        return self.planner.uncounted(*self._decided(None, None))
+
+    @collection_paused()
     def least_s(self) -> float:
         """Return seconds that no plan of the search can be faster than; 0 if unknown.
 

@@ -153,18 +153,18 @@ class BesideSearch:
     def first(self, search: Search) -> First:
         """Return the plan of ``search``, or one that reckons with such messages.
 
-        One of those may not state what it holds, unless there is a memory limit.
+        Without a memory limit it does not state what it holds.
 
         Raises:
             NoSolution, NotFaster: as ``search`` does.
         """
         messages, free, planner = self.messages, self.free, self.planner
-        if messages is None or free is None or planner.options.recompute:
-            return First(_counted(search.run()))
         if planner.limit is not None:
             if self.limited is None:
                 return First(_counted(search.run()))
             return self._within(search, self.limited)
+        if messages is None or free is None or planner.options.recompute:
+            return _in_turns(search.uncounted())
         result = self._result(free.solver, search.seconds, messages.fold, BESIDE)
         return self._with_gap(self._drafted(Found(free.choices, result)), free.bound_s)
 
@@ -189,9 +189,7 @@ class BesideSearch:
 
     def _drafted(self, found: Found) -> First:
         """Return what was found as a plan in turns."""
-        draft = self.planner.draft(found)
-        items = TurnItems(draft)
-        return First(with_turns(draft, items), found.choices, items)
+        return _in_turns(self.planner.draft(found), found.choices)
 
     def _alone(self, limited: LimitedSearch, seconds: float) -> LimitedSearch:
         """Return the search one by one, roughly: for what may be faster than a plan."""
@@ -285,6 +283,12 @@ class BesideSearch:
         plan, seconds = first.plan, first.plan.predicted.seconds
         gap = max(0.0, 1 - self.messages.least_below(bound_s, seconds) / seconds)
         return first._replace(plan=replace(plan, search=replace(plan.search, gap=gap)))
+
+
+def _in_turns(draft: Plan, choices: Sequence[int] | None = None) -> First:
+    """Return a plan that says neither its turns nor what it holds with its turns."""
+    items = TurnItems(draft)
+    return First(with_turns(draft, items), choices, items)
 
 
 def _one_by_one(plan: Plan) -> Plan:
