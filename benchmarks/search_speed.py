@@ -12,6 +12,7 @@ parts, and the most memory that the process had so far.
 from __future__ import annotations
 
 import argparse
+import gc
 import resource
 import statistics
 import sys
@@ -120,6 +121,7 @@ class Timed:
     def run(self) -> None:
         """Plan once, as ``pt.plan`` does without a memory limit."""
         clear_caches()
+        gc.collect()  # what the problem before left is not this one's to clear away
         planner = replace(self.planner, known={})  # nothing posed or priced yet
         with collection_paused():
             posed = self._part("pose", lambda: planner.posed)

@@ -34,7 +34,6 @@ from partita.compiler.ir.program import InputKind, OutputKind, Phase
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.document import Boxing, Document, Output, Ref
 from partita.compiler.plan.emitted import (
-    Unit,
     completing,
     completing_units,
 )
@@ -115,14 +114,15 @@ class _Recorder:
         if self.document.microbatches > 1:
             self._add_up()
         for unit, half in turns:
-            boxings: list[Boxing] = []
+            first = unit[0]
+            if not isinstance(first, str):  # no call shares a unit with a boxing
+                self._boxings([item for item in unit if isinstance(item, Boxing)], half)
+                continue
+            more = f" and {len(unit) - 1} more" if len(unit) > 1 else ""
+            self._moment(first + more, self.document.nodes[first].phase)
             for item in unit:
-                if isinstance(item, str):
-                    self._call(item, unit)
-                else:
-                    boxings.append(item)
-            if boxings:
-                self._boxings(boxings, half)
+                assert isinstance(item, str)
+                self._call(item, len(unit) > 1)
         if self.document.microbatches > 1:
             self._complete()
         self._leave()
@@ -210,22 +210,28 @@ class _Recorder:
         for kept in (*sizes, sum_bytes(optimizer, whole, size)):
             self._hold(name, kept, Category.OPTIMIZER)
 
-    def _call(self, key: str, unit: Unit) -> None:
-        if key == unit[0]:
-            more = f" and {len(unit) - 1} more" if len(unit) > 1 else ""
-            self._moment(key + more, self.document.nodes[key].phase)
-        tensors = self.tensors
-        call = self.recipes.call(key, len(unit) > 1, tensors)
-        operands = [tensors[slot].storage for slot in call.operands]
-        for storage in operands:
-            self._use(storage, waits=call.waits)
-        made = zip(call.slots, call.results, strict=True)
-        for slot, (position, shard, num_bytes, operand) in made:
-            if operand is not None:
-                storage = operands[operand]
-            else:
+    def _call(self, key: str, is_fused: bool) -> None:
+        tensors, now = self.tensors, self.now
+        call = self.recipes.call(key, is_fused, tensors)
+        is_forward, waits = self.is_forward, call.waits
+        may_be_saved = not is_forward[now]
+        operands: list[Storage] = []
+        for slot in call.operands:  # ``_use`` of each: there are many
+            storage = tensors[slot].storage
+            operands.append(storage)
+            if waits and storage.until_used:
+                storage.land(now)
+            storage.last = now
+            if may_be_saved and is_forward[storage.first]:
+                storage.is_saved = True
+        for slot, result in zip(call.slots, call.results, strict=True):
+            position, shard, num_bytes, operand = result
+            if operand is None:
                 name = str(Ref(key, position))
-                storage = self._keep(name, num_bytes, Category.TEMPORARIES)
+                storage = Storage(name, num_bytes, now, now, Category.TEMPORARIES)
+                self.storages.append(storage)
+            else:
+                storage = operands[operand]
             tensors[slot] = Tensor(shard, storage)
         if call.workspace_bytes:
             self._keep(key, call.workspace_bytes, Category.WORKSPACE)

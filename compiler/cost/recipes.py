@@ -89,22 +89,21 @@ class Recipes:
         return found
 
     def _call(self, key: str, is_fused: bool, tensors: Tensors) -> CallRecipe:
-        node = self.document.nodes[key]
         if key in self._joined:
             return self._part_of_product(key, self._joined[key])
+        node, slots = self.document.nodes[key], self._slots
         if key in self._boxed:
             wanted = zip(node.operands, node.signature.operands, strict=True)
             operands = [self.seen(key, ref, placement) for ref, placement in wanted]
         else:
-            slots = self._slots
             operands = [slots.setdefault(ref, len(slots)) for ref in node.operands]
         given = [tensors[slot].shard for slot in operands]
         results, workspace, is_view = self.rank.made(node, given, is_fused)
-        slots = tuple([self.slot((key, result.position)) for result in results])
+        made = [slots.setdefault((key, each[0]), len(slots)) for each in results]
         if self._inside:
             results = tuple([self._own(key, result) for result in results])
         waits = is_fused or not is_view
-        return CallRecipe(tuple(operands), waits, slots, results, workspace)
+        return CallRecipe(tuple(operands), waits, tuple(made), results, workspace)
 
     def _own(self, key: str, result: Result) -> Result:
         """Return a result of a call, which a fused group may keep to itself."""

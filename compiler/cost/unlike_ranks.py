@@ -30,7 +30,8 @@ def unlike_ranks(document: Document) -> list[tuple[int, ...]]:
     of its boxings allocate.
     """
     mesh = document.mesh
-    placed = {p for n in document.nodes.values() for p in n.signature.results if p}
+    signatures = {id(n.signature): n.signature for n in document.nodes.values()}
+    placed = {p for one in signatures.values() for p in one.results if p}
     if not any(map(has_cut_chunks, placed)):
         return [(0,) * mesh.ndim]
     shards, steps = _shards_and_steps(document)

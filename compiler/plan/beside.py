@@ -30,14 +30,14 @@ class Beside:
     def sums(self) -> frozenset[str]:
         """Those that end in a sum."""
         sums = [boxing for boxing in self.document.boxings if ends_in_sum(boxing)]
-        last = self._views_that_leave(frozenset()) if sums else frozenset[str]()
+        last = self._last if sums else frozenset[str]()
         return frozenset(boxing.key for boxing in sums if self._leaves(boxing, last))
 
     @cached_property
     def others(self) -> frozenset[str]:
         """Those that send something, of which no kernel has a view inside."""
         fused = {key for keys in self.document.fusion for key in keys}
-        last = self._views_that_leave(fused)
+        last = self._views_that_leave(fused) if fused else self._last
         return frozenset(
             boxing.key
             for boxing in self.document.boxings
@@ -52,11 +52,13 @@ class Beside:
         nodes = self.document.nodes
         return all(user not in nodes or user in last for user in boxing.consumers)
 
-    def _views_that_leave(self, fused: Set[str]) -> Set[str]:
-        """Return the views of one tensor that leave as they are, or views of them do.
+    @cached_property
+    def _last(self) -> Set[str]:
+        """The views of one tensor that leave as they are, or views of them do."""
+        return self._views_that_leave(frozenset())
 
-        Those are left out that a kernel of several calls makes.
-        """
+    def _views_that_leave(self, fused: Set[str]) -> Set[str]:
+        """Return those without what a kernel of several calls makes."""
         views, waited_for = self._views, self._waited_for | fused
         for view in reversed([key for key in self.document.order if key in views]):
             if view in waited_for:

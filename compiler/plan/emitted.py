@@ -14,7 +14,6 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from partita.compiler.ir.program import Phase
-from partita.compiler.ir.sbp import Placement
 from partita.compiler.plan.document import Boxing, Document, Ref
 from partita.compiler.plan.uses import boxings_by_use, completes
 
@@ -145,22 +144,31 @@ def _with_groups(
 ) -> list[Unit]:
     """Return the units in order, those that are in one group joined."""
     units = list(together(apart, groups))
-    at = places(units)
-    boxings = boxings_by_use(document)
+    return [units[i] for i in _earliest_first(_needs(document, units))]
+
+
+def _needs(document: Document, units: Sequence[Unit]) -> Iterator[set[int]]:
+    """Yield, by unit, the numbers of the units that it needs."""
+    at, boxings = places(units), boxings_by_use(document)
+    boxed = {consumer for consumer, _, _ in boxings}
     alike = {key for keys in document.joined for key in keys[1:]}  # need what the first
-    needs = [
-        {
-            at[key]
-            for item in unit
-            if key_of(item) not in alike
-            for key in _needed(document, boxings, item, at)
-        }
-        - {i}
-        for i, unit in enumerate(units)
-    ]
-    if all(max(needed, default=-1) < i for i, needed in enumerate(needs)):
-        return units
-    return [units[i] for i in _earliest_first(needs)]
+    for number, unit in enumerate(units):
+        needed: set[int] = set()
+        for item in unit:
+            if isinstance(item, Boxing):
+                needed.add(at.get(item.producer, number))
+            elif item in boxed and item not in alike:
+                node = document.nodes[item]
+                wanted = zip(node.operands, node.signature.operands, strict=True)
+                for ref, placement in wanted:
+                    boxing = boxings.get((item, ref, placement))
+                    key = ref.key if boxing is None else boxing.key
+                    needed.add(at.get(key, number))
+            elif item not in alike:
+                for key, _ in document.nodes[item].operands:
+                    needed.add(at.get(key, number))
+        needed.discard(number)
+        yield needed
 
 
 def are_late(document: Document, at: Mapping[str, int]) -> bool:
@@ -218,40 +226,25 @@ def is_forward(document: Document, unit: Unit) -> bool:
     return document.nodes[item].phase is Phase.FORWARD
 
 
-def _needed(
-    document: Document,
-    boxings: dict[tuple[str, Ref, Placement], Boxing],
-    item: Item,
-    known: dict[str, int],
-) -> Iterator[str]:
-    """Yield the keys of the calls and boxings that an item uses."""
-    if isinstance(item, Boxing):
-        if item.producer in known:
-            yield item.producer
-        return
-    node = document.nodes[item]
-    for ref, wanted in zip(node.operands, node.signature.operands, strict=True):
-        boxing = boxings.get((item, ref, wanted))
-        key = ref.key if boxing is None else boxing.key
-        if key in known:
-            yield key
-
-
-def _earliest_first(needs: Sequence[Iterable[int]]) -> list[int]:
+def _earliest_first(needs: Iterable[Iterable[int]]) -> list[int]:
     """Return an order in which each comes behind those it needs, else as numbered."""
-    users: list[list[int]] = [[] for _ in needs]
-    waits_for = [0] * len(needs)
-    for i, needed in enumerate(needs):
-        for other in needed:
-            users[other].append(i)
-            waits_for[i] += 1
-    ready = [i for i, num in enumerate(waits_for) if num == 0]
     order: list[int] = []
-    while ready:
-        i = heapq.heappop(ready)
-        order.append(i)
-        for user in users[i]:
-            waits_for[user] -= 1
-            if waits_for[user] == 0:
-                heapq.heappush(ready, user)
+    is_done: list[bool] = []
+    waits_for: dict[int, int] = {}  # how many, of those that had to be left for later
+    waiting: dict[int, list[int]] = {}  # which of them wait for one
+    for number, needed in enumerate(needs):
+        missing = [i for i in needed if i >= number or not is_done[i]]
+        is_done.append(False)
+        for other in missing:
+            waiting.setdefault(other, []).append(number)
+        waits_for[number] = len(missing)
+        ready = [] if missing else [number]
+        while ready:
+            i = heapq.heappop(ready)
+            order.append(i)
+            is_done[i] = True
+            for user in waiting.pop(i, ()):
+                waits_for[user] -= 1
+                if waits_for[user] == 0:
+                    heapq.heappush(ready, user)
     return order

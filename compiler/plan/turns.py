@@ -87,7 +87,13 @@ def numbered_turns(
         found.append((unit, Half.SECOND))
         found.extend((view, Half.BOTH) for view in views.get(unit, ()))
 
-    for place in range(num):
+    special = sorted({*first, *second, *is_ahead, *is_late, *followers})
+    begun = 0
+    for place in special:
+        if place == num:  # what is waited for behind all
+            break
+        found += [(plain, Half.BOTH) for plain in range(begun, place)]
+        begun = place + 1
         for own in second.get(place, ()):
             end(own)
         found += [(early, Half.FIRST) for early in first.get(place, ())]
@@ -97,6 +103,7 @@ def numbered_turns(
             found.append((place, Half.FIRST))
         elif place not in followers:
             found.append((place, Half.BOTH))
+    found += [(plain, Half.BOTH) for plain in range(begun, num)]
     for own in second.get(num, ()):
         end(own)
     return found
@@ -117,19 +124,23 @@ def _views(document: Document, units: Sequence[Unit]) -> dict[int, list[int]]:
     if not document.late:
         return {}
     at = places(units)
-    users: dict[str, list[str]] = {}
-    for key in document.order:
-        for ref in document.nodes[key].operands:
-            users.setdefault(ref.key, []).append(key)
-    found: dict[int, list[int]] = {}
+    asking: dict[int, list[str]] = {}
     for late in sorted(at[key] for key in document.late):
         boxings = [item for item in units[late] if isinstance(item, Boxing)]
-        waiting = [user for boxing in boxings for user in boxing.consumers]
+        users = [user for boxing in boxings for user in boxing.consumers]
+        asking[late] = [key for key in users if key in at]  # the others leave
+    users_of: dict[str, list[str]] = {}
+    if any(asking.values()):
+        for key in document.order:
+            for ref in document.nodes[key].operands:
+                users_of.setdefault(ref.key, []).append(key)
+    found: dict[int, list[int]] = {}
+    for late, waiting in asking.items():
         own: set[int] = set()
         while waiting:
             key = waiting.pop()
-            if key in at:  # else it leaves the program
+            if key in at:
                 own.add(at[key])
-                waiting += users.get(key, ())
+                waiting += users_of.get(key, ())
         found[late] = sorted(own)
     return found

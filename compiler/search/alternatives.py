@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from operator import lt
 from typing import NamedTuple, Protocol
 
@@ -117,32 +117,33 @@ class Alternatives:
         nodes = self.problem.nodes
         numbers: dict[object, int] = {}
         wants: dict[Want, int] = {}
+        takes = [
+            numbers.setdefault((id(node.choices), choice, node.times), len(numbers))
+            for node, choice in zip(nodes, self.choices, strict=True)
+        ]
         asked: list[list[int]] = []  # by the number of what a node takes
-        self._takes: list[int] = []
-        first = [0]  # of the tensors that each node makes
-        for node, choice in zip(nodes, self.choices, strict=True):
-            taken = id(node.choices), choice, node.times
-            number = numbers.get(taken)
-            if number is None:
-                number = numbers[taken] = len(asked)
+        for node, choice, number in zip(nodes, self.choices, takes, strict=True):
+            if number == len(asked):
                 operands = node.choices[choice].signature.operands
                 pairs = [(node.times, placement) for placement in operands]
                 asked.append([wants.setdefault(pair, len(wants)) for pair in pairs])
-            self._takes.append(number)
-            first.append(first[-1] + len(node.result_types))
+        counts = [len(node.result_types) for node in nodes]
+        first = list(accumulate(counts, initial=0))  # tensors that each node makes
+        self._takes = takes
         self._wants = list(wants)
         self._made = list(pairwise(first))
         self._wanted = wanted = [list[int]() for _ in range(first[-1])]
-        self._used: list[list[int]] = []
-        for node, number in zip(nodes, self._takes, strict=True):
-            used = [first[source] + result for source, result in node.operands]
-            self._used.append(used)
+        self._used = [
+            [first[source] + result for source, result in node.operands]
+            for node in nodes
+        ]
+        for used, number in zip(self._used, takes, strict=True):
             for value, want in zip(used, asked[number], strict=True):
                 wanted[value].append(want)
         kinds: dict[object, int] = {}
         self._kinds = [
             kinds.setdefault((type_, number, result, *wanted[at + result]), len(kinds))
-            for node, number, at in zip(nodes, self._takes, first, strict=False)
+            for node, number, at in zip(nodes, takes, first, strict=False)
             for result, type_ in enumerate(node.result_types)
         ]
 

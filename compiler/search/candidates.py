@@ -6,7 +6,7 @@ than one layer of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -110,8 +110,9 @@ class Candidates:
     Their seconds are those of a whole step, of all its microbatches. ``unknown`` are
     the ops that the table lacks, with the keys of their nodes. What is ``known`` is not
     priced again, if it is of the same mesh, hardware and number of microbatches.
-    ``drafted`` are nodes as a plan has them that was drafted last, for others that
-    choose as it did. ``reading`` is that of the program, where it was read already.
+    ``drafted`` are nodes as a plan has them that was drafted last, and what they use
+    there, for others that choose as it did. ``reading`` is that of the program, where
+    it was read already.
     """
 
     def __init__(
@@ -147,7 +148,7 @@ class Candidates:
         self._priced: dict[object, tuple[Priced, ...]] = {}
         self._of_first: dict[fx.Node, tuple[Priced, ...]] = {}
         self._apart: dict[tuple[fx.Node, int], Apart] = {}
-        self.drafted: dict[fx.Node, Node] = {}
+        self.drafted: dict[fx.Node, tuple[Node, Sequence[Value]]] = {}
         self._stored: dict[object, tuple[Placement, ...]] = {}
 
     @property

@@ -118,10 +118,15 @@ class Chosen:
         """Return those ``consumers`` who want a tensor otherwise than it is made."""
         found: Consumers = {}
         signatures = {node: chosen.signature for node, chosen in self.nodes.items()}
-        for value, wanted, user, phase in self._asks():
-            node, result = value
-            made = signatures[node].results[result]
-            if wanted is not made and wanted != made:
+        for node, signature in signatures.items():
+            pairs = zip(self.used[node], signature.operands, strict=True)
+            for value, wanted in pairs:
+                made = signatures[value.node].results[value.index]
+                if wanted is not made and wanted != made:
+                    fact = info(node)
+                    found.setdefault((value, wanted), {})[fact.key] = fact.phase
+        for value, wanted, user, phase in self._leaving():
+            if wanted != signatures[value.node].results[value.index]:
                 found.setdefault((value, wanted), {})[user] = phase
         return found
 
@@ -134,6 +139,10 @@ class Chosen:
                 wanted = chosen.signature.operands
                 for value, placement in zip(used, wanted, strict=True):
                     yield value, placement, fact.key, fact.phase
+        yield from self._leaving()
+
+    def _leaving(self) -> Iterator[tuple[Value, Placement, str, Phase]]:
+        """Yield those of what leaves."""
         for value, role in self.results:
             phase = phase_of_output(role.kind)
             yield value, self.outputs[role], f"{role.kind}:{role.name}", phase

@@ -123,6 +123,7 @@ class _Decider:
         chosen = read_choices(
             captured.program, posed, found.choices, found.most_alternatives
         )
+        self.as_posed = chosen.nodes
         if found.recompute or found.asked:
             chosen = chosen.whole
         self.asked = Again(chosen.program, posed.candidates.rules, found.asked)
@@ -167,7 +168,7 @@ class _Decider:
             collectives=(),
             predicted=Predicted(0.0, 0),
             search=self.found.result,
-            reported=find_reported(self.posed, nodes),
+            reported=find_reported(self.posed, self.as_posed, nodes),
             derived_rules=derived_rows(self.posed.candidates),
         )
         seconds = self._seconds_by_part(plan)
@@ -227,30 +228,41 @@ class _Decider:
 
     def _nodes(self) -> dict[str, Node]:
         roles = dict(self.program.placeholders())
-        names: dict[object, str] = {}  # of ops
+        ops: dict[object, str] = {}
+        refs: dict[Value, Ref] = {}
         found: dict[str, Node] = {}
         candidates = self.posed.candidates
         drafted, printed = candidates.drafted, candidates.reading.constants
-        calls = candidates.reading.calls
+        calls, used = candidates.reading.calls, self.chosen.used
         for node, chosen in self.chosen.nodes.items():
             fact = info(node)
             known = drafted.get(node)
-            if known is not None and _does(known, chosen):
-                found[fact.key] = known
+            if known is not None and known[1] is used[node] and _does(known[0], chosen):
+                found[fact.key] = known[0]
                 continue
-            role = roles.get(node)
-            op = names.get(node.target) if role is None else None
+            role, types = None, fact.types
+            constants = printed.get(node)
+            if constants is not None:
+                types = calls[node].results
+            elif node in roles:
+                role, constants = roles[node], ()
+            else:  # made again, or a part of a call
+                constants = print_constants(node)
+            op = None if role else ops.get(node.target)
             if op is None:
                 op = op_name(node)
-                names[node.target] = op
-            constants = printed.get(node, ())
-            if role is None and node not in printed:  # made again, or a part of one
-                constants = print_constants(node)
-            found[fact.key] = drafted[node] = Node(
+                ops[node.target] = op
+            operands: list[Ref] = []
+            for value in used[node]:
+                ref = refs.get(value)
+                if ref is None:
+                    ref = refs[value] = Ref(info(value.node).key, value.index)
+                operands.append(ref)
+            found[fact.key] = made = Node(
                 op,
-                calls[node].results if node in calls else fact.types,
+                types,
                 chosen.signature,
-                tuple([Ref(info(n).key, i) for n, i in self.chosen.used[node]]),
+                tuple(operands),
                 constants,
                 fact.stage,
                 fact.phase,
@@ -262,6 +274,7 @@ class _Decider:
                 chosen.ways,
                 chosen.alternatives,
             )
+            drafted[node] = made, used[node]
         return found
 
     def _outputs(self) -> tuple[Output, ...]:

@@ -9,7 +9,6 @@ exactly; what is left out are assignments in which the blocks of a run differ.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -121,11 +120,11 @@ class Fold:
         for node, number in zip(self.problem.nodes, self.class_of, strict=True):
             for position, (source, result) in enumerate(node.operands):
                 tensor = source, result, node.times
-                taken = users.get(tensor)
-                if taken is None:
-                    users[tensor] = [(number, position)]
+                use = number, position
+                if tensor in users:
+                    users[tensor].append(use)
                 else:
-                    taken.append((number, position))
+                    users[tensor] = [use]
         held = self.problem.held
         freed: dict[tuple[int, int, int], list[tuple[int, int, LetGo]]] = {}
         for (index, position), let_go in () if held is None else held.uses.items():
@@ -134,7 +133,9 @@ class Fold:
             own.append((self.class_of[index], position, let_go))
         by_class: dict[tuple[tuple[int, int], ...], int] = {}
         numbers: dict[_Users, int] = {}  # faster to count by
-        counts: Counter[_Key] = Counter()
+        counts: dict[_Key, int] = {}
+        rate = charged = 0.0
+        released: _Freed = ()
         for tensor, taken in users.items():
             source, result, times = tensor
             wants = tuple(taken)
@@ -142,15 +143,13 @@ class Fold:
             if number is None:
                 number = numbers.setdefault(_by_class(wants), len(numbers))
                 by_class[wants] = number
-            rate = charged = 0.0
-            released: _Freed = ()
             if held is not None:
                 rate = held.copies.get((source, result), 0.0)
                 charged = held.sources.get((source, result), 0.0)
                 released = tuple(sorted(freed.get(tensor, ()), key=_by_rate))
             made_by = self.class_of[source]
             key = made_by, result, number, times, rate, charged, released
-            counts[key] += 1
+            counts[key] = counts.get(key, 0) + 1
         every = list(numbers)
         return tuple(
             Shared(key[0], key[1], every[key[2]], key[3], key[4], key[5], key[6], count)

@@ -182,10 +182,13 @@ class Problem:
                 assert len(signature.results) == len(node.result_types), node.key
                 assert 0.0 <= choice.seconds < inf, (node.key, choice.seconds)
         types = [node.result_types for node in self.nodes]
-        for index, node in enumerate(self.nodes):
-            for source, result in node.operands:
-                assert source != index, f"{node.key} uses itself"
-                assert types[source][result] is not None, node.key
+        wrong = [
+            node.key
+            for index, node in enumerate(self.nodes)
+            for source, result in node.operands
+            if source == index or types[source][result] is None
+        ]
+        assert not wrong, f"{wrong[0]} uses itself or what is no tensor"
 
 
 def price_table(

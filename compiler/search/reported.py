@@ -14,6 +14,7 @@ from partita.compiler.plan.document import Node
 from partita.compiler.plan.reported import DerivedRow, Reported, ReportKind
 from partita.compiler.rules.signatures import axis_options, fits
 from partita.compiler.search.candidates import Candidates
+from partita.compiler.search.chosen import ChosenNode
 from partita.compiler.search.pose import Posed
 
 _WHY = {
@@ -23,11 +24,14 @@ _WHY = {
 }
 
 
-def find_reported(posed: Posed, nodes: Mapping[str, Node]) -> tuple[Reported, ...]:
+def find_reported(
+    posed: Posed, chosen: Mapping[fx.Node, ChosenNode], nodes: Mapping[str, Node]
+) -> tuple[Reported, ...]:
     """Return what must be told of ops, the slowest first.
 
     Args:
         posed: the problem, which knows what each node might have done.
+        chosen: what its nodes do, those that are not taken apart.
         nodes: what the plan's nodes do, by key.
     """
     candidates = posed.candidates
@@ -38,7 +42,7 @@ def find_reported(posed: Posed, nodes: Mapping[str, Node]) -> tuple[Reported, ..
         keys = found.setdefault((ReportKind.DERIVED, rule.op), [])
         keys += [info(node).key for node in derived]
     known = {key for keys in found.values() for key in keys}
-    for node in _without_split(candidates, nodes):
+    for node in _without_split(candidates, chosen):
         key = info(node).key
         if key not in known:
             found.setdefault((ReportKind.WHOLE, nodes[key].op), []).append(key)
@@ -50,12 +54,12 @@ def find_reported(posed: Posed, nodes: Mapping[str, Node]) -> tuple[Reported, ..
 
 
 def _without_split(
-    candidates: Candidates, nodes: Mapping[str, Node]
+    candidates: Candidates, chosen: Mapping[fx.Node, ChosenNode]
 ) -> Iterator[fx.Node]:
     """Yield nodes that an axis repeats because their row offers it nothing else."""
     known: dict[tuple[int, int], bool] = {}  # equal calls that choose alike
     for node, read in candidates.read.items():
-        decided = nodes.get(info(node).key)
+        decided = chosen.get(node)
         if decided is None or not decided.seconds:
             continue
         signature = decided.signature

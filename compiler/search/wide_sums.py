@@ -89,6 +89,8 @@ def with_narrow(
             lead(node, type_.dtype.itemsize)
             continue
         values = [(index, result) for result in range(len(node.result_types))]
+        if least.keys().isdisjoint(values):
+            continue
         leading = [None if waiting[value] else least.get(value) for value in values]
         if not any(leading):
             continue

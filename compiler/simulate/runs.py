@@ -58,17 +58,19 @@ class Runs:
         computed: dict[str, float] = {}
         in_forward: dict[str, bool] = {}
         first = ""  # of the calls that no message parts
+        nodes, was_forward = document.nodes, True
         for unit in units:
-            item, forward = unit[0], is_forward(document, unit)
+            item = unit[0]
             if not isinstance(item, str):
                 joined.append(unit)
-                in_forward[item.key] = forward
+                in_forward[item.key] = is_forward(document, unit)
                 first = ""
                 continue
-            is_parted = not first or in_forward[first] is not forward
+            forward = nodes[item].phase is Phase.FORWARD
+            is_parted = not first or was_forward is not forward
             if is_parted or not parted.isdisjoint(unit):
                 joined.append((item,))
-                in_forward[item] = forward
+                in_forward[item] = was_forward = forward
                 computed[item] = 0.0
                 first = item
             computed[first] += seconds(unit)

@@ -1,0 +1,82 @@
+"""What is taken apart stands beside the program as it does inside of it."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+
+import pytest
+from tests.compiler.search.hand_made import machine
+from tests.models.captured import captured
+
+from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.program import Phase, Value, info
+from partita.compiler.search.chosen import Chosen, Consumers, read_choices
+from partita.compiler.search.draw import draw_choices
+from partita.compiler.search.pose import Posed
+from partita.one_mesh.planner import Planner
+from partita.options import Options
+
+
+@cache
+def posed() -> tuple[Planner, Posed]:
+    _, known = captured("gpt2")
+    planner = Planner(
+        known, "gpt2", Mesh.parse("dp=2,tp=2"), Options(hardware=machine())
+    )
+    return planner, planner.posed
+
+
+def chosen(seed: int) -> Chosen:
+    planner, problem = posed()
+    choices = draw_choices(random.Random(seed), problem)
+    return read_choices(planner.captured.program, problem, choices)
+
+
+def told(value: Value) -> tuple[str, int]:
+    return info(value.node).key, value.index
+
+
+def by_keys(found: Consumers) -> list[tuple[tuple[str, int], str, dict[str, Phase]]]:
+    return [(told(value), str(how), who) for (value, how), who in found.items()]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_parts_beside_the_program_are_those_inside(seed: int) -> None:
+    beside = chosen(seed)
+    inside = beside.whole
+    assert beside.expansions
+    assert not inside.expansions
+    for one, other in zip(beside.nodes, inside.nodes, strict=True):
+        assert info(one) == info(other)
+        assert beside.nodes[one] == inside.nodes[other]
+        pairs = zip(beside.used[one], inside.used[other], strict=True)
+        assert all(told(a) == told(b) for a, b in pairs)
+    for (a, role), (b, same) in zip(beside.results, inside.results, strict=True):
+        assert (told(a), role) == (told(b), same)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_who_wants_what_is_the_same(seed: int) -> None:
+    beside = chosen(seed)
+    inside = beside.whole
+    for one, other in (
+        (beside.boxed(), inside.boxed()),
+        (beside.consumers(), inside.consumers()),
+    ):
+        assert by_keys(one) == by_keys(other)
+
+
+def test_the_program_stays_as_it_was_captured() -> None:
+    planner, _ = posed()
+    before = [info(node).key for node in planner.captured.program.nodes()]
+    assert chosen(0).whole.program.graph is not planner.captured.program.graph
+    assert [info(node).key for node in planner.captured.program.nodes()] == before
+
+
+def test_a_node_whose_operand_is_taken_apart_is_not_the_one_drafted_before() -> None:
+    planner, _ = posed()
+    for seed in range(4):
+        plan = planner.random(seed)
+        used = {ref.key for node in plan.nodes.values() for ref in node.operands}
+        assert used <= plan.nodes.keys()
