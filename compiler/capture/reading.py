@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import fx
@@ -19,12 +19,14 @@ class Reading:
 
     Attributes:
         used: the operands of every node, in the program's order.
+        sources: the positions of those that make its operands, and which results.
         calls: what every node that computes calls; equal calls are one object.
         constants: the arguments of those that are no tensors, printed; equal ones are
             one object.
     """
 
     used: Mapping[fx.Node, list[Value]]
+    sources: Sequence[tuple[tuple[int, int], ...]]
     calls: Mapping[fx.Node, Call]
     constants: Mapping[fx.Node, tuple[str, ...]]
 
@@ -40,4 +42,6 @@ class Reading:
         for node in calls:
             printed = print_constants(node)
             constants[node] = known.setdefault(printed, printed)
-        return cls(used, calls, constants)
+        at = {node: index for index, node in enumerate(used)}
+        sources = [tuple([(at[v.node], v.index) for v in used[node]]) for node in used]
+        return cls(used, sources, calls, constants)

@@ -165,7 +165,8 @@ class _Recorder:
     def _end_messages(self) -> None:
         """Let go of what is held for messages: a program waits for all of them."""
         for tensor in self.tensors.values():
-            tensor.storage.land(self.now)
+            if tensor.storage.until_used:
+                tensor.storage.land(self.now)
 
     def _held(self, storage: Storage) -> Held:
         category = storage.category

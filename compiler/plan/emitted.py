@@ -29,7 +29,8 @@ def emitted_units(document: Document) -> list[Unit]:
 
     Where there are microbatches, each of them runs these.
     """
-    return in_buckets(document, units_alone(document))
+    units = units_alone(document)
+    return in_buckets(document, units, places(units)) if document.buckets else units
 
 
 def units_alone(document: Document) -> list[Unit]:
@@ -42,11 +43,14 @@ def units_alone(document: Document) -> list[Unit]:
     return units
 
 
-def in_buckets(document: Document, units: list[Unit]) -> list[Unit]:
-    """Return the units of ``units_alone`` with those in one bucket joined."""
-    if not document.buckets:
-        return units
-    if are_late(document, places(units)):
+def in_buckets(
+    document: Document, units: list[Unit], at: Mapping[str, int]
+) -> list[Unit]:
+    """Return the units of ``units_alone``, those in one bucket joined.
+
+    ``at`` are their ``places``.
+    """
+    if are_late(document, at):
         return _with_groups(document, units, document.buckets)
     return list(together(units, document.buckets))
 

@@ -41,27 +41,11 @@ def turns_of(document: Document, units: Sequence[Unit] | None = None) -> list[Tu
     ``units`` are those of ``emitted_units``, where they are known.
     """
     units = emitted_units(document) if units is None else units
-    views = _views(document, units)
-    return take_turns(units, document.ahead, document.late, views)
-
-
-def take_turns(
-    units: Sequence[Unit],
-    ahead: Mapping[str, str],
-    late: Mapping[str, str],
-    views: Mapping[int, Sequence[int]],
-) -> list[Turn]:
-    """Return the turns of units of which some come in two halves.
-
-    Args:
-        units: all, in order; where a half is to stand, one begins.
-        ahead: as ``Document.ahead``.
-        late: as ``Document.late``.
-        views: by unit that comes late, what uses it, in order.
-    """
-    if not (ahead or late):
+    if not (document.ahead or document.late):
         return [Turn(unit, Half.BOTH) for unit in units]
-    turns = numbered_turns(len(units), places(units), ahead, late, views)
+    at = places(units)
+    views = _views(document, units, at)
+    turns = numbered_turns(len(units), at, document.ahead, document.late, views)
     return [Turn(units[number], half) for number, half in turns]
 
 
@@ -72,9 +56,14 @@ def numbered_turns(
     late: Mapping[str, str],
     views: Mapping[int, Sequence[int]],
 ) -> list[tuple[int, Half]]:
-    """Return the turns of so many units by their numbers; see ``take_turns``.
+    """Return the turns of units, of which some come in two halves, by their numbers.
 
-    ``at`` has the number of the unit that a call or boxing is in.
+    Args:
+        num: of the units.
+        at: the number of the unit that a call or boxing is in.
+        ahead: as ``Document.ahead``.
+        late: as ``Document.late``.
+        views: by unit that comes late, what uses it, in order.
     """
     first = _by_place(ahead, at, num)
     second = _by_place(late, at, num)
@@ -119,11 +108,10 @@ def _by_place(
     return {place: sorted(units) for place, units in found.items()}
 
 
-def _views(document: Document, units: Sequence[Unit]) -> dict[int, list[int]]:
+def _views(
+    document: Document, units: Sequence[Unit], at: Mapping[str, int]
+) -> dict[int, list[int]]:
     """Return by unit that comes late what uses it, and what uses that, in order."""
-    if not document.late:
-        return {}
-    at = places(units)
     asking: dict[int, list[str]] = {}
     for late in sorted(at[key] for key in document.late):
         boxings = [item for item in units[late] if isinstance(item, Boxing)]

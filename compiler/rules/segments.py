@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from torch import fx
 
-from partita.compiler.ir.program import Program, Value, operands
+from partita.compiler.ir.program import Value, operands
 from partita.compiler.ir.sbp import Split
 from partita.compiler.ir.signature import Signature
 from partita.compiler.rules.factors import Factors, Part
@@ -71,24 +71,22 @@ def segments_in(
 
 
 def find_segmentations(
-    program: Program,
     factors: Mapping[fx.Node, Factors],
     stand_in: Mapping[fx.Node, fx.Node] | None = None,
 ) -> Segmentations:
-    """Follow segmentations through ``program`` until nothing new is found.
+    """Follow segmentations through a program until nothing new is found.
 
     At most four per dim and 64 segments each: more has never paid, and the search
     grows with them.
 
     Args:
-        program: the logical program.
-        factors: of its calls.
+        factors: of its calls, in order.
         stand_in: of nodes that equal calls share, the one that is looked at for all.
     """
     first = stand_in or {}
     of_dim: dict[tuple[Value, int], set[Segments]] = {}
     of_factor: dict[fx.Node, dict[str, set[Segments]]] = {}
-    nodes = [n for n in program.calls() if n in factors and first.get(n, n) is n]
+    nodes = [node for node in factors if first.get(node, node) is node]
     values_of = {
         node: [
             (Value(first.get(value.node, value.node), value.index), parts)

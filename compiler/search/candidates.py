@@ -157,15 +157,6 @@ class Candidates:
         return self.reading.used
 
     @cached_property
-    def sources(self) -> list[tuple[tuple[int, int], ...]]:
-        """Of every node, the positions of those that make its operands, and results."""
-        at = {node: index for index, node in enumerate(self.used)}
-        return [
-            tuple([(at[node], result) for node, result in values])
-            for values in self.used.values()
-        ]
-
-    @cached_property
     def _stand_in(self) -> dict[fx.Node, fx.Node]:
         """Of nodes in the same place of equal blocks, the first."""
         nodes = list(self.used)
@@ -178,7 +169,7 @@ class Candidates:
         ]
         calls = [index for index, node in enumerate(nodes) if node in self._label]
         first: dict[int, fx.Node] = {}
-        classes = alike(labels, self.sources, calls)
+        classes = alike(labels, self.reading.sources, calls)
         return {
             node: first.setdefault(one, node)
             for node, one in zip(nodes, classes, strict=True)
@@ -187,7 +178,7 @@ class Candidates:
     @cached_property
     def _segmentations(self) -> Segmentations:
         factors = {node: found for node, (_, found) in self.read.items()}
-        return find_segmentations(self.program, factors, self._stand_in)
+        return find_segmentations(factors, self._stand_in)
 
     def segments_of(self, value: Value, dim: int) -> frozenset[Segments]:
         """Return the segmentations worth trying for a dim of a tensor."""

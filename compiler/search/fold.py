@@ -116,22 +116,26 @@ class Fold:
     @cached_property
     def shared(self) -> tuple[Shared, ...]:
         """The tensors, those alike counted together."""
-        users: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
-        for node, number in zip(self.problem.nodes, self.class_of, strict=True):
-            for position, (source, result) in enumerate(node.operands):
+        users: dict[tuple[int, int, int], list[int]] = {}
+        nodes = self.problem.nodes
+        several = max([len(node.operands) for node in nodes], default=0) + 1
+        for node, number in zip(nodes, self.class_of, strict=True):
+            use = number * several  # and the position: a number is faster than both
+            for source, result in node.operands:
                 tensor = source, result, node.times
-                use = number, position
-                if tensor in users:
-                    users[tensor].append(use)
-                else:
+                taken = users.get(tensor)
+                if taken is None:
                     users[tensor] = [use]
+                else:
+                    taken.append(use)
+                use += 1
         held = self.problem.held
         freed: dict[tuple[int, int, int], list[tuple[int, int, LetGo]]] = {}
         for (index, position), let_go in () if held is None else held.uses.items():
             user = self.problem.nodes[index]
             own = freed.setdefault((*user.operands[position], user.times), [])
             own.append((self.class_of[index], position, let_go))
-        by_class: dict[tuple[tuple[int, int], ...], int] = {}
+        by_class: dict[tuple[int, ...], int] = {}
         numbers: dict[_Users, int] = {}  # faster to count by
         counts: dict[_Key, int] = {}
         rate = charged = 0.0
@@ -141,7 +145,8 @@ class Fold:
             wants = tuple(taken)
             number = by_class.get(wants)
             if number is None:
-                number = numbers.setdefault(_by_class(wants), len(numbers))
+                pairs = [divmod(use, several) for use in wants]
+                number = numbers.setdefault(_by_class(pairs), len(numbers))
                 by_class[wants] = number
             if held is not None:
                 rate = held.copies.get((source, result), 0.0)

@@ -50,6 +50,7 @@ from partita.compiler.search.problem import (
     Problem,
     SearchNode,
     Tie,
+    checked,
     made_placement,
     tied_placement,
 )
@@ -163,7 +164,7 @@ class _Poser:
         times = self.program.in_time.count
         items: list[Item] = list(nodes)
         search_nodes: list[SearchNode] = []
-        for node, sources in zip(nodes, self.candidates.sources, strict=True):
+        for node, sources in zip(nodes, self.candidates.reading.sources, strict=True):
             fact = info(node)
             search_nodes.append(
                 SearchNode(fact.key, choices[node], sources, fact.types, times)
@@ -205,7 +206,8 @@ class _Poser:
             self.candidates.hardware,
             self.candidates.known.boxings,
         )
-        problem = Problem(tuple(search_nodes), tuple(ties), self.mesh, prices)
+        made = Problem(tuple(search_nodes), tuple(ties), self.mesh, prices)
+        problem = checked(made)
         pins = {
             role.name: self.pinned.pins[node]
             for node, role in self.roles.items()

@@ -170,25 +170,28 @@ class Problem:
     box_seconds: Prices
     held: HeldPrices | None = None
 
-    def __post_init__(self) -> None:
-        distinct = {  # equal nodes share their choices
-            (id(node.choices), len(node.operands), len(node.result_types)): node
-            for node in self.nodes
-        }
-        for node in distinct.values():
-            for choice in node.choices:
-                signature = choice.signature
-                assert len(signature.operands) == len(node.operands), node.key
-                assert len(signature.results) == len(node.result_types), node.key
-                assert 0.0 <= choice.seconds < inf, (node.key, choice.seconds)
-        types = [node.result_types for node in self.nodes]
-        wrong = [
-            node.key
-            for index, node in enumerate(self.nodes)
-            for source, result in node.operands
-            if source == index or types[source][result] is None
-        ]
-        assert not wrong, f"{wrong[0]} uses itself or what is no tensor"
+
+def checked(problem: Problem) -> Problem:
+    """Return a problem that was just made; its nodes must fit to what they use."""
+    distinct = {  # equal nodes share their choices
+        (id(node.choices), len(node.operands), len(node.result_types)): node
+        for node in problem.nodes
+    }
+    for node in distinct.values():
+        for choice in node.choices:
+            signature = choice.signature
+            assert len(signature.operands) == len(node.operands), node.key
+            assert len(signature.results) == len(node.result_types), node.key
+            assert 0.0 <= choice.seconds < inf, (node.key, choice.seconds)
+    types = [node.result_types for node in problem.nodes]
+    wrong = [
+        node.key
+        for index, node in enumerate(problem.nodes)
+        for source, result in node.operands
+        if source == index or types[source][result] is None
+    ]
+    assert not wrong, f"{wrong[0]} uses itself or what is no tensor"
+    return problem
 
 
 def price_table(

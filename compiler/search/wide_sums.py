@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from math import inf
 
@@ -71,6 +71,7 @@ def with_narrow(
     """
     waiting = Counter(chain.from_iterable([node.operands for node in nodes]))
     least: dict[tuple[int, int], int] = {}  # bytes of an element of the narrowest
+    making: set[int] = set()  # who makes those tensors
     passing: dict[int, bool] = {}
     found = list(nodes)
 
@@ -79,6 +80,7 @@ def with_narrow(
         for value in node.operands:
             waiting[value] -= 1
             least[value] = min(num_bytes, least.get(value, num_bytes))
+            making.add(value[0])
 
     for index in reversed(range(len(nodes))):
         node = nodes[index]
@@ -88,15 +90,17 @@ def with_narrow(
             assert type_ is not None
             lead(node, type_.dtype.itemsize)
             continue
-        values = [(index, result) for result in range(len(node.result_types))]
-        if least.keys().isdisjoint(values):
+        if index not in making:
             continue
+        values = [(index, result) for result in range(len(node.result_types))]
         leading = [None if waiting[value] else least.get(value) for value in values]
         if not any(leading):
             continue
         types = tuple(map(_marked, node.result_types, leading))
         if types != node.result_types:
-            found[index] = replace(node, result_types=types)
+            found[index] = SearchNode(
+                node.key, node.choices, node.operands, types, node.times
+            )
         if len(leading) == 1 and leading[0] is not None and node.operands:
             passes = passing.get(id(node.choices))
             if passes is None:

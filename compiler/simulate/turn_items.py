@@ -56,7 +56,9 @@ class TurnItems:
 
     def units(self, document: Document) -> list[Unit]:
         """Return the units of a plan that differs from this one in its buckets."""
-        return in_buckets(document, self.alone)
+        if not document.buckets:
+            return self.alone
+        return in_buckets(document, self.alone, self._at)
 
     def runs(self, document: Document) -> Runs:
         """Return ``units`` with the calls joined that no message of it parts."""

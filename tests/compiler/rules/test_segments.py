@@ -37,7 +37,7 @@ def segmentations(model: nn.Module) -> tuple[Program, Segmentations]:
         node: rule_and_factors(default_rules, call_of(node))[1]
         for node in program.calls()
     }
-    return program, find_segmentations(program, factors)
+    return program, find_segmentations(factors)
 
 
 def of_parameter(model: nn.Module, name: str) -> dict[int, set[tuple[int, ...]]]:

@@ -15,7 +15,14 @@ from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.signature import Signature
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.held import Held
-from partita.compiler.search.problem import Choice, Problem, SearchNode, Tie, cost_of
+from partita.compiler.search.problem import (
+    Choice,
+    Problem,
+    SearchNode,
+    Tie,
+    checked,
+    cost_of,
+)
 
 PLACEMENTS = tuple(Placement.parse(text) for text in ("B", "S(0)", "S(1)", "P", "S(2)"))
 TYPES = tuple(TensorType((4, 4, size), torch.float32) for size in (4, 8, 16))
@@ -45,7 +52,7 @@ def problem(
     *nodes: SearchNode, ties: tuple[Tie, ...] = (), box: float = 1.0
 ) -> Problem:
     """Return a problem in which every boxing costs the same."""
-    return Problem(nodes, ties, MESH, lambda _type, _made, _wanted: box)
+    return checked(Problem(nodes, ties, MESH, lambda _type, _made, _wanted: box))
 
 
 def _box_table(rng: random.Random, draw: Callable[[], float]) -> BoxSeconds:
@@ -103,7 +110,8 @@ def random_problem(seed: int, most_nodes: int = 6, most_choices: int = 5) -> Pro
                 for choice in nodes[first].choices
             ),
         )
-    return Problem(tuple(nodes), tuple(ties), MESH, _box_table(rng, seconds))
+    made = Problem(tuple(nodes), tuple(ties), MESH, _box_table(rng, seconds))
+    return checked(made)
 
 
 def all_costs(posed: Problem) -> dict[tuple[int, ...], float]:
