@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from torch import fx
 
@@ -19,14 +20,12 @@ class Reading:
 
     Attributes:
         used: the operands of every node, in the program's order.
-        sources: the positions of those that make its operands, and which results.
         calls: what every node that computes calls; equal calls are one object.
         constants: the arguments of those that are no tensors, printed; equal ones are
             one object.
     """
 
     used: Mapping[fx.Node, list[Value]]
-    sources: Sequence[tuple[tuple[int, int], ...]]
     calls: Mapping[fx.Node, Call]
     constants: Mapping[fx.Node, tuple[str, ...]]
 
@@ -42,6 +41,15 @@ class Reading:
         for node in calls:
             printed = print_constants(node)
             constants[node] = known.setdefault(printed, printed)
-        at = {node: index for index, node in enumerate(used)}
-        sources = [tuple([(at[v.node], v.index) for v in used[node]]) for node in used]
-        return cls(used, sources, calls, constants)
+        return cls(used, calls, constants)
+
+    @cached_property
+    def sources(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """Of every node, the positions of those that make its operands, and results."""
+        at = {node: index for index, node in enumerate(self.used)}
+        return tuple(
+            [
+                tuple([(at[node], result) for node, result in values])
+                for values in self.used.values()
+            ]
+        )

@@ -58,7 +58,7 @@ class Beside:
         return self._views_that_leave(frozenset())
 
     def _views_that_leave(self, fused: Set[str]) -> Set[str]:
-        """Return those without what a kernel of several calls makes."""
+        """Return those views but for what ``fused`` calls make, several in a kernel."""
         views, waited_for = self._views, self._waited_for | fused
         for view in reversed([key for key in self.document.order if key in views]):
             if view in waited_for:

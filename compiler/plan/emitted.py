@@ -11,7 +11,7 @@ stand where the first of them stood: all that they need is there (join_products.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from partita.compiler.ir.program import Phase
 from partita.compiler.plan.document import Boxing, Document, Ref
@@ -30,7 +30,7 @@ def emitted_units(document: Document) -> list[Unit]:
     Where there are microbatches, each of them runs these.
     """
     units = units_alone(document)
-    return in_buckets(document, units, places(units)) if document.buckets else units
+    return in_buckets(document, units, lambda: places(units))
 
 
 def units_alone(document: Document) -> list[Unit]:
@@ -44,13 +44,15 @@ def units_alone(document: Document) -> list[Unit]:
 
 
 def in_buckets(
-    document: Document, units: list[Unit], at: Mapping[str, int]
+    document: Document, units: list[Unit], at: Callable[[], Mapping[str, int]]
 ) -> list[Unit]:
     """Return the units of ``units_alone``, those in one bucket joined.
 
-    ``at`` are their ``places``.
+    ``at`` gives their ``places``, which are asked for where there are buckets.
     """
-    if are_late(document, at):
+    if not document.buckets:
+        return units
+    if are_late(document, at()):
         return _with_groups(document, units, document.buckets)
     return list(together(units, document.buckets))
 
@@ -161,16 +163,15 @@ def _needs(document: Document, units: Sequence[Unit]) -> Iterator[set[int]]:
         for item in unit:
             if isinstance(item, Boxing):
                 needed.add(at.get(item.producer, number))
-            elif item in boxed and item not in alike:
-                node = document.nodes[item]
-                wanted = zip(node.operands, node.signature.operands, strict=True)
-                for ref, placement in wanted:
-                    boxing = boxings.get((item, ref, placement))
-                    key = ref.key if boxing is None else boxing.key
-                    needed.add(at.get(key, number))
-            elif item not in alike:
-                for key, _ in document.nodes[item].operands:
-                    needed.add(at.get(key, number))
+                continue
+            if item in alike:
+                continue
+            node, is_boxed = document.nodes[item], item in boxed
+            wanted = zip(node.operands, node.signature.operands, strict=True)
+            for ref, placement in wanted:
+                boxing = boxings.get((item, ref, placement)) if is_boxed else None
+                key = ref.key if boxing is None else boxing.key
+                needed.add(at.get(key, number))
         needed.discard(number)
         yield needed
 
@@ -231,7 +232,11 @@ def is_forward(document: Document, unit: Unit) -> bool:
 
 
 def _earliest_first(needs: Iterable[Iterable[int]]) -> list[int]:
-    """Return an order in which each comes behind those it needs, else as numbered."""
+    """Return an order in which each comes behind those it needs, else as numbered.
+
+    ``needs`` are asked for one by one. Whatever can run of those asked for has its
+    place before the next is: so none that is ready has a smaller number.
+    """
     order: list[int] = []
     is_done: list[bool] = []
     waits_for: dict[int, int] = {}  # how many, of those that had to be left for later

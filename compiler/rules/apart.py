@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from torch import fx
 
 from partita.compiler.ir.program import Value, info, operands, set_info, value_of
 from partita.compiler.rules.expansion import Expansion
-from partita.compiler.rules.inline import part_key
+from partita.compiler.rules.inline import part_info
 
 
 class Apart:
@@ -23,11 +22,8 @@ class Apart:
         self._expansion = expansion
         fx.Graph().graph_copy(expansion.graph, self._nodes)
         self.parts = tuple([self._nodes[part] for part in expansion.parts])
-        fact = info(node)
         for part in self.parts:
-            own = info(part)
-            key = part_key(fact.key, own.key)
-            set_info(part, replace(fact, key=key, types=own.types))
+            set_info(part, part_info(info(node), part))
 
     def used(self, given: Sequence[Value]) -> Iterator[tuple[fx.Node, list[Value]]]:
         """Yield every part and its operands, where the call has the operands ``given``.

@@ -8,7 +8,13 @@ from dataclasses import replace
 
 from torch import fx
 
-from partita.compiler.ir.program import Program, info, operand_nodes, set_info
+from partita.compiler.ir.program import (
+    NodeInfo,
+    Program,
+    info,
+    operand_nodes,
+    set_info,
+)
 from partita.compiler.rules.expansion import Expansion
 
 
@@ -19,6 +25,12 @@ def part_key(key: str, part: str) -> str:
     'ln/native_layer_norm/0~expand/rsqrt/0'
     """
     return f"{key}~expand/{part}"
+
+
+def part_info(fact: NodeInfo, part: fx.Node) -> NodeInfo:
+    """Return what is known of a part of a node that ``fact`` is of."""
+    own = info(part)
+    return replace(fact, key=part_key(fact.key, own.key), types=own.types)
 
 
 def inline(program: Program, expansions: Mapping[str, Expansion]) -> Program:
@@ -50,9 +62,7 @@ def _replace(node: fx.Node, expansion: Expansion) -> None:
             copy = values[inner] = node.graph.node_copy(inner, values.__getitem__)
             copy.meta = {}
             if inner.target is not operator.getitem:
-                own = info(inner)
-                key = part_key(fact.key, own.key)
-                set_info(copy, replace(fact, key=key, types=own.types))
+                set_info(copy, part_info(fact, inner))
     results = [None if r is None else values[r] for r in expansion.results]
     if len(fact.types) == 1 and not any(
         user.target is operator.getitem and user.args[0] is node for user in node.users

@@ -31,6 +31,7 @@ from partita.compiler.rules.apart import Apart
 from partita.compiler.rules.calls import call_of, rule_and_factors
 from partita.compiler.rules.expansion import Expansion
 from partita.compiler.rules.factors import Factors
+from partita.compiler.rules.inline import inline
 from partita.compiler.rules.rule import Call, Rule, RuleSet
 from partita.compiler.rules.segments import Segmentations, find_segmentations
 from partita.compiler.rules.signatures import (
@@ -148,6 +149,7 @@ class Candidates:
         self._priced: dict[object, tuple[Priced, ...]] = {}
         self._of_first: dict[fx.Node, tuple[Priced, ...]] = {}
         self._apart: dict[tuple[fx.Node, int], Apart] = {}
+        self._in_parts: dict[object, Program] = {}
         self.drafted: dict[fx.Node, tuple[Node, Sequence[Value]]] = {}
         self._stored: dict[object, tuple[Placement, ...]] = {}
 
@@ -240,6 +242,18 @@ class Candidates:
         found = self._apart.get(key)
         if found is None:
             found = self._apart[key] = Apart(node, expansion)
+        return found
+
+    def in_parts(self, expansions: Mapping[str, Expansion]) -> Program:
+        """Return the program with ``expansions`` in place of nodes, by their keys.
+
+        What is compared is often taken apart alike: it is one program, not to be
+        changed.
+        """
+        key = tuple([(node, id(expansion)) for node, expansion in expansions.items()])
+        found = self._in_parts.get(key)
+        if found is None:
+            found = self._in_parts[key] = inline(self.program, expansions)
         return found
 
     def _expansion(self, rule: Rule, call: Call) -> Expansion | None:

@@ -1,7 +1,8 @@
 """What an assignment chose for every node of the program that will run.
 
-That program has the parts of an op in its place wherever the signature taken asks for
-the op to be taken apart.
+Where the signature taken asks for an op to be taken apart its parts run in its place.
+They stand beside the logical program, which nothing changes; who goes through a program
+of what runs asks for ``Chosen.whole``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from partita.compiler.ir.signature import Signature
 from partita.compiler.plan.alternative import Alternative
 from partita.compiler.plan.document import Expanded
 from partita.compiler.rules.expansion import Expansion
-from partita.compiler.rules.inline import inline, part_key
+from partita.compiler.rules.inline import part_key
 from partita.compiler.search.candidates import Candidates, Priced, flops_of
 from partita.compiler.search.held import Held
 from partita.compiler.search.pose import Posed
@@ -66,6 +67,7 @@ class Chosen:
         outputs: how each output leaves.
         used: the operands of every node.
         results: what leaves.
+        candidates: of the logical program.
         expansions: the parts of what the program has in one.
         made_by: of what is taken apart which part makes each result, and as which of
             its own.
@@ -77,6 +79,7 @@ class Chosen:
     outputs: Mapping[OutputRole, Placement]
     used: Mapping[fx.Node, Sequence[Value]]
     results: Sequence[tuple[Value, OutputRole]]
+    candidates: Candidates
     expansions: Mapping[str, Expansion] = field(default_factory=dict[str, Expansion])
     made_by: Mapping[str, Mapping[int, tuple[str, int]]] = field(
         default_factory=dict[str, Mapping[int, tuple[str, int]]]
@@ -87,7 +90,8 @@ class Chosen:
         """The same with a program in which the parts are in the places of the nodes."""
         if not self.expansions:
             return self
-        return self._of(inline(self.program, self.expansions), {})
+        program = self.candidates.in_parts(self.expansions)
+        return self._of(replace(program, mesh=self.program.mesh), {})
 
     def in_parts(self, keys: Collection[str]) -> set[str]:
         """Return keys of nodes and boxings, those of parts where it is taken apart."""
@@ -223,7 +227,9 @@ def read_choices(
     results = _results_of(program)
     used = posed.candidates.used
     if not expansions:
-        return Chosen(program, found, expanded, outputs, used, results)
+        return Chosen(
+            program, found, expanded, outputs, used, results, posed.candidates
+        )
     assert program.graph is posed.candidates.program.graph
     placed = _Placed(posed.candidates, parts)
     for node, chosen in found.items():
@@ -235,6 +241,7 @@ def read_choices(
         outputs,
         placed.used,
         [(placed.moved.get(value, value), role) for value, role in results],
+        posed.candidates,
         expansions,
         made_by,
     )

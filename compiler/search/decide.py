@@ -237,7 +237,7 @@ class _Decider:
         for node, chosen in self.chosen.nodes.items():
             fact = info(node)
             known = drafted.get(node)
-            if known is not None and known[1] is used[node] and _does(known[0], chosen):
+            if known is not None and known[1] == used[node] and _does(known[0], chosen):
                 found[fact.key] = known[0]
                 continue
             role, types = None, fact.types
@@ -327,10 +327,8 @@ class _Decider:
         if is_short_copy(user) and user in self._first_users:
             return self._first_use(user, storage)
         wanted = self.chosen.nodes[user].signature.operands
-        for value, want in zip(self.chosen.used[user], wanted, strict=True):
-            if value.node is node:
-                return want
-        raise AssertionError(f"{user} does not use {node}")
+        pairs = zip(self.chosen.used[user], wanted, strict=True)
+        return next(want for value, want in pairs if value.node is node)
 
     @cached_property
     def _first_users(self) -> dict[fx.Node, fx.Node]:

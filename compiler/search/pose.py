@@ -50,7 +50,7 @@ from partita.compiler.search.problem import (
     Problem,
     SearchNode,
     Tie,
-    checked,
+    check_operands,
     made_placement,
     tied_placement,
 )
@@ -206,8 +206,8 @@ class _Poser:
             self.candidates.hardware,
             self.candidates.known.boxings,
         )
-        made = Problem(tuple(search_nodes), tuple(ties), self.mesh, prices)
-        problem = checked(made)
+        problem = Problem(tuple(search_nodes), tuple(ties), self.mesh, prices)
+        check_operands(problem)
         pins = {
             role.name: self.pinned.pins[node]
             for node, role in self.roles.items()

@@ -170,28 +170,26 @@ class Problem:
     box_seconds: Prices
     held: HeldPrices | None = None
 
+    def __post_init__(self) -> None:
+        distinct = {  # equal nodes share their choices
+            (id(node.choices), len(node.operands), len(node.result_types)): node
+            for node in self.nodes
+        }
+        for node in distinct.values():
+            for choice in node.choices:
+                signature = choice.signature
+                assert len(signature.operands) == len(node.operands), node.key
+                assert len(signature.results) == len(node.result_types), node.key
+                assert 0.0 <= choice.seconds < inf, (node.key, choice.seconds)
 
-def checked(problem: Problem) -> Problem:
-    """Return a problem that was just made; its nodes must fit to what they use."""
-    distinct = {  # equal nodes share their choices
-        (id(node.choices), len(node.operands), len(node.result_types)): node
-        for node in problem.nodes
-    }
-    for node in distinct.values():
-        for choice in node.choices:
-            signature = choice.signature
-            assert len(signature.operands) == len(node.operands), node.key
-            assert len(signature.results) == len(node.result_types), node.key
-            assert 0.0 <= choice.seconds < inf, (node.key, choice.seconds)
+
+def check_operands(problem: Problem) -> None:
+    """Check that nodes use tensors of others; new prices do not change that."""
     types = [node.result_types for node in problem.nodes]
-    wrong = [
-        node.key
-        for index, node in enumerate(problem.nodes)
-        for source, result in node.operands
-        if source == index or types[source][result] is None
-    ]
-    assert not wrong, f"{wrong[0]} uses itself or what is no tensor"
-    return problem
+    for index, node in enumerate(problem.nodes):
+        for source, result in node.operands:
+            assert source != index, f"{node.key} uses itself"
+            assert types[source][result] is not None, node.key
 
 
 def price_table(

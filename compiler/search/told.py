@@ -1,4 +1,4 @@
-"""What nodes are told of their other choices, the best ones, with their prices."""
+"""What plans tell of what their nodes could have been, which no comparison needs."""
 
 from __future__ import annotations
 

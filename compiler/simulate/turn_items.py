@@ -56,9 +56,7 @@ class TurnItems:
 
     def units(self, document: Document) -> list[Unit]:
         """Return the units of a plan that differs from this one in its buckets."""
-        if not document.buckets:
-            return self.alone
-        return in_buckets(document, self.alone, self._at)
+        return in_buckets(document, self.alone, lambda: self._at)
 
     def runs(self, document: Document) -> Runs:
         """Return ``units`` with the calls joined that no message of it parts."""

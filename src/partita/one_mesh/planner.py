@@ -149,7 +149,10 @@ class Planner:
         return self._finished(counted(self._draft(found, posed)))
 
     def uncounted(self, found: Found, posed: Posed | None = None) -> Plan:
-        """Return that plan with messages one by one, but for what it holds."""
+        """Return the plan of ``decide``, messages one by one.
+
+        What it holds is counted only where calls are fused, which asks for it.
+        """
         return self._finished(self._draft(found, posed))
 
     def draft(self, found: Found) -> Plan:

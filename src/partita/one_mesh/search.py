@@ -111,7 +111,12 @@ class Search:
 
     @collection_paused()
     def uncounted(self) -> Plan:
-        """Return the fastest plan without a limit, but for what it holds."""
+        """Return the plan of ``run``, which no limit binds, as ``Planner.uncounted``.
+
+        Raises:
+            NoSolution: when none was found.
+        """
+        assert self.planner.limit is None
         return self.planner.uncounted(*self._decided(None, None))
 
     @collection_paused()

@@ -153,7 +153,7 @@ class BesideSearch:
     def first(self, search: Search) -> First:
         """Return the plan of ``search``, or one that reckons with such messages.
 
-        Without a memory limit it does not state what it holds.
+        Without a memory limit it may not state what it holds.
 
         Raises:
             NoSolution, NotFaster: as ``search`` does.
@@ -286,7 +286,7 @@ class BesideSearch:
 
 
 def _in_turns(draft: Plan, choices: Sequence[int] | None = None) -> First:
-    """Return a plan that says neither its turns nor what it holds with its turns."""
+    """Return a draft in its turns; it need not state what it holds."""
     items = TurnItems(draft)
     return First(with_turns(draft, items), choices, items)
 

@@ -20,7 +20,7 @@ from partita.compiler.search.problem import (
     Problem,
     SearchNode,
     Tie,
-    checked,
+    check_operands,
     cost_of,
 )
 
@@ -52,7 +52,9 @@ def problem(
     *nodes: SearchNode, ties: tuple[Tie, ...] = (), box: float = 1.0
 ) -> Problem:
     """Return a problem in which every boxing costs the same."""
-    return checked(Problem(nodes, ties, MESH, lambda _type, _made, _wanted: box))
+    made = Problem(nodes, ties, MESH, lambda _type, _made, _wanted: box)
+    check_operands(made)
+    return made
 
 
 def _box_table(rng: random.Random, draw: Callable[[], float]) -> BoxSeconds:
@@ -111,7 +113,8 @@ def random_problem(seed: int, most_nodes: int = 6, most_choices: int = 5) -> Pro
             ),
         )
     made = Problem(tuple(nodes), tuple(ties), MESH, _box_table(rng, seconds))
-    return checked(made)
+    check_operands(made)
+    return made
 
 
 def all_costs(posed: Problem) -> dict[tuple[int, ...], float]:

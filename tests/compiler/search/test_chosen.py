@@ -80,3 +80,22 @@ def test_a_node_whose_operand_is_taken_apart_is_not_the_one_drafted_before() -> 
         plan = planner.random(seed)
         used = {ref.key for node in plan.nodes.values() for ref in node.operands}
         assert used <= plan.nodes.keys()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_parameter_is_used_as_its_first_user_in_the_order_wants_it(seed: int) -> None:
+    planner, _ = posed()
+    plan = planner.random(seed)
+    assert plan.expanded
+    for name, parameter in plan.parameters.items():
+        asks = (
+            wanted
+            for key in plan.order
+            for ref, wanted in zip(
+                plan.nodes[key].operands,
+                plan.nodes[key].signature.operands,
+                strict=True,
+            )
+            if ref.key == f"parameter:{name}"
+        )
+        assert parameter.placements.use == next(asks)
