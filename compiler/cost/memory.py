@@ -212,27 +212,18 @@ class _Recorder:
             self._hold(name, kept, Category.OPTIMIZER)
 
     def _call(self, key: str, is_fused: bool) -> None:
-        tensors, now = self.tensors, self.now
+        tensors = self.tensors
         call = self.recipes.call(key, is_fused, tensors)
-        is_forward, waits = self.is_forward, call.waits
-        may_be_saved = not is_forward[now]
-        operands: list[Storage] = []
-        for slot in call.operands:  # ``_use`` of each: there are many
-            storage = tensors[slot].storage
-            operands.append(storage)
-            if waits and storage.until_used:
-                storage.land(now)
-            storage.last = now
-            if may_be_saved and is_forward[storage.first]:
-                storage.is_saved = True
-        for slot, result in zip(call.slots, call.results, strict=True):
-            position, shard, num_bytes, operand = result
-            if operand is None:
-                name = str(Ref(key, position))
-                storage = Storage(name, num_bytes, now, now, Category.TEMPORARIES)
-                self.storages.append(storage)
-            else:
+        operands = [tensors[slot].storage for slot in call.operands]
+        for storage in operands:
+            self._use(storage, waits=call.waits)
+        made = zip(call.slots, call.results, strict=True)
+        for slot, (position, shard, num_bytes, operand) in made:
+            if operand is not None:
                 storage = operands[operand]
+            else:
+                name = str(Ref(key, position))
+                storage = self._keep(name, num_bytes, Category.TEMPORARIES)
             tensors[slot] = Tensor(shard, storage)
         if call.workspace_bytes:
             self._keep(key, call.workspace_bytes, Category.WORKSPACE)

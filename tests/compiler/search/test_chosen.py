@@ -6,8 +6,10 @@ import random
 from functools import cache
 
 import pytest
+import torch
 from tests.compiler.search.hand_made import machine
 from tests.models.captured import captured
+from torch import Tensor, nn
 
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import Phase, Value, info
@@ -99,3 +101,24 @@ def test_a_parameter_is_used_as_its_first_user_in_the_order_wants_it(seed: int) 
             if ref.key == f"parameter:{name}"
         )
         assert parameter.placements.use == next(asks)
+
+
+class CastParameter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.ones(4, 4))
+        self.v = nn.Parameter(torch.ones(4, 4))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x @ self.w, self.v.to(torch.bfloat16)
+
+
+def test_a_parameter_whose_narrow_copy_leaves_is_used_as_that_wants_it() -> None:
+    options = Options(hardware=machine(), train=False)
+    mesh = Mesh.parse("dp=2,tp=2")
+    planner = Planner.of(CastParameter(), (torch.ones(4, 4),), {}, mesh, options)
+    for seed in range(6):
+        plan = planner.random(seed)
+        cast = next(n for n in plan.nodes.values() if n.op == "aten._to_copy.default")
+        assert plan.parameters["v"].placements.use == cast.signature.operands[0]
+        plan.validate()
