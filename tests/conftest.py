@@ -69,6 +69,17 @@ def _no_process_group_is_left() -> Generator[None]:
         torch.distributed.destroy_process_group()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_of_a_file_is_kept(request: pytest.FixtureRequest) -> Generator[None]:
+    """Let go of what a file's own functions remember for its tests alone."""
+    yield
+    for value in vars(request.module).values():
+        if getattr(value, "__module__", None) == request.module.__name__:
+            clear = getattr(value, "cache_clear", None)
+            if clear is not None:
+                clear()
+
+
 @pytest.fixture(scope="session")
 def browser() -> Generator["Browser"]:
     """Yield one browser for all tests: Playwright starts once in a process."""

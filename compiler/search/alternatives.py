@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from operator import lt
 from typing import NamedTuple, Protocol
+
+import numpy as np
 
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.search.numbering import (
+    Ints,
+    first_of,
+    numbered,
+    numbered_sequences,
+    starts_of,
+    stretches,
+)
 from partita.compiler.search.problem import (
     Choice,
     Problem,
@@ -107,64 +115,75 @@ class Alternatives:
             self.tied.setdefault(tie.first, []).append(tie.second)
         self.is_output = {tie.second for tie in problem.ties}
         self._arounds: dict[int, Around] = {}
-        self._number()
+        self._wants: list[Want] = []  # by the numbers that they have
+        self._takes = numbered(problem.offered, np.array(self.choices, dtype=np.int64))
+        edges = problem.edges
+        self._tensors = problem.first[edges.source] + edges.result  # of each use
+        by_tensor = np.argsort(self._tensors, kind="stable")
+        self._wanted = self._asked()[by_tensor]
+        uses = np.bincount(self._tensors, minlength=int(problem.first[-1]))
+        self._start = starts_of(uses)  # of each tensor's, in those that are wanted
+        self._places: list[int] = self._numbered_places().tolist()
 
-    def _number(self) -> None:
-        """Give numbers to what nodes take, to tensors, to wants and to kinds.
-
-        Equal numbers stand for equal things, so that nodes are compared by numbers.
-        """
-        nodes = self.problem.nodes
-        numbers: dict[object, int] = {}
+    def _asked(self) -> Ints:
+        """Return of each use a number of how the tensor is wanted."""
+        nodes, edges = self.problem.nodes, self.problem.edges
         wants: dict[Want, int] = {}
-        takes = [
-            numbers.setdefault((id(node.choices), choice, node.times), len(numbers))
-            for node, choice in zip(nodes, self.choices, strict=True)
-        ]
-        asked: list[list[int]] = []  # by the number of what a node takes
-        for node, choice, number in zip(nodes, self.choices, takes, strict=True):
-            if number == len(asked):
-                operands = node.choices[choice].signature.operands
-                pairs = [(node.times, placement) for placement in operands]
-                asked.append([wants.setdefault(pair, len(wants)) for pair in pairs])
-        counts = [len(node.result_types) for node in nodes]
-        first = list(accumulate(counts, initial=0))  # tensors that each node makes
-        self._takes = takes
+        asked: list[list[int]] = []
+        for index in first_of(self._takes).tolist():
+            operands = self._taken(index).signature.operands
+            pairs = [(nodes[index].times, placement) for placement in operands]
+            asked.append([wants.setdefault(pair, len(wants)) for pair in pairs])
         self._wants = list(wants)
-        self._made = list(pairwise(first))
-        self._wanted = wanted = [list[int]() for _ in range(first[-1])]
-        self._used = [
-            [first[source] + result for source, result in node.operands]
-            for node in nodes
-        ]
-        for used, number in zip(self._used, takes, strict=True):
-            for value, want in zip(used, asked[number], strict=True):
-                wanted[value].append(want)
-        kinds: dict[object, int] = {}
-        self._kinds = [
-            kinds.setdefault((type_, number, result, *wanted[at + result]), len(kinds))
-            for node, number, at in zip(nodes, takes, first, strict=False)
-            for result, type_ in enumerate(node.result_types)
-        ]
+        start = starts_of(np.array([len(each) for each in asked], dtype=np.int64))
+        every = np.array([number for each in asked for number in each], dtype=np.int64)
+        return every[start[self._takes[edges.user]] + edges.position]
+
+    def _numbered_kinds(self) -> Ints:
+        """Return a number per tensor: equal ones are made and wanted alike."""
+        nodes, first = self.problem.nodes, self.problem.first
+        known: dict[TensorType | None, int] = {}
+        made = [type_ for node in nodes for type_ in node.result_types]
+        types = [known.setdefault(type_, len(known)) for type_ in made]
+        maker = np.repeat(np.arange(len(nodes)), np.diff(first))
+        return numbered(
+            np.array(types, dtype=np.int64),
+            self._takes[maker],
+            np.arange(len(maker)) - first[maker],
+            numbered_sequences(self._wanted, self._start),
+        )
+
+    def _numbered_places(self) -> Ints:
+        """Return a number per node, see ``place``.
+
+        It is told by what the node and all that is tied to it take, by the kinds of the
+        tensors that they use and make, and by which of these are the same, in the order
+        of the program.
+        """
+        problem, edges = self.problem, self.problem.edges
+        pairs = [(tie.first, tie.second) for tie in problem.ties]
+        ties = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+        owner = np.concatenate([np.arange(len(problem.nodes)), ties[:, 0]])
+        member = np.concatenate([np.arange(len(problem.nodes)), ties[:, 1]])
+        used, made = np.diff(edges.start)[member], np.diff(problem.first)[member]
+        touched = np.concatenate(
+            [
+                self._tensors[stretches(edges.start[member], used)],
+                stretches(problem.first[member], made),
+            ]
+        )
+        by = np.concatenate([np.repeat(owner, used), np.repeat(owner, made)])
+        kinds = numbered(self._numbered_kinds()[touched], _ranks(by, touched))
+        count = len(problem.nodes)
+        taken = _told_by(self._takes[member], owner, count)
+        return numbered(taken, _told_by(kinds, by, count))
 
     def place(self, index: int) -> Hashable:
         """Return what tells as quickly as can be that nodes have equal surroundings.
 
         Nodes of equal places have; nodes of equal surroundings may have two places.
         """
-        taken = self._takes[index]
-        touched = [*self._used[index], *range(*self._made[index])]
-        tied = self.tied.get(index)
-        for number in tied or ():
-            touched += (*self._used[number], *range(*self._made[number]))
-        if tied is None and all(map(lt, touched, touched[1:])):
-            return taken, *[self._kinds[value] for value in touched]
-        values = sorted(set(touched))
-        kinds = [self._kinds[value] for value in values]
-        same = [values.index(value) for value in touched]
-        if tied is None:
-            return taken, *kinds, *same
-        return (taken, *[self._takes[number] for number in tied]), *kinds, *same
+        return self._places[index]
 
     def around(self, index: int) -> Around:
         """Return what the price of a node's alternatives depends on."""
@@ -251,9 +270,9 @@ class Alternatives:
     ) -> frozenset[Want]:
         """Return how a tensor is wanted but for the changed nodes."""
         source, result = value
-        counts = Counter(
-            self._wants[n] for n in self._wanted[self._made[source][0] + result]
-        )
+        number = self.problem.first[source] + result
+        wanted = self._wanted[self._start[number] : self._start[number + 1]]
+        counts = Counter(self._wants[each] for each in wanted.tolist())
         own = Counter(
             (times, self._taken(changed[at]).signature.operands[position])
             for at, position, times in uses
@@ -299,3 +318,23 @@ class Alternatives:
             for times, made, want in tensor.boxed(taken):
                 total += times * box_seconds(tensor.type, made, want)
         return total
+
+
+def _told_by(numbers: Ints, owner: Ints, count: int) -> Ints:
+    """Return a number for each of so many owners: who has equal ones, in order."""
+    order = np.argsort(owner, kind="stable")
+    lengths = np.bincount(owner, minlength=count)
+    return numbered_sequences(numbers[order], starts_of(lengths))
+
+
+def _ranks(owner: Ints, values: Ints) -> Ints:
+    """Return which of its owner's distinct values each is, the least first."""
+    order = np.lexsort((values, owner))
+    owners, ordered = owner[order], values[order]
+    is_new_owner = np.diff(owners, prepend=-1) != 0
+    is_new = is_new_owner | (np.diff(ordered, prepend=-1) != 0)
+    count = np.cumsum(is_new)
+    base = count[is_new_owner]
+    ranks = np.empty(len(values), np.int64)
+    ranks[order] = count - base[np.cumsum(is_new_owner) - 1]
+    return ranks

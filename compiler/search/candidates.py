@@ -42,6 +42,7 @@ from partita.compiler.rules.signatures import (
     ways_in,
 )
 from partita.compiler.rules.walks import chunked, chunkings, expanded_combinations
+from partita.compiler.search.edges import Edges
 from partita.compiler.search.known_prices import KnownPrices
 from partita.compiler.search.problem import Choice
 from partita.compiler.search.repeats import alike
@@ -171,7 +172,8 @@ class Candidates:
         ]
         calls = [index for index, node in enumerate(nodes) if node in self._label]
         first: dict[int, fx.Node] = {}
-        classes = alike(labels, self.reading.sources, calls)
+        edges = Edges.of(self.reading.sources)
+        classes = alike(labels, edges, calls)
         return {
             node: first.setdefault(one, node)
             for node, one in zip(nodes, classes, strict=True)

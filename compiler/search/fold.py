@@ -14,7 +14,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 
+import numpy as np
+
 from partita.compiler.ir.sbp import Placement
+from partita.compiler.search.numbering import (
+    Ints,
+    first_of,
+    numbered,
+    numbered_sequences,
+    starts_of,
+)
 from partita.compiler.search.offers import Offers
 from partita.compiler.search.problem import (
     LetGo,
@@ -27,7 +36,7 @@ from partita.compiler.search.repeats import alike
 
 _Users = tuple[tuple[int, tuple[int, ...]], ...]
 _Freed = tuple[tuple[int, int, LetGo], ...]
-_Key = tuple[int, int, int, int, float, float, _Freed]  # users by a number
+_Charge = tuple[float, float, _Freed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,50 +125,67 @@ class Fold:
     @cached_property
     def shared(self) -> tuple[Shared, ...]:
         """The tensors, those alike counted together."""
-        users: dict[tuple[int, int, int], list[int]] = {}
-        nodes = self.problem.nodes
-        several = max([len(node.operands) for node in nodes], default=0) + 1
-        for node, number in zip(nodes, self.class_of, strict=True):
-            use = number * several  # and the position: a number is faster than both
-            for source, result in node.operands:
-                tensor = source, result, node.times
-                taken = users.get(tensor)
-                if taken is None:
-                    users[tensor] = [use]
-                else:
-                    taken.append(use)
-                use += 1
-        held = self.problem.held
+        edges, number = self.problem.edges, np.array(self.class_of, dtype=np.int64)
+        times = self.problem.times[edges.user]
+        tensor = numbered(edges.source, edges.result, times)
+        first = first_of(tensor)  # the uses that each tensor is first met in
+        several = int(edges.position.max(initial=0)) + 1
+        use = number[edges.user] * several + edges.position
+        every = int(use.max(initial=0)) + 1
+        of_tensor, uses = np.divmod(np.unique(tensor * every + use), every)
+        start = starts_of(np.bincount(of_tensor))
+        charges = self._charges(first)
+        numbers: dict[_Charge, int] = {}
+        charged = [numbers.setdefault(each, len(numbers)) for each in charges]
+        kind = numbered(
+            number[edges.source[first]],
+            edges.result[first],
+            times[first],
+            numbered_sequences(uses, start),
+            np.array(charged, dtype=np.int64),
+        )
+        counts = np.bincount(kind)
+        by_use = np.argsort(first)
+        leading = by_use[first_of(kind[by_use])]  # of each kind the first tensor
+        found: list[Shared] = []
+        for one in sorted(leading.tolist(), key=first.__getitem__):
+            use, own = int(first[one]), uses[start[one] : start[one + 1]]
+            pairs = [divmod(each, several) for each in own.tolist()]
+            rate, part, freed = charges[one]
+            found.append(
+                Shared(
+                    source=int(number[edges.source[use]]),
+                    result=int(edges.result[use]),
+                    users=_by_class(pairs),
+                    times=int(times[use]),
+                    rate=rate,
+                    charged=part,
+                    freed=freed,
+                    count=int(counts[kind[one]]),
+                )
+            )
+        return tuple(found)
+
+    def _charges(self, first: Ints) -> list[_Charge]:
+        """Return what holding tensors is charged, by the uses they are first met in."""
+        held, edges = self.problem.held, self.problem.edges
+        if held is None:
+            return [(0.0, 0.0, ())] * len(first)
         freed: dict[tuple[int, int, int], list[tuple[int, int, LetGo]]] = {}
-        for (index, position), let_go in () if held is None else held.uses.items():
+        for (index, position), let_go in held.uses.items():
             user = self.problem.nodes[index]
             own = freed.setdefault((*user.operands[position], user.times), [])
             own.append((self.class_of[index], position, let_go))
-        by_class: dict[tuple[int, ...], int] = {}
-        numbers: dict[_Users, int] = {}  # faster to count by
-        counts: dict[_Key, int] = {}
-        rate = charged = 0.0
-        released: _Freed = ()
-        for tensor, taken in users.items():
-            source, result, times = tensor
-            wants = tuple(taken)
-            number = by_class.get(wants)
-            if number is None:
-                pairs = [divmod(use, several) for use in wants]
-                number = numbers.setdefault(_by_class(pairs), len(numbers))
-                by_class[wants] = number
-            if held is not None:
-                rate = held.copies.get((source, result), 0.0)
-                charged = held.sources.get((source, result), 0.0)
-                released = tuple(sorted(freed.get(tensor, ()), key=_by_rate))
-            made_by = self.class_of[source]
-            key = made_by, result, number, times, rate, charged, released
-            counts[key] = counts.get(key, 0) + 1
-        every = list(numbers)
-        return tuple(
-            Shared(key[0], key[1], every[key[2]], key[3], key[4], key[5], key[6], count)
-            for key, count in counts.items()
-        )
+        columns = edges.source, edges.result, self.problem.times[edges.user]
+        sources, results, times = (column[first].tolist() for column in columns)
+        return [
+            (
+                held.copies.get((source, result), 0.0),
+                held.sources.get((source, result), 0.0),
+                tuple(sorted(freed.get((source, result, count), ()), key=_by_rate)),
+            )
+            for source, result, count in zip(sources, results, times, strict=True)
+        ]
 
     @cached_property
     def ties(self) -> tuple[Tie, ...]:
@@ -245,12 +271,6 @@ def _by_class(wants: Sequence[tuple[int, int]]) -> _Users:
 
 
 def _classes(problem: Problem) -> list[int]:
-    nodes = problem.nodes
-    numbers: dict[tuple[int, int], int] = {}
-    labels = [
-        numbers.setdefault((id(node.choices), node.times), len(numbers))
-        for node in nodes
-    ]
-    operands = [node.operands for node in nodes]
-    calls = [i for i, node in enumerate(nodes) if node.operands and node.result_types]
-    return alike(labels, operands, calls)
+    nodes = enumerate(problem.nodes)
+    calls = [index for index, node in nodes if node.operands and node.result_types]
+    return alike(problem.offered, problem.edges, calls)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -26,8 +27,10 @@ from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.signature import Signature
 from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.search.edges import Edges
 from partita.compiler.search.held import Held
 from partita.compiler.search.model import Floats
+from partita.compiler.search.numbering import Ints, numbered, starts_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +158,7 @@ class PriceTables(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Problem:
     """Nodes with their choices, the ties between them, and the price of a boxing.
 
@@ -182,14 +185,41 @@ class Problem:
                 assert len(signature.results) == len(node.result_types), node.key
                 assert 0.0 <= choice.seconds < inf, (node.key, choice.seconds)
 
+    @cached_property
+    def edges(self) -> Edges:
+        """The uses of tensors by the nodes."""
+        return Edges.of([node.operands for node in self.nodes])
+
+    @cached_property
+    def first(self) -> Ints:
+        """Tensors are counted: per node its first one, and behind the last all."""
+        made = [len(node.result_types) for node in self.nodes]
+        return starts_of(np.array(made, dtype=np.int64))
+
+    @cached_property
+    def times(self) -> Ints:
+        """How often in a step each node takes its operands."""
+        times = [node.times for node in self.nodes]
+        return np.array(times, dtype=np.int64)
+
+    @cached_property
+    def offered(self) -> Ints:
+        """Per node a number of its choices and times: nodes alike share one tuple."""
+        known: dict[int, int] = {}
+        ids = [id(node.choices) for node in self.nodes]
+        offers = [known.setdefault(each, len(known)) for each in ids]
+        return numbered(np.array(offers, dtype=np.int64), self.times)
+
 
 def check_operands(problem: Problem) -> None:
     """Check that nodes use tensors of others; new prices do not change that."""
-    types = [node.result_types for node in problem.nodes]
-    for index, node in enumerate(problem.nodes):
-        for source, result in node.operands:
-            assert source != index, f"{node.key} uses itself"
-            assert types[source][result] is not None, node.key
+    edges, nodes = problem.edges, problem.nodes
+    own = edges.user[edges.user == edges.source]
+    assert not own.size, f"{nodes[own[0]].key} uses itself"
+    made = [type_ is not None for node in nodes for type_ in node.result_types]
+    is_tensor = np.array(made, dtype=np.bool_)
+    none = edges.user[~is_tensor[problem.first[edges.source] + edges.result]]
+    assert not none.size, f"{nodes[none[0]].key} uses what is no tensor"
 
 
 def price_table(

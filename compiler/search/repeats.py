@@ -10,9 +10,9 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
+from partita.compiler.search.edges import Edges
+from partita.compiler.search.numbering import Ints
 
 LEAST_COUNT = 4
 """Fewer blocks than this are no repetition worth knowing."""
@@ -107,9 +107,7 @@ def _periods(labels: Ints, least: int, below: int) -> list[int]:
 
 
 def alike(
-    labels: Sequence[int],
-    operands: Sequence[Sequence[tuple[int, int]]],
-    calls: Sequence[int],
+    labels: Sequence[int] | Ints, edges: Edges, calls: Sequence[int]
 ) -> list[int]:
     """Return a class per node; nodes in the same place of equal blocks share one.
 
@@ -118,34 +116,40 @@ def alike(
 
     Args:
         labels: of each node, equal for nodes that may be alike.
-        operands: of each node, the nodes and results that it uses.
+        edges: who uses what.
         calls: the nodes that compute something, in the order of the program; of the
             others those without operands enter it, the rest leave it.
     """
-    place = _places(np.array(labels, dtype=np.int64), np.array(calls, dtype=np.int64))
-    key: list[Hashable] = [i if at < 0 else at for i, at in enumerate(place)]
-    others = sorted(set(range(len(labels))).difference(calls))
-    users = {index: list[tuple[int, int]]() for index in others if not operands[index]}
-    for index, values in enumerate(operands):
-        for position, (source, _) in enumerate(values):
-            if source in users:
-                users[source].append((index, position))
-    for index in others:
-        values, used_by = operands[index], users.get(index)
-        if values and all(place[source] >= 0 for source, _ in values):
-            wanted = tuple((place[source], result) for source, result in values)
-            key[index] = ("leaves", labels[index], wanted)
-        if used_by and all(place[user] >= 0 for user, _ in used_by):
-            wants = sorted((place[user], position) for user, position in used_by)
-            key[index] = ("enters", labels[index], tuple(wants))
+    labels = np.asarray(labels, dtype=np.int64)
+    computing = np.array(calls, dtype=np.int64)
+    place = _places(labels, computing)
+    is_other = np.ones(len(labels), dtype=np.bool_)
+    is_other[computing] = False
+    key: list[Hashable] = np.where(place < 0, np.arange(len(labels)), place).tolist()
+    has_operands = np.diff(edges.start) > 0
+    for index in np.flatnonzero(is_other & has_operands).tolist():
+        uses = slice(edges.start[index], edges.start[index + 1])
+        sources = place[edges.source[uses]].tolist()
+        if min(sources) >= 0:
+            wanted = tuple(zip(sources, edges.result[uses].tolist(), strict=True))
+            key[index] = ("leaves", int(labels[index]), wanted)
+    enters = np.flatnonzero((is_other & ~has_operands)[edges.source])
+    users: dict[int, list[tuple[int, int]]] = {}
+    own = (edges.source, place[edges.user], edges.position)
+    for index, user, at in zip(*(each[enters].tolist() for each in own), strict=True):
+        users.setdefault(index, []).append((user, at))
+    for index, used_by in users.items():
+        wants = sorted(used_by)
+        if wants[0][0] >= 0:
+            key[index] = ("enters", int(labels[index]), tuple(wants))
     numbers: dict[Hashable, int] = {}
     return [numbers.setdefault(one, len(numbers)) for one in key]
 
 
-def _places(labels: Ints, calls: Ints) -> list[int]:
+def _places(labels: Ints, calls: Ints) -> Ints:
     """Return the node of the first block in whose place each node is; -1 for none."""
     place = np.full(len(labels), -1)
     for run in find_runs(labels[calls]):
         at = np.arange(run.start, run.end)
         place[calls[at]] = calls[run.start + (at - run.start) % run.period]
-    return place.tolist()
+    return place

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from partita.compiler.search.edges import Edges
 from partita.compiler.search.repeats import LEAST_COUNT, Run, alike, find_runs
 
 _BLOCKS = st.lists(
@@ -54,7 +55,7 @@ def test_weights_and_gradients_follow_the_place_of_their_block() -> None:
     chain = [[(0 if not i else 4 + i, 0), (1 + i, 0)] for i in range(4)]
     leaving = [[(5 + i, 0)] for i in range(4)]
     operands = [[], [], [], [], [], *chain, *leaving, [(8, 0)]]
-    classes = alike(labels, operands, range(5, 9))
+    classes = alike(labels, Edges.of(operands), range(5, 9))
     assert len(set(classes[1:5])) == 1
     assert len(set(classes[5:9])) == 1
     assert len(set(classes[9:13])) == 1
@@ -65,8 +66,7 @@ def test_what_other_nodes_use_as_well_is_by_itself() -> None:
     # weight 1 is tied: a call behind the run uses it, too
     labels = [0, 1, 1, 1, 1, 2, 2, 2, 2, 9]
     calls = [[(0 if not i else 4 + i, 0), (1 + i, 0)] for i in range(4)]
-    classes = alike(
-        labels, [[], [], [], [], [], *calls, [(8, 0), (1, 0)]], range(5, 10)
-    )
+    edges = Edges.of([[], [], [], [], [], *calls, [(8, 0), (1, 0)]])
+    classes = alike(labels, edges, range(5, 10))
     assert classes[1] not in classes[2:5]
     assert len(set(classes[2:5])) == 1
