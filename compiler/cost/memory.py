@@ -26,7 +26,7 @@ from partita.compiler.cost.optimizer_memory import (
     sum_bytes,
     update_bytes,
 )
-from partita.compiler.cost.recipes import Recipes
+from partita.compiler.cost.recipes import Name, Recipes
 from partita.compiler.cost.storage import Carried, Storage, Tensor
 from partita.compiler.cost.timeline import Category, Held, Timeline
 from partita.compiler.cost.unlike_ranks import unlike_ranks
@@ -103,11 +103,11 @@ class _Recorder:
         self.moments: list[str] = []
         self.is_forward: list[bool] = []
         self.storages: list[Storage] = []
-        self.tensors: dict[int, Tensor] = {}  # by slot
+        self.tensors: dict[Name, Tensor] = {}
         self.under_way: dict[str, Carried] = {}
         self.messages: dict[str, int] = {}  # bytes of what comes of them, by boxing
         self.updated: list[int] = []  # bytes of what the optimizer works on
-        self.added: dict[int, Tensor] = {}  # what microbatches add up to, by slot
+        self.added: dict[Name, Tensor] = {}  # what microbatches add up to
 
     def run(self, turns: Sequence[Turn]) -> Timeline:
         self._enter()
@@ -145,8 +145,8 @@ class _Recorder:
         self.storages.append(storage)
         return storage
 
-    def _seen(self, output: Output) -> int:
-        """Return the slot of a tensor as it leaves."""
+    def _seen(self, output: Output) -> Name:
+        """Return the name of a tensor as it leaves."""
         assert output.value is not None
         assert output.placement is not None
         return self.recipes.seen(str(output), output.value, output.placement)
@@ -191,7 +191,7 @@ class _Recorder:
             category = _ENTERING.get(node.role.kind, Category.BUFFERS)
             storage = self._hold(node.role.name, local.num_bytes, category)
             tensor = Tensor(self.rank.shard(local), storage)
-            self.tensors[self.recipes.slot(ref)] = tensor
+            self.tensors[ref] = tensor
             if node.role.kind is InputKind.PARAMETER:
                 self._hold_update(node.role.name, placement)
 
@@ -214,17 +214,16 @@ class _Recorder:
     def _call(self, key: str, is_fused: bool) -> None:
         tensors = self.tensors
         call = self.recipes.call(key, is_fused, tensors)
-        operands = [tensors[slot].storage for slot in call.operands]
+        operands = [tensors[name].storage for name in call.operands]
         for storage in operands:
             self._use(storage, waits=call.waits)
-        made = zip(call.slots, call.results, strict=True)
-        for slot, (position, shard, num_bytes, operand) in made:
+        for position, shard, num_bytes, operand in call.results:
             if operand is not None:
                 storage = operands[operand]
             else:
                 name = str(Ref(key, position))
                 storage = self._keep(name, num_bytes, Category.TEMPORARIES)
-            tensors[slot] = Tensor(shard, storage)
+            tensors[key, position] = Tensor(shard, storage)
         if call.workspace_bytes:
             self._keep(key, call.workspace_bytes, Category.WORKSPACE)
 
@@ -241,12 +240,11 @@ class _Recorder:
             if boxing is not None:
                 made = output.value if boxing.key in late else boxing.key
                 placement = boxing.source if boxing.key in late else boxing.target
-            slot = self.recipes.slot(made)
-            if output.kind.adds_up and slot not in self.added:
+            if output.kind.adds_up and made not in self.added:
                 local = self.rank.type(type_of(self.document, output.value), placement)
                 category = _ADDED[output.kind]
                 storage = self._hold(str(output), local.num_bytes, category)
-                self.added[slot] = Tensor(self.rank.shard(local), storage)
+                self.added[made] = Tensor(self.rank.shard(local), storage)
 
     def _complete(self) -> None:
         """End the microbatch; bring what was added up to where it leaves."""
@@ -265,9 +263,8 @@ class _Recorder:
         for unit in completing_units(self.document):
             self._boxings(unit)
             for boxing in unit:
-                self._use(self.tensors[self.recipes.slot(boxing.ref)].storage)
-                made = self.tensors[self.recipes.slot(boxing.key)]
-                made.storage.land(self.now)
+                self._use(self.tensors[boxing.ref].storage)
+                self.tensors[boxing.key].storage.land(self.now)
 
     def _boxings(self, boxings: Sequence[Boxing], half: Half = Half.BOTH) -> None:
         """Carry out a boxing, or those of a bucket together, or half of that."""
@@ -275,7 +272,7 @@ class _Recorder:
         recipe = self.recipes.boxings(boxings, self.tensors)
         carried = self.under_way.pop(key, None)
         if carried is None:
-            storages = [self.tensors[slot].storage for slot in recipe.operands]
+            storages = [self.tensors[name].storage for name in recipe.operands]
             carried = Carried(key, recipe.phase, deque(recipe.moments), storages)
         for storage in carried.held:  # until what it is in was waited for
             self._use(storage)
@@ -288,8 +285,8 @@ class _Recorder:
             self._allocate(carried, carried.moments.popleft())
         if half is not Half.FIRST:
             made = zip(recipe.results, recipe.shards, carried.storages, strict=True)
-            for slot, shard, storage in made:
-                self.tensors[slot] = Tensor(shard, storage)
+            for name, shard, storage in made:
+                self.tensors[name] = Tensor(shard, storage)
 
     def _allocate(self, carried: Carried, moment: Moment) -> None:
         """Hold what a moment of a boxing makes, and what it makes that of."""
@@ -327,14 +324,14 @@ class _Recorder:
                 continue
             if not (is_one or output.kind.adds_up):
                 continue  # it was let go of with its microbatch
-            slot = self._seen(output)
-            self.tensors[slot].storage.last = self.now
+            seen = self._seen(output)
+            self.tensors[seen].storage.last = self.now
             if output.kind is OutputKind.GRADIENT:
-                storage = self._own(output.name, slot, taken, shared)
+                storage = self._own(output.name, seen, taken, shared)
                 taken.add(id(storage))
                 kept.append(storage)
             elif output.kind is OutputKind.LOSS:
-                kept.append(self.tensors[slot].storage)
+                kept.append(self.tensors[seen].storage)
         for storage in inputs if is_one else ():
             storage.last = self.now
         if self.updated:
@@ -347,36 +344,40 @@ class _Recorder:
             storage.last = self.now
 
     def _own(
-        self, name: str, slot: int, taken: set[int], shared: dict[int, set[int]]
+        self,
+        name: str,
+        seen: Name,
+        taken: set[int],
+        shared: dict[int, set[Name]],
     ) -> Storage:
         """Return the memory of a gradient: a copy where it has none of its own.
 
         What may not be written to is copied: see runtime/gradients.py. ``shared`` has,
         by the storage, the tensors that share it and that no gradient is yet.
         """
-        tensor = self.tensors[slot]
+        tensor = self.tensors[seen]
         storage, is_like = tensor.storage, tensor.shard.is_in_order
         is_whole = storage.num_bytes == self.rank.rounded(tensor.shard.type.num_bytes)
         parts = shared.get(id(storage), set())
-        if is_like and slot in parts:
-            parts.discard(slot)
+        if is_like and seen in parts:
+            parts.discard(seen)
         elif not (is_whole and is_like) or id(storage) in taken:
             return self._hold(name, tensor.shard.type.num_bytes, Category.GRADIENTS)
         storage.category = Category.GRADIENTS
         return storage
 
-    def _shared(self, taken: set[int]) -> dict[int, set[int]]:
+    def _shared(self, taken: set[int]) -> dict[int, set[Name]]:
         """Return the storages that several gradients fill, and which tensors do."""
-        found: dict[int, dict[int, int]] = {}
+        found: dict[int, dict[Name, int]] = {}
         sizes: dict[int, int] = {}
         for output in self.document.outputs:
             if output.kind is OutputKind.GRADIENT and output.value and output.placement:
-                slot = self._seen(output)
-                tensor = self.tensors[slot]
+                seen = self._seen(output)
+                tensor = self.tensors[seen]
                 key = id(tensor.storage)
                 sizes[key] = tensor.storage.num_bytes
                 parts = found.setdefault(key, {})
-                parts[slot] = tensor.shard.type.num_bytes
+                parts[seen] = tensor.shard.type.num_bytes
         return {
             key: set(parts)
             for key, parts in found.items()

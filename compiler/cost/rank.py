@@ -95,10 +95,12 @@ class Rank:
 
         ``is_fused`` where it is one of several calls of one kernel.
         """
-        says = node.constants, node.types, node.signature
-        ids = node.op, is_fused, *map(id, says), *map(id, given)
+        constants, types, signature = node.constants, node.types, node.signature
+        own = id(constants), id(types), id(signature)
+        ids = node.op, is_fused, *own, *map(id, given)
         same = self._same.get(ids)
         if same is None:
+            says = constants, types, signature
             key = node.op, is_fused, *says, *map(id, given)
             made = self._made.get(key)
             if made is None:

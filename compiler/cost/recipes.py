@@ -2,7 +2,7 @@
 
 How a tensor lies follows from what it is made of, so it is found once, when the call
 or the boxing is first met. Plans that differ in their turns and buckets alone share it.
-Tensors are counted: each value and each boxing's result has a slot.
+Tensors are named as plans do: a call's by its ``Ref``, a boxing's by its key.
 """
 
 from __future__ import annotations
@@ -21,30 +21,31 @@ from partita.compiler.plan.document import Boxing, Document, Ref
 from partita.compiler.plan.emitted import inside_groups
 from partita.compiler.plan.uses import boxings_by_use, produced, type_of
 
-Tensors = Mapping[int, Tensor]
-"""Those that there are, by slot."""
+Name = tuple[str, int] | str
+"""Of a tensor: a ``Ref`` for what a call makes, or the key of a boxing."""
+
+Tensors = Mapping[Name, Tensor]
+"""Those that there are."""
 
 
 class CallRecipe(NamedTuple):
-    """What a call takes, by slot, and makes.
+    """What a call takes, and makes.
 
-    ``waits`` says whether it needs what is in its operands: a view does not. ``slots``
-    are where its ``results`` go.
+    ``waits`` says whether it needs what is in its operands: a view does not.
     """
 
-    operands: tuple[int, ...]
+    operands: tuple[Name, ...]
     waits: bool
-    slots: tuple[int, ...]
     results: tuple[Result, ...]
     workspace_bytes: int
 
 
 class BoxingRecipe(NamedTuple):
-    """What boxings that are carried out together take and make, by slot, and how."""
+    """What boxings that are carried out together take and make, and how."""
 
     phase: Phase
-    operands: tuple[int, ...]
-    results: tuple[int, ...]
+    operands: tuple[Name, ...]
+    results: tuple[str, ...]
     shards: tuple[Shard, ...]
     moments: tuple[Moment, ...]
 
@@ -61,22 +62,17 @@ class Recipes:
         self._inside = inside_groups(document)
         self._joined = {key: keys for keys in document.joined for key in keys}
         self._ways = Ways(document, self.rank)
-        self._slots: dict[tuple[str, int] | str, int] = {}
         self._calls: dict[str, CallRecipe] = {}
         self._carried: dict[tuple[str, ...], BoxingRecipe] = {}
-
-    def slot(self, made: tuple[str, int] | str) -> int:
-        """Return the slot of a value, a ``Ref``, or of what a boxing of a key makes."""
-        return self._slots.setdefault(made, len(self._slots))
 
     def boxing(self, consumer: str, ref: Ref, wanted: Placement) -> Boxing | None:
         """Return what a tensor goes through on its way to a consumer."""
         return self._boxings.get((consumer, ref, wanted))
 
-    def seen(self, consumer: str, ref: Ref, wanted: Placement) -> int:
-        """Return the slot of a tensor as its consumer sees it."""
+    def seen(self, consumer: str, ref: Ref, wanted: Placement) -> Name:
+        """Return the name of a tensor as its consumer sees it."""
         boxing = self.boxing(consumer, ref, wanted)
-        return self.slot(ref if boxing is None else boxing.key)
+        return ref if boxing is None else boxing.key
 
     def call(self, key: str, is_fused: bool, tensors: Tensors) -> CallRecipe:
         """Return the recipe of a call, whose operands are among ``tensors``.
@@ -91,19 +87,16 @@ class Recipes:
     def _call(self, key: str, is_fused: bool, tensors: Tensors) -> CallRecipe:
         if key in self._joined:
             return self._part_of_product(key, self._joined[key])
-        node, slots = self.document.nodes[key], self._slots
+        node = self.document.nodes[key]
+        operands: tuple[Name, ...] = node.operands
         if key in self._boxed:
             wanted = zip(node.operands, node.signature.operands, strict=True)
-            operands = [self.seen(key, ref, placement) for ref, placement in wanted]
-        else:
-            operands = [slots.setdefault(ref, len(slots)) for ref in node.operands]
-        given = [tensors[slot].shard for slot in operands]
+            operands = tuple([self.seen(key, *each) for each in wanted])
+        given = [tensors[name].shard for name in operands]
         results, workspace, is_view = self.rank.made(node, given, is_fused)
-        made = [slots.setdefault((key, each[0]), len(slots)) for each in results]
         if self._inside:
             results = tuple([self._own(key, result) for result in results])
-        waits = is_fused or not is_view
-        return CallRecipe(tuple(operands), waits, tuple(made), results, workspace)
+        return CallRecipe(operands, is_fused or not is_view, results, workspace)
 
     def _own(self, key: str, result: Result) -> Result:
         """Return a result of a call, which a fused group may keep to itself."""
@@ -118,17 +111,15 @@ class Recipes:
         types = {each: self._made(each) for each in keys}
         columns = sum(type_.shape[1] for type_ in types.values())
         shard = self.rank.shard(types[key], (columns, 1))
-        slots = (self.slot(Ref(key)),)
         if key != keys[0]:
-            seen = self.slot(Ref(keys[0]))
             view = (Result(0, shard, 0, 0),)
-            return CallRecipe((seen,), False, slots, view, workspace_bytes=0)
+            return CallRecipe((Ref(keys[0]),), False, view, workspace_bytes=0)
         node = self.document.nodes[key]
         wanted = zip(node.operands, node.signature.operands, strict=True)
         operands = tuple(self.seen(key, ref, placement) for ref, placement in wanted)
         num_bytes = self.rank.rounded(sum(type_.num_bytes for type_ in types.values()))
         made = (Result(0, shard, num_bytes, None),)
-        return CallRecipe(operands, True, slots, made, workspace_bytes=0)
+        return CallRecipe(operands, True, made, workspace_bytes=0)
 
     def _made(self, key: str) -> TensorType:
         """Return the rank's part of the first result of a call."""
@@ -146,14 +137,14 @@ class Recipes:
     def _together(self, boxings: Sequence[Boxing], tensors: Tensors) -> BoxingRecipe:
         nodes = self.document.nodes
         first = nodes.get(boxings[0].consumers[0]) or nodes[boxings[0].producer]
-        operands = tuple(self.slot(boxing.ref) for boxing in boxings)
+        operands = tuple([boxing.ref for boxing in boxings])
         pairs = zip(boxings, operands, strict=True)
-        ways = [self._ways.of(boxing, tensors[slot].shard) for boxing, slot in pairs]
+        ways = [self._ways.of(boxing, tensors[ref].shard) for boxing, ref in pairs]
         chains = [chain for chain, _ in ways]
         return BoxingRecipe(
             first.phase,
             operands,
-            tuple(self.slot(boxing.key) for boxing in boxings),
+            tuple([boxing.key for boxing in boxings]),
             tuple(shard for _, shard in ways),
             tuple(moments_of(chains, self._ways.is_exchanged)),
         )
