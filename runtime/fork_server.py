@@ -2,9 +2,11 @@
 
 Loading PyTorch and Partita takes seconds of a core, for each rank of each launch; the
 server loads them once, with what PyTorch leaves until a model is traced or an optimizer
-made, as every rank that trains does. It computes nothing and starts no thread, as a
-process that forks must. What it has loaded stays out of the garbage collector's sight:
-every full collection of a rank would walk through it and so copy its memory.
+made, as every rank that trains does, and as much of Partita as its launcher has loaded.
+Other modules it leaves to the ranks: they may read a rank's environment. It computes
+nothing and starts no thread, as a process that forks must. What it has loaded stays out
+of the garbage collector's sight: every full collection of a rank would walk through it
+and so copy its memory.
 
 Source: Python's manual, "gc.freeze".
 
@@ -19,7 +21,9 @@ import os
 import signal
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from io import TextIOWrapper
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
@@ -42,12 +46,14 @@ class Start:
         environment: the rank's.
         path: where it imports from.
         cwd: where it runs.
+        modules: what of Partita the launcher has loaded.
     """
 
     folder: str
     environment: Mapping[str, str]
     path: Sequence[str]
     cwd: str
+    modules: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +78,7 @@ HANDED = 4
 def serve(descriptor: int) -> None:
     """Carry out a launcher's requests until it is gone; as a rank, be that instead."""
     load_dynamo()
-    gc.collect()
-    gc.freeze()
+    _load(())
     launcher = Connection(descriptor)
     running: set[int] = set()
     while True:
@@ -81,6 +86,7 @@ def serve(descriptor: int) -> None:
             request = launcher.recv()
             if isinstance(request, Start):
                 handed = [recv_handle(launcher) for _ in range(HANDED)]
+                _load(request.modules)
                 process = os.fork()
                 if process == 0:
                     break
@@ -98,6 +104,17 @@ def serve(descriptor: int) -> None:
             os._exit(0)  # it has nothing to end in order, and its launcher waits
     launcher.close()
     _be_rank(request, handed)
+
+
+def _load(modules: Sequence[str]) -> None:
+    """Load what is not loaded yet, and keep it from the garbage collector."""
+    new = [name for name in modules if name not in sys.modules]
+    for name in new:
+        with suppress(ImportError):  # the rank that needs it will say so
+            import_module(name)
+    if new or not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()
 
 
 def _started(process: int, handed: Sequence[int]) -> None:

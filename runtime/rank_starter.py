@@ -63,7 +63,9 @@ class RankStarter:
             environment: its own.
         """
         path = [os.path.abspath(path) for path in sys.path]
-        request = Start(folder, dict(environment), path, os.getcwd())
+        own = f"{__name__.partition('.')[0]}."
+        modules = sorted(name for name in sys.modules if name.startswith(own))
+        request = Start(folder, dict(environment), path, os.getcwd(), modules)
         with open(os.devnull, "r+b") as nothing:
             streams = [at if _is_open(at) else nothing.fileno() for at in range(3)]
             return self._asked(request, (*streams, pipe))

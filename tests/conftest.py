@@ -23,6 +23,9 @@ hypothesis.settings.load_profile("gate")
 # often as Python does by itself, that took a tenth of the gate.
 gc.set_threshold(10_000, 20, 10)
 
+# So it is where Partita itself has all looked through (compiler/collection.py).
+_MOST_UNSEEN = 50_000_000
+
 # What convolutions hold is predicted of oneDNN's kernels for AVX2 (see
 # compiler/cost/convolution_blocks.py), whatever the machine that tests run on has.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
@@ -60,6 +63,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _rarely_looked_through() -> Generator[None]:
+    from partita.compiler import collection  # here: the controller runs no test
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(collection, "_MOST_UNSEEN", _MOST_UNSEEN)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _no_process_group_is_left() -> Generator[None]:
     """End what a program in this process started, so that tests run in any order."""
@@ -67,17 +79,6 @@ def _no_process_group_is_left() -> Generator[None]:
     torch = sys.modules.get("torch")
     if torch is not None and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _nothing_of_a_file_is_kept(request: pytest.FixtureRequest) -> Generator[None]:
-    """Let go of what a file's own functions remember for its tests alone."""
-    yield
-    for value in vars(request.module).values():
-        if getattr(value, "__module__", None) == request.module.__name__:
-            clear = getattr(value, "cache_clear", None)
-            if clear is not None:
-                clear()
 
 
 @pytest.fixture(scope="session")

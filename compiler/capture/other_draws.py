@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
@@ -69,16 +70,21 @@ def _drawn() -> tuple[object, ...]:
 def _first_drawn(pick: Callable[..., int]) -> Generator[None]:
     """Within it the first number that is drawn is that of the seed that is picked."""
     state, numpys = random.getstate(), np.random.get_state()
-    first = [_first_of(random.Random, "random", "randrange", seed) for seed in _SEEDS]
+    first = _first_of_all(random.Random, "random", "randrange")
     random.seed(pick(_SEEDS, key=first.__getitem__))
-    kind = np.random.RandomState
-    first = [_first_of(kind, "random_sample", "randint", seed) for seed in _SEEDS]
+    first = _first_of_all(np.random.RandomState, "random_sample", "randint")
     np.random.seed(pick(_SEEDS, key=first.__getitem__))
     try:
         yield
     finally:
         random.setstate(state)
         np.random.set_state(numpys)
+
+
+@cache
+def _first_of_all(kind: Any, number: str, below: str) -> tuple[tuple[int, float], ...]:
+    """Return ``_first_of`` every seed, which takes a good part of a second."""
+    return tuple([_first_of(kind, number, below, seed) for seed in _SEEDS])
 
 
 def _first_of(kind: Any, number: str, below: str, seed: int) -> tuple[int, float]:
@@ -119,6 +125,8 @@ class _Watch:
             self.found = self.last
 
 
+@cache
 def _is_watched(file: str) -> bool:
+    # Asked for every frame of a capture, of far fewer files.
     home = str(Path(np.__file__).parent)
     return is_user_file(file) and file != random.__file__ and not file.startswith(home)

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -38,6 +39,10 @@ def loaded() -> tuple[bool, bool]:
     return dynamo is not None, id(vars(dynamo)) not in walked
 
 
+def has_loaded(module: str) -> bool:
+    return module in sys.modules
+
+
 def say(text: str) -> None:
     print(text, os.environ["RANK"])
     print(text, "wrong", file=sys.stderr)
@@ -55,6 +60,17 @@ def test_ranks_of_all_launches_come_from_one_server() -> None:
 
 def test_what_training_loads_is_there_and_never_collected() -> None:
     assert launch(loaded, 1) == [(True, True)]
+
+
+def test_what_the_launcher_has_loaded_of_partita_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "partita.cli.calibrate"
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "4")  # a server that has heard of nothing
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    assert launch(has_loaded, 1, (name,)) == [False]
+    monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    assert launch(has_loaded, 2, (name,)) == [True, True]
 
 
 def test_what_is_read_as_it_loads_asks_for_a_new_one(
