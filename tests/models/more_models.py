@@ -7,12 +7,10 @@ encoder-decoder, written as people write them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
-import transformers
-from tests.models.zoo import BATCH, SEQUENCE, VOCABULARY, Built
+from tests.models.zoo import BATCH, SEQUENCE, VOCABULARY, Built, published
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -83,7 +81,7 @@ def _images(model: Any, config: Any, **sizes: Any) -> Built:
 def whisper() -> Built:
     """Return Whisper: convolutions over a spectrogram, then an encoder-decoder."""
     torch.manual_seed(0)
-    config = transformers.WhisperConfig(
+    config = published().WhisperConfig(
         **_SEQ2SEQ,
         num_mel_bins=16,
         max_source_positions=SEQUENCE,
@@ -93,7 +91,7 @@ def whisper() -> Built:
         eos_token_id=2,
         decoder_start_token_id=1,
     )
-    model = transformers.WhisperForConditionalGeneration(config)
+    model = published().WhisperForConditionalGeneration(config)
     features = torch.randn(BATCH, 16, 2 * SEQUENCE)
     return model, (), {"input_features": features, "labels": _ids()}
 
@@ -110,14 +108,14 @@ def clip() -> Built:
     }
     text = {"vocab_size": VOCABULARY, "max_position_embeddings": SEQUENCE}
     tokens = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-    config = transformers.CLIPConfig(
+    config = published().CLIPConfig(
         text_config={**tower, **text, **tokens},
         vision_config={**tower, "image_size": 32, "patch_size": 8},
         projection_dim=WIDTH,
     )
     pixels = torch.randn(BATCH, 3, 32, 32)
     inputs = {"input_ids": _ids(), "pixel_values": pixels, "return_loss": True}
-    return transformers.CLIPModel(config), (), inputs
+    return published().CLIPModel(config), (), inputs
 
 
 class _Block(nn.Module):
@@ -248,10 +246,12 @@ def transformer() -> Built:
 
 
 def _named(name: str, head: str, **sizes: Any) -> Callable[[], Built]:
-    model = getattr(transformers, f"{name}{head}")
-    config = model.config_class
-    make = _images if "Image" in head else _language
-    return partial(make, model, config, **sizes)
+    def make() -> Built:
+        model = getattr(published(), f"{name}{head}")
+        built = _images if "Image" in head else _language
+        return built(model, model.config_class, **sizes)
+
+    return make
 
 
 _QWEN3 = {"head_dim": 16}

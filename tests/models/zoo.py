@@ -6,19 +6,16 @@ Random weights, dropout off; each function returns ``(model, args, kwargs)``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
-import transformers
 from torch import nn
 
 VOCABULARY = 96
 BATCH, SEQUENCE, HIDDEN = 4, 16, 64
 
 Built = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
-
-# Their configs warn about the special tokens of the published vocabularies.
-transformers.logging.set_verbosity_error()
 
 _SIZES: dict[str, Any] = {
     "hidden_size": HIDDEN,
@@ -29,6 +26,16 @@ _SIZES: dict[str, Any] = {
 
 
 _LABELS: dict[str, Any] = {"num_labels": 8}
+
+
+@cache
+def published() -> Any:
+    """Return transformers, which ranks that train other models need not load."""
+    import transformers
+
+    # Its configs warn about the special tokens of the published vocabularies.
+    transformers.logging.set_verbosity_error()
+    return transformers
 
 
 def _language_model(kind: type[nn.Module], config: Any) -> Built:
@@ -42,7 +49,7 @@ def _language_model(kind: type[nn.Module], config: Any) -> Built:
 
 def gpt2(layers: int = 2) -> Built:
     """Return transformers' GPT-2: tied embeddings, one fused q|k|v matrix."""
-    config = transformers.GPT2Config(
+    config = published().GPT2Config(
         n_layer=layers,
         n_embd=HIDDEN,
         n_head=4,
@@ -54,54 +61,54 @@ def gpt2(layers: int = 2) -> Built:
         bos_token_id=0,
         eos_token_id=0,
     )
-    return _language_model(transformers.GPT2LMHeadModel, config)
+    return _language_model(published().GPT2LMHeadModel, config)
 
 
 def llama(layers: int = 2) -> Built:
     """Return Llama: grouped key heads, rotary positions, gated MLP."""
-    config = transformers.LlamaConfig(
+    config = published().LlamaConfig(
         **_SIZES,
         num_hidden_layers=layers,
         intermediate_size=128,
         num_key_value_heads=2,
     )
-    return _language_model(transformers.LlamaForCausalLM, config)
+    return _language_model(published().LlamaForCausalLM, config)
 
 
 def qwen3(layers: int = 2) -> Built:
     """Return Qwen3: like Llama, with norms of the queries and keys of a head."""
-    config = transformers.Qwen3Config(
+    config = published().Qwen3Config(
         **_SIZES,
         num_hidden_layers=layers,
         intermediate_size=128,
         num_key_value_heads=2,
         head_dim=HIDDEN // 4,
     )
-    return _language_model(transformers.Qwen3ForCausalLM, config)
+    return _language_model(published().Qwen3ForCausalLM, config)
 
 
 def bert(layers: int = 2) -> Built:
     """Return BERT with its language-model head, tied."""
-    config = transformers.BertConfig(
+    config = published().BertConfig(
         **_SIZES,
         num_hidden_layers=layers,
         intermediate_size=128,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
-    return _language_model(transformers.BertForMaskedLM, config)
+    return _language_model(published().BertForMaskedLM, config)
 
 
 def opt() -> Built:
     """Return OPT: positions from a cumulative sum over the mask."""
-    config = transformers.OPTConfig(
+    config = published().OPTConfig(
         **_SIZES,
         num_hidden_layers=2,
         ffn_dim=128,
         word_embed_proj_dim=HIDDEN,
         dropout=0.0,
     )
-    return _language_model(transformers.OPTForCausalLM, config)
+    return _language_model(published().OPTForCausalLM, config)
 
 
 def _images() -> dict[str, torch.Tensor]:
@@ -112,7 +119,7 @@ def _images() -> dict[str, torch.Tensor]:
 def vit() -> Built:
     """Return ViT: patches by convolution, a class token of its own."""
     torch.manual_seed(0)
-    config = transformers.ViTConfig(
+    config = published().ViTConfig(
         num_hidden_layers=2,
         hidden_size=HIDDEN,
         intermediate_size=128,
@@ -123,20 +130,20 @@ def vit() -> Built:
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
-    return transformers.ViTForImageClassification(config), (), _images()
+    return published().ViTForImageClassification(config), (), _images()
 
 
 def resnet() -> Built:
     """Return ResNet: convolutions, batch norms with running statistics, pooling."""
     torch.manual_seed(0)
-    config = transformers.ResNetConfig(
+    config = published().ResNetConfig(
         embedding_size=16,
         hidden_sizes=[16, 32],
         depths=[2, 2],
         layer_type="basic",
         **_LABELS,
     )
-    return transformers.ResNetForImageClassification(config), (), _images()
+    return published().ResNetForImageClassification(config), (), _images()
 
 
 class Perceptron(nn.Module):
