@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import replace
 from functools import cache
 
@@ -24,6 +25,7 @@ from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.build import build_model
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.problem import (
+    HeldPrices,
     Problem,
     SearchNode,
     cost_of,
@@ -179,3 +181,37 @@ def test_other_prices_fold_as_before() -> None:
     assert other.problem is dearer
     anew = Fold(dearer, fold.class_of)
     assert (other.shared, other.ties) == (anew.shared, anew.ties)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_tensors_are_counted_with_those_alike(seed: int) -> None:
+    rng = random.Random(seed)
+    whole = random_problem(seed, most_nodes=14)
+    values = sorted({value for node in whole.nodes for value in node.operands})
+    copies = {value: rng.choice((0.5, 1.0)) for value in values if rng.random() < 0.5}
+    held = HeldPrices(copies, {}, {}, (False,) * len(whole.nodes))
+    kinds = [(len(node.operands), len(node.result_types)) for node in whole.nodes]
+    number = [
+        kinds.index(kind) if rng.random() < 0.8 else at for at, kind in enumerate(kinds)
+    ]
+    known = dict[int, int]()
+    classes = tuple(known.setdefault(each, len(known)) for each in number)
+    priced = replace(whole, held=rng.choice((None, held)))
+
+    uses: dict[tuple[int, int, int], dict[int, set[int]]] = {}
+    for at, node_ in enumerate(whole.nodes):
+        for position, value in enumerate(node_.operands):
+            users = uses.setdefault((*value, node_.times), {})
+            users.setdefault(classes[at], set()).add(position)
+    alike: Counter[object] = Counter()
+    for (source, result, times), users in uses.items():
+        rate = 0.0 if priced.held is None else copies.get((source, result), 0.0)
+        by_class = tuple(
+            sorted((user, tuple(sorted(at))) for user, at in users.items())
+        )
+        alike[classes[source], result, by_class, times, rate] += 1
+    found = [
+        ((s.source, s.result, s.users, s.times, s.rate), s.count)
+        for s in Fold(priced, classes).shared
+    ]
+    assert found == list(alike.items())
