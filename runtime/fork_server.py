@@ -2,11 +2,10 @@
 
 Loading PyTorch and Partita takes seconds of a core, for each rank of each launch; the
 server loads them once, with what PyTorch leaves until a model is traced or an optimizer
-made, as every rank that trains does, and as much of Partita as its launcher has loaded.
-Other modules it leaves to the ranks: they may read a rank's environment. It computes
-nothing and starts no thread, as a process that forks must. What it has loaded stays out
-of the garbage collector's sight: every full collection of a rank would walk through it
-and so copy its memory.
+made, as every rank that trains does, and those modules of Partita that its launcher has
+loaded. It computes nothing and starts no thread, as a process that forks must. What it
+has loaded stays out of the garbage collector's sight: every full collection of a rank
+would walk through it and so copy its memory.
 
 Source: Python's manual, "gc.freeze".
 
@@ -78,7 +77,9 @@ HANDED = 4
 def serve(descriptor: int) -> None:
     """Carry out a launcher's requests until it is gone; as a rank, be that instead."""
     load_dynamo()
-    _load(())
+    gc.collect()
+    gc.freeze()
+    tried: set[str] = set()
     launcher = Connection(descriptor)
     running: set[int] = set()
     while True:
@@ -86,7 +87,7 @@ def serve(descriptor: int) -> None:
             request = launcher.recv()
             if isinstance(request, Start):
                 handed = [recv_handle(launcher) for _ in range(HANDED)]
-                _load(request.modules)
+                _load(request, tried)
                 process = os.fork()
                 if process == 0:
                     break
@@ -106,15 +107,18 @@ def serve(descriptor: int) -> None:
     _be_rank(request, handed)
 
 
-def _load(modules: Sequence[str]) -> None:
-    """Load what is not loaded yet, and keep it from the garbage collector."""
-    new = [name for name in modules if name not in sys.modules]
+def _load(start: Start, tried: set[str]) -> None:
+    """Load what a rank's launcher has loaded, from where the rank would, each once."""
+    new = [name for name in start.modules if name not in tried | sys.modules.keys()]
+    if not new:
+        return
+    sys.path[:] = start.path
     for name in new:
-        with suppress(ImportError):  # the rank that needs it will say so
+        tried.add(name)
+        with suppress(Exception):  # the rank that needs it will say so
             import_module(name)
-    if new or not gc.get_freeze_count():
-        gc.collect()
-        gc.freeze()
+    gc.collect()
+    gc.freeze()
 
 
 def _started(process: int, handed: Sequence[int]) -> None:

@@ -24,9 +24,9 @@ from partita.runtime.fork_server import End, Ended, Start
 _READ_AS_LOADED = (
     *("GLIBC", "LD_", "MALLOC"),
     *("GOMP", "KMP", "MKL", "OMP", "OPENBLAS"),
-    *("PYTHON", "PYTORCH", "TORCH"),
+    *("NETWORKX", "PYTHON", "PYTORCH", "TORCH"),
 )
-"""How variables begin that the C library, OpenMP, Python or PyTorch read but once."""
+"""How variables begin that are read but once: by libraries, Python or its packages."""
 
 _NUM_THREADS = "OMP_NUM_THREADS"
 """Read so too; but a rank sets it for itself."""
@@ -39,7 +39,8 @@ class RankStarter:
         own, given = socket.socketpair()
         # Imported by its name, not run with -m, so that a pickled request finds its
         # class. One thread: it forks, and computes nothing.
-        code = "import sys; from partita.runtime.fork_server import serve; "
+        code = "import sys; sys.path = [*filter(None, sys.path)]; "
+        code += "from partita.runtime.fork_server import serve; "
         command = [sys.executable, "-c", code + "serve(int(sys.argv[1]))"]
         with given:
             self._server = subprocess.Popen(
@@ -63,9 +64,7 @@ class RankStarter:
             environment: its own.
         """
         path = [os.path.abspath(path) for path in sys.path]
-        own = f"{__name__.partition('.')[0]}."
-        modules = sorted(name for name in sys.modules if name.startswith(own))
-        request = Start(folder, dict(environment), path, os.getcwd(), modules)
+        request = Start(folder, dict(environment), path, os.getcwd(), _own_modules())
         with open(os.devnull, "r+b") as nothing:
             streams = [at if _is_open(at) else nothing.fileno() for at in range(3)]
             return self._asked(request, (*streams, pipe))
@@ -141,6 +140,16 @@ def rank_starter() -> RankStarter:
 def import_path() -> str:
     """Return the ways to import what this process can, for processes it starts."""
     return os.pathsep.join(path for path in sys.path if path)
+
+
+def _own_modules() -> list[str]:
+    """Return the modules of Partita's face that are loaded; they load what they need.
+
+    What is in its rooms is left to them: plots and the like are nothing for ranks.
+    """
+    own = f"{__name__.partition('.')[0]}."
+    loaded = list(sys.modules)  # other threads may load more meanwhile
+    return [name for name in loaded if name.startswith(own) and name.count(".") == 1]
 
 
 def _is_open(descriptor: int) -> bool:

@@ -27,8 +27,8 @@ def numbered(*columns: Ints) -> Ints:
     for column in columns:
         most = int(column.max(initial=0)) + 1
         if span * most >= _MOST:
-            codes = _without_gaps(codes)
-            span = int(codes.max(initial=0)) + 1
+            codes, column = _without_gaps(codes), _without_gaps(column)
+            span, most = (int(each.max(initial=0)) + 1 for each in (codes, column))
         codes, span = codes * most + column, span * most
     return _without_gaps(codes)
 

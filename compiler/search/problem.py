@@ -216,6 +216,10 @@ def check_operands(problem: Problem) -> None:
     edges, nodes = problem.edges, problem.nodes
     own = edges.user[edges.user == edges.source]
     assert not own.size, f"{nodes[own[0]].key} uses itself"
+    others = (edges.result < 0) | (edges.result >= np.diff(problem.first)[edges.source])
+    assert not others.any(), (
+        f"{nodes[edges.user[others][0]].key} uses what nobody makes"
+    )
     made = [type_ is not None for node in nodes for type_ in node.result_types]
     is_tensor = np.array(made, dtype=np.bool_)
     none = edges.user[~is_tensor[problem.first[edges.source] + edges.result]]

@@ -65,12 +65,26 @@ def test_what_training_loads_is_there_and_never_collected() -> None:
 def test_what_the_launcher_has_loaded_of_partita_is_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    name = "partita.cli.calibrate"
     monkeypatch.setenv("MALLOC_ARENA_MAX", "4")  # a server that has heard of nothing
-    monkeypatch.delitem(sys.modules, name, raising=False)
-    assert launch(has_loaded, 1, (name,)) == [False]
-    monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    assert launch(has_loaded, 2, (name,)) == [True, True]
+    for name, module in list(sys.modules.items()):
+        is_own = name.startswith("partita.") and name.count(".") == 1
+        if is_own and not hasattr(module, "__path__"):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "partita.of_no_file", ModuleType("of_no_file"))
+    assert launch(has_loaded, 1, ("partita.api",)) == [False]
+    monkeypatch.setitem(sys.modules, "partita.api", ModuleType("api"))
+    assert launch(has_loaded, 2, ("partita.api",)) == [True, True]
+
+
+def test_what_is_loaded_ahead_comes_from_where_ranks_import(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "html.py").write_text("raise ValueError('this is no library')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*filter(None, sys.path)])
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "5")
+    monkeypatch.setitem(sys.modules, "partita.api", ModuleType("api"))
+    assert launch(has_loaded, 1, ("partita.api",)) == [True]
 
 
 def test_what_is_read_as_it_loads_asks_for_a_new_one(

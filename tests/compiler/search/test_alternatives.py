@@ -9,6 +9,7 @@ from functools import cache
 from math import inf
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.compiler.search.hand_made import RandomModel, machine, planner
@@ -19,11 +20,14 @@ from partita.compiler.cost.boxing import cheapest_steps
 from partita.compiler.ir.layout import largest_shard_numel
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
+from partita.compiler.ir.signature import Signature
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.alternatives import Alternatives, Around
 from partita.compiler.search.problem import (
     Choice,
     Problem,
+    SearchNode,
+    Tie,
     cost_of,
     made_placement,
     tied_placement,
@@ -225,3 +229,33 @@ def test_nodes_of_equal_places_have_equal_surroundings(seed: int) -> None:
         key = problem.nodes[node].key
         assert known.setdefault(prices.place(node), found) == found, key
     assert seed or len(known) < 0.9 * len(problem.nodes)
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_nodes_of_equal_places_are_surrounded_alike_whatever_is_tied(seed: int) -> None:
+    """Few kinds of nodes, so that many are alike, and ties that share tensors."""
+    rng, b, s = random.Random(seed), Placement.parse("B"), Placement.parse("S(0)")
+    kinds = {
+        (operands, results): (Choice(Signature((s,) * operands, (b,) * results), 1.0),)
+        for operands in range(3)
+        for results in range(3)
+    }
+    type_ = TensorType((4,), torch.float32)
+    nodes: list[SearchNode] = []
+    made: list[tuple[int, int]] = []
+    for index in range(12):
+        few = rng.randint(1, 2) if index > 3 else 0  # the first ones enter
+        operands = tuple(rng.choice(made) for _ in range(few))
+        types = (type_,) * (rng.randint(0, 2) if few else 1)
+        choices = kinds[few, len(types)]
+        nodes.append(SearchNode(f"n{index}", choices, operands, types))
+        made += [(index, result) for result in range(len(types))]
+    ties = [Tie(rng.randrange(4), rng.randrange(4, 12)) for _ in range(8)]
+    whole = Problem(
+        tuple(nodes), tuple(ties), Mesh(tp=2), lambda _type, _made, _wanted: 1.0
+    )
+    prices = Alternatives(whole, [0] * len(nodes))
+    known: dict[Hashable, Around] = {}
+    for index in range(len(nodes)):
+        around = prices.around(index)
+        assert known.setdefault(prices.place(index), around) == around

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 from tests.compiler.search.hand_made import machine, planner
@@ -25,7 +26,9 @@ from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.build import build_model
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.problem import (
+    HeldCharges,
     HeldPrices,
+    LetGo,
     Problem,
     SearchNode,
     cost_of,
@@ -189,7 +192,15 @@ def test_tensors_are_counted_with_those_alike(seed: int) -> None:
     whole = random_problem(seed, most_nodes=14)
     values = sorted({value for node in whole.nodes for value in node.operands})
     copies = {value: rng.choice((0.5, 1.0)) for value in values if rng.random() < 0.5}
-    held = HeldPrices(copies, {}, {}, (False,) * len(whole.nodes))
+    sources = {value: rng.choice((0.0, 2.0)) for value in values if rng.random() < 0.5}
+    let_go = [LetGo(rate, HeldCharges(np.ones(1), np.ones(1))) for rate in (1.0, 2.0)]
+    places = [
+        (at, position)
+        for at, node in enumerate(whole.nodes)
+        for position in range(len(node.operands))
+    ]
+    released = {place: rng.choice(let_go) for place in places if rng.random() < 0.3}
+    held = HeldPrices(copies, sources, released, (False,) * len(whole.nodes))
     kinds = [(len(node.operands), len(node.result_types)) for node in whole.nodes]
     number = [
         kinds.index(kind) if rng.random() < 0.8 else at for at, kind in enumerate(kinds)
@@ -205,13 +216,23 @@ def test_tensors_are_counted_with_those_alike(seed: int) -> None:
             users.setdefault(classes[at], set()).add(position)
     alike: Counter[object] = Counter()
     for (source, result, times), users in uses.items():
-        rate = 0.0 if priced.held is None else copies.get((source, result), 0.0)
+        value, charges = (source, result), (0.0, 0.0, ())
+        if priced.held is not None:
+            freed = [
+                (classes[at], position, released[at, position])
+                for at, position in places
+                if (at, position) in released
+                and (*whole.nodes[at].operands[position], whole.nodes[at].times)
+                == (source, result, times)
+            ]
+            freed.sort(key=lambda each: (each[0], each[1], each[2].rate))
+            charges = copies.get(value, 0.0), sources.get(value, 0.0), tuple(freed)
         by_class = tuple(
             sorted((user, tuple(sorted(at))) for user, at in users.items())
         )
-        alike[classes[source], result, by_class, times, rate] += 1
+        alike[classes[source], result, by_class, times, charges] += 1
     found = [
-        ((s.source, s.result, s.users, s.times, s.rate), s.count)
+        ((s.source, s.result, s.users, s.times, (s.rate, s.charged, s.freed)), s.count)
         for s in Fold(priced, classes).shared
     ]
     assert found == list(alike.items())

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -41,3 +42,18 @@ def test_a_boxing_that_does_not_exist_costs_infinitely_much() -> None:
 def test_a_node_must_not_use_itself() -> None:
     with pytest.raises(AssertionError, match="loop uses itself"):
         problem(node("loop", ((0, 0),), choice("B", "B", 0.0)))
+
+
+@pytest.mark.parametrize("result", [-1, 1])
+def test_a_node_uses_what_another_makes(result: int) -> None:
+    maker = node("maker", (), choice("", "B", 0.0))
+    taker = node("taker", ((0, result),), choice("B", "B", 0.0))
+    last = node("last", ((1, 0),), choice("B", "B", 0.0))
+    with pytest.raises(AssertionError, match="taker uses what nobody makes"):
+        problem(maker, taker, last)
+
+
+def test_a_node_uses_no_number() -> None:
+    maker = replace(node("maker", (), choice("", "B", 0.0)), result_types=(None,))
+    with pytest.raises(AssertionError, match="taker uses what is no tensor"):
+        problem(maker, node("taker", ((0, 0),), choice("B", "B", 0.0)))
