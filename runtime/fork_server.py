@@ -45,7 +45,7 @@ class Start:
         environment: the rank's.
         path: where it imports from.
         cwd: where it runs.
-        modules: what of Partita the launcher has loaded.
+        modules: of Partita that the launcher has loaded.
     """
 
     folder: str

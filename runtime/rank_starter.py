@@ -26,7 +26,7 @@ _READ_AS_LOADED = (
     *("GOMP", "KMP", "MKL", "OMP", "OPENBLAS"),
     *("NETWORKX", "PYTHON", "PYTORCH", "TORCH"),
 )
-"""How variables begin that are read but once: by libraries, Python or its packages."""
+"""How variables begin that libraries, Python or its packages read as they load."""
 
 _NUM_THREADS = "OMP_NUM_THREADS"
 """Read so too; but a rank sets it for itself."""
@@ -143,9 +143,9 @@ def import_path() -> str:
 
 
 def _own_modules() -> list[str]:
-    """Return the modules of Partita's face that are loaded; they load what they need.
+    """Return Partita's own modules that are loaded, of the top level alone.
 
-    What is in its rooms is left to them: plots and the like are nothing for ranks.
+    They import what they need of the others: plots and the like are nothing for ranks.
     """
     own = f"{__name__.partition('.')[0]}."
     loaded = list(sys.modules)  # other threads may load more meanwhile

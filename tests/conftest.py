@@ -23,7 +23,7 @@ hypothesis.settings.load_profile("gate")
 # often as Python does by itself, that took a tenth of the gate.
 gc.set_threshold(10_000, 20, 10)
 
-# So it is where Partita itself has all looked through (compiler/collection.py).
+# Partita, too, has all looked through once much is new (compiler/collection.py).
 _MOST_UNSEEN = 50_000_000
 
 # What convolutions hold is predicted of oneDNN's kernels for AVX2 (see

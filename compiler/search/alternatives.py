@@ -11,8 +11,8 @@ import numpy as np
 
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.tensor_type import TensorType
+from partita.compiler.search.model import Ints
 from partita.compiler.search.numbering import (
-    Ints,
     first_of,
     numbered,
     numbered_sequences,

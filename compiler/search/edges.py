@@ -8,7 +8,8 @@ from itertools import chain
 
 import numpy as np
 
-from partita.compiler.search.numbering import Ints, starts_of
+from partita.compiler.search.model import Ints
+from partita.compiler.search.numbering import starts_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,8 +17,8 @@ from math import inf
 import numpy as np
 
 from partita.compiler.ir.sbp import Placement
+from partita.compiler.search.model import Ints
 from partita.compiler.search.numbering import (
-    Ints,
     first_of,
     numbered,
     numbered_sequences,
@@ -273,4 +273,4 @@ def _by_class(wants: Sequence[tuple[int, int]]) -> _Users:
 def _classes(problem: Problem) -> list[int]:
     nodes = enumerate(problem.nodes)
     calls = [index for index, node in nodes if node.operands and node.result_types]
-    return alike(problem.offered, problem.edges, calls)
+    return alike(problem.offered.tolist(), problem.edges, calls)

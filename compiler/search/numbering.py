@@ -7,9 +7,8 @@ order: programs of many layers have tens of thousands of nodes, which numpy coun
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
+from partita.compiler.search.model import Ints, compact
 
 _MOST = 2**62  # of what a row's columns are told by as one number
 
@@ -27,14 +26,10 @@ def numbered(*columns: Ints) -> Ints:
     for column in columns:
         most = int(column.max(initial=0)) + 1
         if span * most >= _MOST:
-            codes, column = _without_gaps(codes), _without_gaps(column)
+            codes, column = compact(codes)[1], compact(column)[1]
             span, most = (int(each.max(initial=0)) + 1 for each in (codes, column))
         codes, span = codes * most + column, span * most
-    return _without_gaps(codes)
-
-
-def _without_gaps(codes: Ints) -> Ints:
-    return np.unique(codes, return_inverse=True)[1].reshape(-1)
+    return compact(codes)[1]
 
 
 def numbered_sequences(values: Ints, start: Ints) -> Ints:

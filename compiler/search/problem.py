@@ -29,8 +29,8 @@ from partita.compiler.ir.signature import Signature
 from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.search.edges import Edges
 from partita.compiler.search.held import Held
-from partita.compiler.search.model import Floats
-from partita.compiler.search.numbering import Ints, numbered, starts_of
+from partita.compiler.search.model import Floats, Ints
+from partita.compiler.search.numbering import numbered, starts_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class Problem:
 
     ``box_seconds(type, made, wanted)`` is asked for differing placements only;
     infinity means that there is no such boxing. ``held`` prices memory as well, which
-    ``cost_of`` leaves out.
+    ``cost_of`` leaves out. What is counted of the nodes is kept, so there are no slots.
     """
 
     nodes: tuple[SearchNode, ...]

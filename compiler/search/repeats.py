@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from partita.compiler.search.edges import Edges
-from partita.compiler.search.numbering import Ints
+from partita.compiler.search.model import Ints
 
 LEAST_COUNT = 4
 """Fewer blocks than this are no repetition worth knowing."""
@@ -106,9 +106,7 @@ def _periods(labels: Ints, least: int, below: int) -> list[int]:
     return [int(period) for period in periods[is_equal.any(axis=0)]]
 
 
-def alike(
-    labels: Sequence[int] | Ints, edges: Edges, calls: Sequence[int]
-) -> list[int]:
+def alike(labels: Sequence[int], edges: Edges, calls: Sequence[int]) -> list[int]:
     """Return a class per node; nodes in the same place of equal blocks share one.
 
     What enters blocks alone (a weight) has a class by its place, too, and so has what
@@ -120,9 +118,8 @@ def alike(
         calls: the nodes that compute something, in the order of the program; of the
             others those without operands enter it, the rest leave it.
     """
-    labels = np.asarray(labels, dtype=np.int64)
     computing = np.array(calls, dtype=np.int64)
-    place = _places(labels, computing)
+    place = _places(np.array(labels, dtype=np.int64), computing)
     is_other = np.ones(len(labels), dtype=np.bool_)
     is_other[computing] = False
     key: list[Hashable] = np.where(place < 0, np.arange(len(labels)), place).tolist()
@@ -132,7 +129,7 @@ def alike(
         sources = place[edges.source[uses]].tolist()
         if min(sources) >= 0:
             wanted = tuple(zip(sources, edges.result[uses].tolist(), strict=True))
-            key[index] = ("leaves", int(labels[index]), wanted)
+            key[index] = ("leaves", labels[index], wanted)
     enters = np.flatnonzero((is_other & ~has_operands)[edges.source])
     users: dict[int, list[tuple[int, int]]] = {}
     own = (edges.source, place[edges.user], edges.position)
@@ -141,7 +138,7 @@ def alike(
     for index, used_by in users.items():
         wants = sorted(used_by)
         if wants[0][0] >= 0:
-            key[index] = ("enters", int(labels[index]), tuple(wants))
+            key[index] = ("enters", labels[index], tuple(wants))
     numbers: dict[Hashable, int] = {}
     return [numbers.setdefault(one, len(numbers)) for one in key]
 

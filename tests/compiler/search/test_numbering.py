@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partita.compiler.search.edges import Edges
+from partita.compiler.search.model import Ints
 from partita.compiler.search.numbering import (
-    Ints,
     first_of,
     numbered,
     numbered_sequences,
