@@ -89,7 +89,7 @@ class BoxingTables:
         if not (all(p in rows for p in made) and all(p in columns for p in wanted)):
             return self._found(type, tuple(made), tuple(wanted))
         at, to = [rows[p] for p in made], [columns[p] for p in wanted]
-        return self._table(type)[np.ix_(at, to)]
+        return self._table(type).take(at, axis=0).take(to, axis=1)
 
     def _table(self, type: TensorType) -> Table:
         table = self._tables.get(type)

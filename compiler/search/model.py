@@ -86,10 +86,12 @@ class Edge:
         """Forget the choices of ``variable`` that are not kept."""
         if variable == self.first:
             used, self.first_class = compact(self.first_class[keep])
-            self.table = self.table[used]
+            if len(used) < self.table.shape[0]:  # else the same array, known by it
+                self.table = self.table[used]
         else:
             used, self.second_class = compact(self.second_class[keep])
-            self.table = self.table[:, used]
+            if len(used) < self.table.shape[1]:
+                self.table = self.table[:, used]
 
 
 @dataclass(slots=True)
@@ -189,11 +191,13 @@ class Model:
             star = self.stars[name]
             if star.producer == variable:
                 used, star.made = compact(star.made[keep])
-                star.boxing = star.boxing[used]
+                if len(used) < len(star.boxing):
+                    star.boxing = star.boxing[used]
             if variable in star.ports:
                 port = star.ports[variable]
                 used, port.classes = compact(port.classes[keep])
-                port.sets = port.sets[used]
+                if len(used) < len(port.sets):
+                    port.sets = port.sets[used]
 
     def remove_edge(self, edge: Edge) -> None:
         """Take an edge out."""

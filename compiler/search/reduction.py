@@ -23,6 +23,7 @@ from partita.compiler.search.model import (
     DeadEnd,
     Edge,
     Floats,
+    Ints,
     Model,
     Star,
     price_of_sets,
@@ -101,21 +102,28 @@ def _undominated(model: Model, variable: int, worse: _Worse) -> Bools:
     worst = cost[:, None] - cost[None, :]  # how much worse a is than b, at most
     for edge in model.edges[variable].values():
         _, own, _ = edge.seen_from(variable)
-        worst += worse.by_edge(edge, variable)[np.ix_(own, own)]
+        worst += _of_choices(worse.by_edge(edge, variable), own)
     for name in model.stars_of[variable]:
         star = model.stars[name]
         is_made = variable == star.producer
         own = star.made if is_made else star.ports[variable].classes
-        worst += worse.by_star(star, variable)[np.ix_(own, own)]
-    slack = _ROUNDING * (np.abs(cost[:, None]) + np.abs(cost[None, :]))
-    dominates = worst <= slack
-    np.fill_diagonal(dominates, False)
+        worst += _of_choices(worse.by_star(star, variable), own)
+    slack = _ROUNDING * np.abs(cost)
+    dominates = worst <= slack[:, None] + slack[None, :]
     keep = np.ones(len(cost), dtype=np.bool_)
+    if np.count_nonzero(dominates) == len(cost):
+        return keep  # none is worse than another, but than itself
+    np.fill_diagonal(dominates, False)
     for b in np.flatnonzero(dominates.any(axis=0))[::-1]:
         # a must be there still: two equal choices must not remove each other
         if (dominates[:, b] & keep).any():
             keep[b] = False
     return keep
+
+
+def _of_choices(table: Floats, classes: Ints) -> Floats:
+    """Return a table [class, class] by the choices that are of these classes."""
+    return table.take(classes, axis=0).take(classes, axis=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,8 @@ class SplitStar:
         self.shares = np.ascontiguousarray(self.shares[:, made])
         for variable, kept in classes.items():
             self.sets[variable] = self.sets[variable][kept]
-            self.tables[variable] = self.tables[variable][np.ix_(made, kept)]
+            table = self.tables[variable].take(made, axis=0)
+            self.tables[variable] = table.take(kept, axis=1)
 
     def share_of(self) -> dict[int, Floats]:
         """Return each port's share [made, wanted] of the prices."""
