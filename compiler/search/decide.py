@@ -228,7 +228,6 @@ class _Decider:
 
     def _nodes(self) -> dict[str, Node]:
         roles = dict(self.program.placeholders())
-        ops: dict[object, str] = {}
         refs: dict[Value, Ref] = {}
         found: dict[str, Node] = {}
         candidates = self.posed.candidates
@@ -243,15 +242,11 @@ class _Decider:
             role, types = None, fact.types
             constants = printed.get(node)
             if constants is not None:
-                types = calls[node].results
+                op, types = calls[node].op, calls[node].results
             elif node in roles:
-                role, constants = roles[node], ()
+                op, role, constants = op_name(node), roles[node], ()
             else:  # made again, or a part of a call
-                constants = print_constants(node)
-            op = None if role else ops.get(node.target)
-            if op is None:
-                op = op_name(node)
-                ops[node.target] = op
+                op, constants = op_name(node), print_constants(node)
             operands: list[Ref] = []
             for value in used[node]:
                 ref = refs.get(value)

@@ -144,6 +144,7 @@ class _Poser:
         self._adding: dict[tuple[int, tuple[int, ...]], tuple[Choice, ...]] = {}
         self._same_choices: dict[tuple[int, ...], tuple[Choice, ...]] = {}
         self._entering: dict[object, tuple[Choice, ...]] = {}
+        self._alike: dict[tuple[int, TensorType, bool], tuple[Choice, ...]] = {}
         self._leaving: dict[tuple[Placement, ...], tuple[Choice, ...]] = {}
         self.roles = dict(self.program.placeholders())
         self.stored = {  # an input may have the name of one of them
@@ -159,8 +160,7 @@ class _Poser:
             node: self._of_call(node) for node in nodes if node.op == "call_function"
         }
         for node, role in self.roles.items():
-            found = self._of_placeholder(node, role, choices)
-            choices[node] = self._known.setdefault(found, found)
+            choices[node] = self._of_placeholder(node, role, choices)
         times = self.program.in_time.count
         items: list[Item] = list(nodes)
         search_nodes: list[SearchNode] = []
@@ -295,37 +295,45 @@ class _Poser:
         role: InputRole,
         calls: Mapping[Item, tuple[Choice, ...]],
     ) -> tuple[Choice, ...]:
-        type_ = type_of(Value(node, 0))
-        placements: list[Placement]
-        if role.kind is InputKind.PARAMETER:
-            segments = {
-                dim: self.candidates.segments_of(Value(node, 0), dim)
-                for dim in range(type_.ndim)
-            }
-            placements = list(self.candidates.of_tensor(type_, segments))
-        else:
+        """Return the choices of what enters; equal ones are one tuple."""
+        type_, within = type_of(Value(node, 0)), self.candidates.within
+        if role.kind is not InputKind.PARAMETER:
             wants = self._wants(node, calls)
             whole = Placement.broadcast(self.mesh.ndim)
-            placements = [whole, *sorted({w for w in wants if _is_stored(w)}, key=str)]
-            placements = list(dict.fromkeys(placements))
-        within, key = self.candidates.within, info(node).key
-        storages = within.of_leaf(key, self.pinned.offered(node, placements))
-        if not self._is_trained(role):
-            found = tuple(storages)
-            choices = self._entering.get(found)
-            if choices is None:
-                choices = tuple(Choice(Signature((), (p,)), 0.0) for p in found)
-                self._entering[found] = choices
-            return self.pinned.of_placeholder(node, choices)
+            wanted = [whole, *sorted({w for w in wants if _is_stored(w)}, key=str)]
+            return self._entered(node, role, list(dict.fromkeys(wanted)))
+        segments = {
+            dim: self.candidates.segments_of(Value(node, 0), dim)
+            for dim in range(type_.ndim)
+        }
+        placements = self.candidates.of_tensor(type_, segments)  # the same if known
+        if within.axes or node in self.pinned.pins or role.name in self._bound:
+            return self._entered(node, role, placements)
+        alike = id(placements), type_, self._is_trained(role)
+        found = self._alike.get(alike)
+        if found is None:
+            found = self._alike[alike] = self._entered(node, role, placements)
+        return found
+
+    def _entered(
+        self, node: fx.Node, role: InputRole, placements: Sequence[Placement]
+    ) -> tuple[Choice, ...]:
+        """Return the choices of what enters, where it may be placed so."""
+        type_, key = type_of(Value(node, 0)), info(node).key
+        within, is_trained = self.candidates.within, self._is_trained(role)
         pin = self.pinned.pins.get(node, Pin(None))
-        offered = within.of_optimizer(key, placements)
-        if role.name in self._bound:  # as a pin has it, or as the storage
-            offered = []
-        known = pin, type_, tuple(storages), tuple(offered)
+        storages = tuple(within.of_leaf(key, self.pinned.offered(node, placements)))
+        offered: tuple[Placement, ...] = ()
+        if is_trained and role.name not in self._bound:  # else as pinned, or stored
+            offered = tuple(within.of_optimizer(key, placements))
+        known = pin, type_, storages, offered, is_trained
         choices = self._entering.get(known)
         if choices is None:
-            choices = self._entering[known] = tuple(self._held(*known))
-        return self.pinned.of_placeholder(node, choices)
+            held = self._held(pin, type_, storages, offered)
+            plain = (Choice(Signature((), (p,)), 0.0) for p in storages)
+            choices = self._entering[known] = tuple(held if is_trained else plain)
+        found = self.pinned.of_placeholder(node, choices)
+        return self._known.setdefault(found, found)
 
     def _held(
         self,

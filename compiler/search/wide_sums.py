@@ -69,6 +69,10 @@ def with_narrow(
         nodes: those of a problem, in order.
         gradients: which of them are outputs that gradients leave by.
     """
+    distinct = {id(node.result_types): node.result_types for node in nodes}
+    types = [type_ for own in distinct.values() for type_ in own if type_ is not None]
+    if len({type_.dtype.itemsize for type_ in types if _is_number(type_)}) < 2:
+        return tuple(nodes)  # nothing is cast to what is wider
     waiting = Counter(chain.from_iterable([node.operands for node in nodes]))
     least: dict[tuple[int, int], int] = {}  # bytes of an element of the narrowest
     making: set[int] = set()  # who makes those tensors
@@ -96,10 +100,10 @@ def with_narrow(
         leading = [None if waiting[value] else least.get(value) for value in values]
         if not any(leading):
             continue
-        types = tuple(map(_marked, node.result_types, leading))
-        if types != node.result_types:
+        marked = tuple(map(_marked, node.result_types, leading))
+        if marked != node.result_types:
             found[index] = SearchNode(
-                node.key, node.choices, node.operands, types, node.times
+                node.key, node.choices, node.operands, marked, node.times
             )
         if len(leading) == 1 and leading[0] is not None and node.operands:
             passes = passing.get(id(node.choices))
@@ -108,6 +112,10 @@ def with_narrow(
             if passes:
                 lead(node, leading[0])
     return tuple(found)
+
+
+def _is_number(type: TensorType) -> bool:
+    return type.dtype.is_floating_point or type.dtype.is_complex
 
 
 def _marked(type: TensorType | None, num_bytes: int | None) -> TensorType | None:
