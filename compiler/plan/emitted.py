@@ -150,7 +150,7 @@ def _with_groups(
 ) -> list[Unit]:
     """Return the units in order, those that are in one group joined."""
     units = list(together(apart, groups))
-    return [units[i] for i in _earliest_first(_needs(document, units))]
+    return [units[i] for i in earliest_first(_needs(document, units))]
 
 
 def _needs(document: Document, units: Sequence[Unit]) -> Iterator[set[int]]:
@@ -231,7 +231,7 @@ def is_forward(document: Document, unit: Unit) -> bool:
     return document.nodes[item].phase is Phase.FORWARD
 
 
-def _earliest_first(needs: Iterable[Iterable[int]]) -> list[int]:
+def earliest_first(needs: Iterable[Iterable[int]]) -> list[int]:
     """Return an order in which each comes behind those it needs, else as numbered.
 
     ``needs`` are asked for one by one. Whatever can run of those asked for has its

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
+import networkx as nx
 import pytest
 from tests.compiler.search.hand_made import machine
 from tests.models import projected, zoo
@@ -11,7 +13,7 @@ from tests.models import projected, zoo
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import has_info, info
 from partita.compiler.plan.document import Boxing, Ref
-from partita.compiler.plan.emitted import emitted_units, inside_groups
+from partita.compiler.plan.emitted import earliest_first, emitted_units, inside_groups
 from partita.compiler.plan.plan import Plan
 from partita.compiler.rules.table import default_rules
 from partita.lowering import Lowered, capture_for
@@ -99,3 +101,21 @@ def test_products_that_are_one_stand_where_the_first_stood() -> None:
     fused = {keys: f"fusion[{i}]" for i, keys in enumerate(plan.fusion)}
     ran = [fused.get(unit, unit[0]) for unit in calls]
     assert [key for key in ran if key in keys] == [key for key in keys if key in ran]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_each_comes_behind_those_it_needs_else_as_numbered(seed: int) -> None:
+    draw = Random(seed)
+    num = draw.randrange(1, 15)
+    order = draw.sample(range(num), num)
+    if draw.random() < 0.5:  # near the order of their numbers, as fused groups are
+        order = sorted(range(num), key=lambda i: i + draw.randrange(4))
+    needs = {
+        i: set(draw.sample(order[:at], draw.randrange(min(at, 3) + 1)))
+        for at, i in enumerate(order)
+    }
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    graph.add_nodes_from(range(num))
+    graph.add_edges_from((other, i) for i, own in needs.items() for other in own)
+    expected = [*nx.lexicographical_topological_sort(graph)]
+    assert earliest_first(needs[i] for i in range(num)) == expected

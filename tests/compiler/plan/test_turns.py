@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from random import Random
 
 import pytest
 from tests.models.turned import plain, turned
@@ -13,7 +15,7 @@ from partita.compiler.plan.check_turns import check_turn_keys, check_turns
 from partita.compiler.plan.document import Document
 from partita.compiler.plan.emitted import emitted_units, key_of
 from partita.compiler.plan.plan import Plan
-from partita.compiler.plan.turns import END, Half, turns_of
+from partita.compiler.plan.turns import END, Half, numbered_turns, turns_of
 
 
 def test_with_nothing_said_every_unit_has_one_turn() -> None:
@@ -125,3 +127,52 @@ def test_explain_says_when_a_message_passes() -> None:
     assert "  late       it is waited for behind all others\n" in told.pop(END)
     for place, text in told.items():
         assert f"  late       it is waited for before {place}\n" in text
+
+
+def turns_one_by_one(
+    num: int,
+    at: Mapping[str, int],
+    ahead: Mapping[str, str],
+    late: Mapping[str, str],
+    views: Mapping[int, Sequence[int]],
+) -> Iterator[tuple[int, Half]]:
+    """Yield the turns as ``Document`` tells of them, place by place."""
+    starts = {at[key]: at[place] for key, place in ahead.items()}
+    ends = {at[key]: num if place == END else at[place] for key, place in late.items()}
+    moved = {view for own in views.values() for view in own}
+    for place in range(num + 1):
+        for unit in range(num):
+            if ends.get(unit) == place:
+                yield unit, Half.SECOND
+                yield from ((view, Half.BOTH) for view in views.get(unit, ()))
+        yield from ((u, Half.FIRST) for u in range(num) if starts.get(u) == place)
+        if place in starts:
+            yield place, Half.SECOND
+        elif place in ends:
+            yield place, Half.FIRST
+        elif place < num and place not in moved:
+            yield place, Half.BOTH
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_turns_are_those_of_every_place_in_turn(seed: int) -> None:
+    draw = Random(seed)
+    num = draw.randrange(2, 12)
+    at = {f"unit {number}": number for number in range(num)}
+    keys = draw.sample([*at], num)
+    ahead: dict[str, str] = {}
+    late: dict[str, str] = {}
+    views: dict[int, list[int]] = {}
+    for key in keys[: num // 2]:
+        if at[key] and draw.random() < 0.5:
+            ahead[key] = f"unit {draw.randrange(at[key])}"
+        elif at[key] < num - 1:
+            behind = draw.randrange(at[key] + 1, num + 1)
+            late[key] = END if behind == num else f"unit {behind}"
+            views[at[key]] = []
+    for key in keys[num // 2 :]:
+        before = [unit for unit in views if unit < at[key]]
+        if before and draw.random() < 0.3:
+            views[draw.choice(before)].append(at[key])
+    told = num, at, ahead, late, views
+    assert numbered_turns(*told) == [*turns_one_by_one(*told)]
