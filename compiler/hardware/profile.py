@@ -59,7 +59,8 @@ class Hardware:
         axes: the link of a mesh axis where the default would be wrong.
         devices_per_node: how many devices share a node and its network; ``None``
             where nobody said.
-        nodes: how many nodes there are; ``None`` for any number.
+        nodes: how many nodes there are; ``None`` for any number. Plans may be for
+            more, as if they were joined by the same links.
         overlap: seconds of computing that a rank gets done in a second of a message
             that it does not wait for; 0 where messages take its time as any op does.
         sources: where the single figures come from, by their path in the document

@@ -180,6 +180,19 @@ def is_even(shape: tuple[int, ...], placement: Placement, mesh: Mesh) -> bool:
     return len({shard_shape(shape, placement, mesh, coords) for coords in tried}) == 1
 
 
+def check_entries(placement: Placement, mesh: Mesh) -> None:
+    """Check that a placement has a sharding for every axis of a mesh.
+
+    Raises:
+        BadPlacement: with how many there are of both.
+    """
+    if placement.ndim != mesh.ndim:
+        raise BadPlacement(
+            f"placement {placement} has {placement.ndim} entries, mesh {mesh} has "
+            f"{mesh.ndim} axes; give one entry per axis"
+        )
+
+
 def check_placement(shape: tuple[int, ...], placement: Placement, mesh: Mesh) -> None:
     """Check that ``placement`` is legal for a tensor of ``shape`` on ``mesh``.
 
@@ -190,11 +203,7 @@ def check_placement(shape: tuple[int, ...], placement: Placement, mesh: Mesh) ->
     Raises:
         BadPlacement: naming the first thing that does not hold.
     """
-    if placement.ndim != mesh.ndim:
-        raise BadPlacement(
-            f"placement {placement} has {placement.ndim} entries, mesh {mesh} has "
-            f"{mesh.ndim} axes; give one entry per axis"
-        )
+    check_entries(placement, mesh)
     for sharding in placement.shardings:
         if isinstance(sharding, Split):
             if sharding.dim >= len(shape):

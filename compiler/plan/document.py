@@ -18,7 +18,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 
-from partita.compiler.frozen import quickly_made
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import InputKind, OutputKind, Phase
 from partita.compiler.ir.sbp import Placement
@@ -28,7 +27,12 @@ from partita.compiler.plan.alternative import Alternative
 from partita.compiler.plan.input_spec import InputSpec
 from partita.compiler.plan.reported import DerivedRow, Reported
 from partita.compiler.plan.search_result import SearchResult
-from partita.compiler.plan.stage_records import SEQUENTIAL, Schedule, Stage, Transfer
+from partita.compiler.plan.stage_records import (
+    SEQUENTIAL,
+    Schedule,
+    Stage,
+    Transfer,
+)
 
 VERSION = 1
 """The version of the document's form; a change that old readers misread raises it."""
@@ -156,7 +160,6 @@ class Role:
     name: str
 
 
-@quickly_made
 @dataclass(frozen=True, slots=True)
 class Node:
     """A call of the joint graph, or with a ``role`` something that enters it.

@@ -83,10 +83,13 @@ class Edge:
         return self.second if variable == self.first else self.first
 
     def restrict(self, variable: int, keep: Bools) -> None:
-        """Forget the choices of ``variable`` that are not kept."""
+        """Forget the choices of ``variable`` that are not kept.
+
+        A table that loses no class stays the same array, by which it is known.
+        """
         if variable == self.first:
             used, self.first_class = compact(self.first_class[keep])
-            if len(used) < self.table.shape[0]:  # else the same array, known by it
+            if len(used) < self.table.shape[0]:
                 self.table = self.table[used]
         else:
             used, self.second_class = compact(self.second_class[keep])
@@ -182,7 +185,10 @@ class Model:
         return found
 
     def restrict(self, variable: int, keep: Bools) -> None:
-        """Forget the choices of a variable that are not kept."""
+        """Forget the choices of a variable that are not kept.
+
+        Tables that lose no class stay the same arrays, by which they are known.
+        """
         self.costs[variable] = self.costs[variable][keep]
         self.domains[variable] = self.domains[variable][keep]
         for edge in self.edges[variable].values():

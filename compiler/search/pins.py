@@ -37,7 +37,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from partita.compiler.errors import BadOptions, BadPlacement
-from partita.compiler.ir.layout import check_placement
+from partita.compiler.ir.layout import check_entries, check_placement
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement, Split
 from partita.compiler.ir.tensor_type import TensorType
@@ -178,6 +178,9 @@ def parse_pin(name: str, text: object) -> Pin:
     except (BadPlacement, BadOptions) as error:
         raise BadOptions(f"pin {name!r}: {error}") from error
     on = tuple(axis.strip() for axis in scope[1].split(",")) if scope else ()
+    if len(set(on)) != len(on):
+        twice = next(axis for axis in on if on.count(axis) > 1)
+        raise BadOptions(f"pin {name!r}: names axis {twice!r} twice in {str(text)!r}")
     fixed = (found.get(word) for word in ("storage", "use", "gradient", "optimizer"))
     return Pin(*fixed, on=on, price_s=price_s)
 
@@ -188,14 +191,20 @@ def has_dim_to_split(type_: TensorType) -> bool:
 
 
 def check_axes(name: str, pin: Pin, mesh: Mesh) -> None:
-    """Check that a mesh has the axes along which a pin asks for a split.
+    """Check that a mesh has the axes that a pin names, and as many as it has entries.
 
     Raises:
-        BadOptions: naming the pin and the axis.
+        BadOptions: naming the pin, and the axis or what has too few or many entries.
     """
     for axis in pin.on:
         if axis not in mesh.names:
             raise BadOptions(f"pin {name!r}: mesh {mesh} has no axis {axis!r}")
+    for placement in (pin.placement, pin.use, pin.gradient, pin.optimizer):
+        if placement is not None:
+            try:
+                check_entries(placement, mesh)
+            except BadPlacement as error:
+                raise BadOptions(f"pin {name!r}: {error}") from error
 
 
 def check_pin(

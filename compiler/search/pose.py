@@ -306,7 +306,7 @@ class _Poser:
             dim: self.candidates.segments_of(Value(node, 0), dim)
             for dim in range(type_.ndim)
         }
-        placements = self.candidates.of_tensor(type_, segments)  # the same if known
+        placements = self.candidates.of_tensor(type_, segments)  # which keeps them
         if within.axes or node in self.pinned.pins or role.name in self._bound:
             return self._entered(node, role, placements)
         alike = id(placements), type_, self._is_trained(role)

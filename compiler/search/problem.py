@@ -23,7 +23,6 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from partita.compiler.frozen import quickly_made
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.sbp import Placement
 from partita.compiler.ir.signature import Signature
@@ -51,7 +50,6 @@ class Choice:
     held: Held | None = None
 
 
-@quickly_made
 @dataclass(frozen=True, slots=True)
 class SearchNode:
     """A node and all that it may choose from; a pinned node has fewer choices.

@@ -112,7 +112,7 @@ def _undominated(model: Model, variable: int, worse: _Worse) -> Bools:
     dominates = worst <= slack[:, None] + slack[None, :]
     keep = np.ones(len(cost), dtype=np.bool_)
     if np.count_nonzero(dominates) == len(cost):
-        return keep  # none is worse than another, but than itself
+        return keep  # by its own costs each is as good as itself, and as no other
     np.fill_diagonal(dominates, False)
     for b in np.flatnonzero(dominates.any(axis=0))[::-1]:
         # a must be there still: two equal choices must not remove each other

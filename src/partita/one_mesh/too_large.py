@@ -14,13 +14,14 @@ def too_large(limit: int, least_bytes: int, state_bytes: int) -> NoSolution:
         least_bytes: of the plans that were found.
         state_bytes: what stays from step to step and is fed takes no less.
     """
+    sizes = limit, least_bytes, state_bytes
+    limited, least, state = map(format_bytes, sizes)
+    if limited in (least, state):  # which are told apart by their last digits alone
+        limited, least, state = (f"{size} B" for size in sizes)
     told = (
-        f"memory: the limit is {format_bytes(limit)} on a rank, and no plan was "
-        f"found that needs less than {format_bytes(least_bytes)}"
+        f"memory: the limit is {limited} on a rank, and no plan was found that needs "
+        f"less than {least}"
     )
     if state_bytes > limit:
-        told += (
-            "; parameters, optimizer states and inputs take "
-            f"{format_bytes(state_bytes)} at the least"
-        )
+        told += f"; parameters, optimizer states and inputs take {state} at the least"
     return NoSolution(told, least_bytes, state_bytes)

@@ -1,10 +1,13 @@
 import json
+from contextlib import suppress
 from math import inf, nan
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from partita.compiler.cost.compute import short_name
 from partita.compiler.errors import BadOptions
 from partita.compiler.hardware.profile import (
     CollectiveKind,
@@ -13,6 +16,7 @@ from partita.compiler.hardware.profile import (
     profile_names,
 )
 from partita.compiler.ir.mesh import Mesh
+from partita.compiler.ir.tensor_type import TensorType
 from partita.compiler.plan.units import shown
 
 
@@ -62,6 +66,23 @@ def test_axis_runs_over_the_fastest_link_that_spans_it(
 ) -> None:
     hardware = load_hardware("h100-dgx")
     assert [hardware.link(mesh, axis).name for axis in range(mesh.ndim)] == links
+
+
+DTYPES = (
+    "f64, f32, f16, bf16, f8e4m3, f8e5m2, c32, c64, c128, i64, i32, i16, i8, u64, u32, "
+    "u16, u8, b8"
+)
+
+
+def test_a_profile_may_tell_of_every_dtype_that_tensors_have() -> None:
+    for text in DTYPES.split(", "):
+        assert short_name(TensorType.parse(f"{text}[1]").dtype) == text
+    known: set[str] = set()
+    for dtype in vars(torch).values():
+        if isinstance(dtype, torch.dtype):
+            with suppress(KeyError):
+                known.add(short_name(dtype))
+    assert known == set(DTYPES.split(", "))
 
 
 def test_named_axis_runs_over_its_link() -> None:
@@ -117,6 +138,23 @@ def replaced(path: str, value: object) -> dict[str, Any]:
             "device.flops_per_s.f32",
             0,
             "device.flops_per_s.f32 is 0; want a number from 1e-6 to 1e30",
+        ),
+        (
+            "device.flops_per_s.bfloat16",
+            1e12,
+            f"device.flops_per_s has an unknown key 'bfloat16'; want one of {DTYPES}",
+        ),
+        (
+            "device.ops",
+            {"aten.mm.default": {"flops_per_s": {"tf32": 1e12}}},
+            "device.ops.aten.mm.default.flops_per_s has an unknown key 'tf32'; want "
+            f"one of {DTYPES}",
+        ),
+        (
+            "device.flops_per_s",
+            5,
+            "device.flops_per_s is 5; want an object from "
+            'dtype ("f32" at least) to FLOP per second',
         ),
         ("links", [], "links is []; want a list of links, slowest first"),
         (

@@ -220,6 +220,12 @@ def test_layers_of_which_one_is_pinned_do_not_choose_alike() -> None:
             "a pin of its own, or choose a closer pattern",
         ),
         (
+            {"*.weight": "(S(0), B)"},
+            BadOptions,
+            "pin '*.weight': placement (S(0), B) has 2 entries, mesh tp=2 has 1 axes; "
+            "give one entry per axis",
+        ),
+        (
             {"*.weight": "on cp"},
             BadOptions,
             "pin '*.weight': mesh tp=2 has no axis 'cp'",

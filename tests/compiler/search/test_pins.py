@@ -77,8 +77,13 @@ def test_text_that_is_no_pin_is_refused(text: str, message: str) -> None:
     [
         (
             "S(0)",
-            "pin 'w' is illegal for f32[8, 4]: placement (S(0),) has 1 entries, mesh "
-            "dp=2,tp=2 has 2 axes; give one entry per axis",
+            "pin 'w': placement (S(0),) has 1 entries, mesh dp=2,tp=2 has 2 axes; give "
+            "one entry per axis",
+        ),
+        (
+            "(B, B) use=B",
+            "pin 'w': placement (B,) has 1 entries, mesh dp=2,tp=2 has 2 axes; give "
+            "one entry per axis",
         ),
         (
             "(B, S(2))",
@@ -160,6 +165,7 @@ def test_scopes_and_prices_parse(text: str, pin: Pin) -> None:
         ("B ~ 1", "pin 'w': '1' is no time; want e.g. '1ms', in s, ms, us"),
         ("B ~ 0ms", "pin 'w': '0ms' is no time; want e.g. '1ms', in s, ms, us"),
         ("on tp; storage=B", "pin 'w': fixes the storage twice in 'on tp; storage=B'"),
+        ("on tp, dp, tp", "pin 'w': names axis 'tp' twice in 'on tp, dp, tp'"),
     ],
 )
 def test_scopes_and_prices_that_do_not_parse(text: str, message: str) -> None:

@@ -14,8 +14,11 @@ from partita.compiler.errors import BadOptions, NoSolution
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.ir.program import OutputKind, OutputRole, info
 from partita.compiler.ir.sbp import Placement
-from partita.compiler.search.pose import Posed
+from partita.compiler.ir.signature import Signature
+from partita.compiler.search.candidates import Candidates
+from partita.compiler.search.pose import Posed, pose
 from partita.compiler.search.problem import SearchNode
+from partita.compiler.search.within import Within
 
 GRID, TP = Mesh(dp=2, tp=2), Mesh(tp=2)
 
@@ -233,3 +236,56 @@ def test_boxings_are_priced_by_the_machine() -> None:
     seconds = problem.box_seconds(bias, Placement.parse("P"), Placement.parse("B"))
     cost = next(iter(device.links[0].costs.values()))
     assert seconds == pytest.approx(2 * cost.alpha_s + 256 / cost.bytes_per_s)
+
+
+class Alike(nn.Module):
+    """Three parameters of one type; two of them have one gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alone = nn.Parameter(torch.randn(16))
+        self.one = nn.Parameter(torch.randn(16))
+        self.two = nn.Parameter(torch.randn(16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x * self.alone + (self.one + self.two)).square().mean()
+
+
+def test_parameters_that_no_pin_names_choose_from_one_tuple() -> None:
+    posed = planner(Alike(), torch.randn(8, 16), mesh=TP).posed
+    alone, one, two = (node(posed, f"parameter:{n}") for n in ("alone", "one", "two"))
+    assert alone.choices is one.choices is two.choices
+
+
+def test_whose_gradient_is_pinned_with_another_chooses_as_that_asks() -> None:
+    pins = {"two": "storage=B; gradient=B; optimizer=B"}
+    posed = planner(Alike(), torch.randn(8, 16), mesh=TP, pins=pins).posed
+    one, alone = (node(posed, f"parameter:{name}") for name in ("one", "alone"))
+    assert len(one.choices) == len(made(posed, one.key))  # of each storage one
+    assert len(alone.choices) > len(made(posed, alone.key))
+
+
+def test_axes_that_are_decided_leave_each_parameter_its_own() -> None:
+    free = planner(Alike(), torch.randn(8, 16), mesh=GRID).posed
+    split, whole = (Placement.parse(text) for text in ("(S(0), B)", "(B, B)"))
+    within = Within(
+        (0,),
+        {
+            "parameter:alone": Signature((), (split,)),
+            "parameter:one": Signature((), (whole,)),
+        },
+        {"parameter:alone": split, "parameter:one": whole},
+    )
+    candidates = free.candidates
+    posed = pose(
+        Candidates(
+            candidates.program,
+            candidates.rules,
+            candidates.mesh,
+            candidates.hardware,
+            within,
+        ),
+        {},
+    )
+    assert made(posed, "parameter:alone") == {"(S(0), B)", "(S(0), S(0))"}
+    assert made(posed, "parameter:one") == {"(B, B)", "(B, S(0))"}

@@ -115,3 +115,25 @@ def test_a_taker_may_be_left_with_nothing_that_it_wants() -> None:
     _, best = best_of(model)
     reduce_model(model)
     assert best_of(model)[1] == pytest.approx(best, rel=1e-12)
+
+
+def test_tables_that_lose_no_class_stay_the_same_arrays() -> None:
+    model = Model()
+    for variable in range(3):
+        model.add_variable(variable, np.zeros(3), np.arange(3))
+    classes = np.array([0, 1, 0])
+    table, boxing, sets = np.eye(2), np.eye(2), np.eye(2, dtype=np.bool_)
+    model.add_edge(0, 1, table, classes, classes)
+    ports = {v: Port(sets, classes) for v in (1, 2)}
+    model.add_star(0, Star(0, classes, boxing, ports))
+    for variable in range(3):
+        model.restrict(variable, np.array([True, True, False]))
+    edge, star = model.edges[0][1], model.stars[0]
+    assert edge.table is table
+    assert star.boxing is boxing
+    assert all(port.sets is sets for port in star.ports.values())
+    for variable in range(3):
+        model.restrict(variable, np.array([True, False]))
+    assert edge.table.shape == star.boxing[:, :1].shape == (1, 1)
+    assert all(len(port.sets) == 1 for port in star.ports.values())
+    assert table.shape == boxing.shape == sets.shape == (2, 2)
