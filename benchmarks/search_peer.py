@@ -1,13 +1,16 @@
 """AutoParallel beside Partita: seconds and memory to a plan of the same model.
 
     search_peer.py CHECKOUT [--python PYTHON] [--problems "llama:4@4,8 ..."] [--runs N]
+        [--limit SECONDS]
 
 CHECKOUT is a clone of https://github.com/meta-pytorch/autoparallel, PYTHON an
 interpreter with torch, transformers and pulp. The programs take turns, each in a
 process of its own, imports not counted. AutoParallel captures the model up to its
 logits; Partita plans a step of training: the loss, its gradients and AdamW too.
 AutoParallel asks for the name of a GPU, and is told H100, as in its own tests.
-Memory is the peak of the process less what it held when all was imported.
+Memory is the peak of the process less what it held when all was imported. A program
+that is still at it after SECONDS is ended: its figures are marked with ``>``, and are
+what it had taken by then.
 """
 
 from __future__ import annotations
@@ -15,9 +18,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import resource
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from functools import partial, wraps
@@ -79,43 +85,82 @@ def peak_gib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
-def timed(owner: Any, name: str, label: str, spent: Spent) -> None:
-    """Add up the seconds that calls of a function take."""
-    plain: Callable[..., Any] = getattr(owner, name)
+class Timer:
+    """Seconds by label, told when all is done or when the time is up.
 
-    @wraps(plain)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        started = time.perf_counter()
-        try:
-            return plain(*args, **kwargs)
-        finally:
-            spent[label] = spent.get(label, 0.0) + time.perf_counter() - started
+    Args:
+        limit_s: seconds from ``start`` until this process and its children are ended.
+    """
 
-    setattr(owner, name, call)
+    def __init__(self, limit_s: float) -> None:
+        self._imports_gib = 0.0
+        self._limit_s = limit_s
+        self._spent: Spent = {}
+        self._running: Spent = {}
+
+    def start(self) -> None:
+        """Start the plan's time; what the process holds now counts as imports."""
+        self._imports_gib = peak_gib()
+        self._running["plan"] = time.perf_counter()
+        ending = threading.Timer(self._limit_s, self._end)
+        ending.daemon = True
+        ending.start()
+
+    def time(self, owner: Any, name: str, label: str) -> None:
+        """Add up the seconds that calls of a function take."""
+        plain: Callable[..., Any] = getattr(owner, name)
+
+        @wraps(plain)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self._running[label] = time.perf_counter()
+            try:
+                return plain(*args, **kwargs)
+            finally:
+                self._spent[label] = self._at(time.perf_counter(), label)
+                del self._running[label]
+
+        setattr(owner, name, call)
+
+    def spent(self) -> Spent:
+        """Return seconds by label up to now, and the GiB that the plan took.
+
+        What is not capture is search, unless calls of a search were timed.
+        """
+        now = time.perf_counter()
+        labels = {"capture", "plan", *self._spent, *self._running}
+        seconds = {label: self._at(now, label) for label in labels}
+        search_s = seconds["plan"] - seconds["capture"]
+        peak = peak_gib() - self._imports_gib
+        return {"search": search_s, **seconds, "peak": peak}
+
+    def _at(self, now: float, label: str) -> float:
+        return self._spent.get(label, 0.0) + now - self._running.get(label, now)
+
+    def _end(self) -> None:
+        print(json.dumps({**self.spent(), "ended": 1.0}), flush=True)
+        os.killpg(0, signal.SIGKILL)
 
 
-def with_partita(name: str, layers: int, shape: tuple[int, ...]) -> Spent:
-    """Return what Partita takes to plan a step of training."""
+def with_partita(name: str, layers: int, shape: tuple[int, ...], timer: Timer) -> None:
+    """Time how Partita plans a step of training."""
     import partita as pt
     from partita import planning
 
     model, batch = language_model(name, layers), max(16, 2 * math.prod(shape))
     with torch.device("meta"):
         ids = torch.zeros(batch, SEQUENCE, dtype=torch.long)
-    spent: Spent = {"imports": peak_gib()}
-    timed(planning, "capture", "capture", spent)
+    timer.time(planning, "capture", "capture")
     mesh = pt.Mesh(**dict(zip(("dp", "tp"), shape, strict=False)))
-    started = time.perf_counter()
     options = pt.Options(hardware="h100-dgx")
+    timer.start()
     plan = pt.plan(model, input_ids=ids, labels=ids, mesh=mesh, options=options)
-    spent["plan"] = time.perf_counter() - started
     assert plan.nodes
-    spent["search"] = spent["plan"] - spent["capture"]
-    return spent
 
 
-def with_autoparallel(name: str, layers: int, shape: tuple[int, ...]) -> Spent:
-    """Return what AutoParallel takes, with its folding of equal layers."""
+def with_autoparallel(
+    name: str, layers: int, shape: tuple[int, ...], timer: Timer
+) -> None:
+    """Time AutoParallel, with its folding of equal layers."""
     from torch.distributed.fsdp import MixedPrecisionPolicy
     from torch.distributed.tensor.placement_types import Replicate, Shard
     from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -129,10 +174,9 @@ def with_autoparallel(name: str, layers: int, shape: tuple[int, ...]) -> Spent:
     optimize: Any = import_module("autoparallel.optimize_sharding")
 
     model, batch = Logits(language_model(name, layers)), max(16, 2 * math.prod(shape))
-    spent: Spent = {"imports": peak_gib()}
-    timed(api, "build_joint_graph", "capture", spent)
-    timed(optimize.ShardingOptimizer, "__init__", "search", spent)
-    timed(optimize.ShardingOptimizer, "_solve", "search", spent)
+    timer.time(api, "build_joint_graph", "capture")
+    timer.time(optimize.ShardingOptimizer, "__init__", "search")
+    timer.time(optimize.ShardingOptimizer, "_solve", "search")
     torch.distributed.init_process_group(
         "fake", store=FakeStore(), rank=0, world_size=math.prod(shape)
     )
@@ -148,7 +192,7 @@ def with_autoparallel(name: str, layers: int, shape: tuple[int, ...]) -> Spent:
     def inputs() -> tuple[Tensor]:
         return (torch.zeros(batch, SEQUENCE, dtype=torch.long),)
 
-    started = time.perf_counter()
+    timer.start()
     with api.AutoParallel(
         model, inputs, mesh, policy, repeated_subgraphs=True
     ) as planner:
@@ -156,8 +200,6 @@ def with_autoparallel(name: str, layers: int, shape: tuple[int, ...]) -> Spent:
         planner.add_input_constraints([rows])
         planner.add_output_constraints([rows])
         planner.optimize_placement()
-    spent["plan"] = time.perf_counter() - started
-    return spent
 
 
 def main() -> None:
@@ -167,6 +209,7 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--problems", default=PROBLEMS)
     parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--limit", type=float, default=86400, metavar="SECONDS")
     parser.add_argument("--one", choices=("partita", "autoparallel"))
     asked = parser.parse_args()
     if asked.one is None:
@@ -175,12 +218,13 @@ def main() -> None:
     model, _, mesh = asked.problems.partition("@")
     name, _, layers = model.partition(":")
     shape = tuple(map(int, mesh.split(",")))
+    timer = Timer(asked.limit)
     if asked.one == "autoparallel":
         sys.path.insert(0, asked.checkout)
-        spent = with_autoparallel(name, int(layers), shape)
+        with_autoparallel(name, int(layers), shape, timer)
     else:
-        spent = with_partita(name, int(layers), shape)
-    print(json.dumps({**spent, "peak": peak_gib() - spent["imports"]}))
+        with_partita(name, int(layers), shape, timer)
+    print(json.dumps(timer.spent()))
 
 
 def _print_table(asked: argparse.Namespace) -> None:
@@ -196,8 +240,9 @@ def _print_table(asked: argparse.Namespace) -> None:
             {column: median(run[column] for run in runs) for column in columns}
             for runs in found.values()
         )
+        mark = ">" if any("ended" in run for run in found["autoparallel"]) else "="
         cells = "".join(
-            f"{theirs[c]:7.2f}/{ours[c]:5.2f}={theirs[c] / ours[c]:4.1f}"
+            f"{theirs[c]:7.2f}/{ours[c]:5.2f}{mark}{theirs[c] / ours[c]:4.1f}"
             for c in columns
         )
         print(f"{problem:16}{cells}", flush=True)
@@ -206,10 +251,16 @@ def _print_table(asked: argparse.Namespace) -> None:
 def _run(asked: argparse.Namespace, one: str, problem: str) -> Spent:
     python = asked.python if one == "autoparallel" else sys.executable
     command = [python, __file__, asked.checkout, "--one", one, "--problems", problem]
-    ended = subprocess.run(command, capture_output=True, text=True)
-    if ended.returncode:
+    if one == "autoparallel":
+        command += ["--limit", str(asked.limit)]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, start_new_session=True
+    )
+    *_, last = ["", *ended.stdout.splitlines()]
+    spent: Spent = json.loads(last) if last.startswith("{") else {}
+    if not spent or (ended.returncode and "ended" not in spent):
         raise SystemExit(f"{one}, {problem}:\n{ended.stderr[-2000:]}")
-    return json.loads(ended.stdout.splitlines()[-1])
+    return spent
 
 
 if __name__ == "__main__":
