@@ -108,7 +108,8 @@ def lift_own_tensors(
 def canonicalize(program: Program) -> Program:
     """Return ``program`` in canonical form; its infos keep keys and source lines.
 
-    * no aliases, detaches, fresh copies or checks, and nothing unused
+    * no aliases, detaches, fresh copies or checks, nothing unused, no power of one and
+      no product with it
     * every view that only regroups dims is ``reshape`` to a stated shape, every one
       that reorders them is ``permute``; a shard's strides may differ from the whole
       tensor's, so that views which need them must be able to copy
@@ -263,6 +264,21 @@ def _drop_empty_operands(node: fx.Node) -> None:
     node.args, node.kwargs = (parts, dim % ndim), {}
 
 
+def _drop_neutral(node: fx.Node) -> None:
+    """Hand on a tensor that is raised to 1, multiplied or divided by it.
+
+    A norm's backward raises to one less than its forward, which squares. What leaves
+    the program stays: it has memory of its own.
+    """
+    tensor, number = node.args
+    is_one = isinstance(number, int | float) and number == 1
+    is_used = all(user.op == "call_function" for user in node.users)
+    if is_one and is_used and type_of(operands(node)[0]) == type_of(Value(node, 0)):
+        assert isinstance(tensor, fx.Node)
+        node.replace_all_uses_with(tensor)
+        node.graph.erase_node(node)
+
+
 def _to_full(node: fx.Node) -> None:
     """Make a constant of a stated shape: what it was made after has no part in it."""
     value = _CONSTANTS.get(node.target)
@@ -358,6 +374,11 @@ _REWRITES: dict[object, Callable[[fx.Node], None]] = {
     aten.slice.Tensor: _state_slice,
     aten.cat.default: _drop_empty_operands,
     aten.copy.default: _drop_overwritten,
+    aten.pow.Tensor_Scalar: _drop_neutral,
+    aten.mul.Tensor: _drop_neutral,
+    aten.mul.Scalar: _drop_neutral,
+    aten.div.Tensor: _drop_neutral,
+    aten.div.Scalar: _drop_neutral,
     aten.native_layer_norm.default: _state_statistics,
     aten._native_batch_norm_legit.no_stats: _state_statistics,
     aten._native_batch_norm_legit_functional.default: _state_statistics,

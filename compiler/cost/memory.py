@@ -53,6 +53,8 @@ _ENTERING = {
     InputKind.RECEIVED_BACKWARD: Category.TEMPORARIES,
 }
 
+_STATE = (Category.PARAMETERS, Category.OPTIMIZER, Category.BUFFERS)
+
 _ADDED = {
     OutputKind.GRADIENT: Category.GRADIENTS,
     OutputKind.SHARED_GRADIENT: Category.GRADIENTS,
@@ -103,23 +105,27 @@ class _Recorder:
         self.moments: list[str] = []
         self.is_forward: list[bool] = []
         self.storages: list[Storage] = []
+        self.entered: list[Storage] = []  # what is there when a step begins
         self.tensors: dict[Name, Tensor] = {}
         self.under_way: dict[str, Carried] = {}
+        self.sent: list[Storage] = []  # what messages bring
         self.messages: dict[str, int] = {}  # bytes of what comes of them, by boxing
         self.updated: list[int] = []  # bytes of what the optimizer works on
         self.added: dict[Name, Tensor] = {}  # what microbatches add up to
 
     def run(self, turns: Sequence[Turn]) -> Timeline:
         self._enter()
+        self.entered = [*self.storages]
         if self.document.microbatches > 1:
             self._add_up()
+        nodes = self.document.nodes
         for unit, half in turns:
             first = unit[0]
             if not isinstance(first, str):  # no call shares a unit with a boxing
                 self._boxings([item for item in unit if isinstance(item, Boxing)], half)
                 continue
             more = f" and {len(unit) - 1} more" if len(unit) > 1 else ""
-            self._moment(first + more, self.document.nodes[first].phase)
+            self._moment(first + more, nodes[first].phase)
             for item in unit:
                 assert isinstance(item, str)
                 self._call(item, len(unit) > 1)
@@ -164,9 +170,8 @@ class _Recorder:
 
     def _end_messages(self) -> None:
         """Let go of what is held for messages: a program waits for all of them."""
-        for tensor in self.tensors.values():
-            if tensor.storage.until_used:
-                tensor.storage.land(self.now)
+        for storage in self.sent:
+            storage.land(self.now)
 
     def _held(self, storage: Storage) -> Held:
         category = storage.category
@@ -254,7 +259,7 @@ class _Recorder:
             if output.value is not None and output.placement is not None:
                 if not output.kind.adds_up:
                     self.tensors[self._seen(output)].storage.last = self.now
-        for storage in self.storages:
+        for storage in self.entered:
             if storage.category is Category.INPUTS:
                 storage.last = self.now
         for tensor in self.added.values():
@@ -303,6 +308,7 @@ class _Recorder:
             workspace = self._hold(key, moment.workspace_bytes, Category.WORKSPACE)
             carried.held.append(workspace)
         if moment.until_used:
+            self.sent.append(made)
             made.until_used = tuple({id(each): each for each in carried.held}.values())
         if moment.is_message:
             sent = (num_bytes, *(each.num_bytes for each in made.until_used))
@@ -311,9 +317,8 @@ class _Recorder:
 
     def _leave(self) -> None:
         """Hand over what leaves the program; let the optimizer step."""
-        state = (Category.PARAMETERS, Category.OPTIMIZER, Category.BUFFERS)
-        kept = [storage for storage in self.storages if storage.category in state]
-        inputs = [s for s in self.storages if s.category is Category.INPUTS]
+        kept = [s for s in self.entered if s.category in _STATE]
+        inputs = [s for s in self.entered if s.category is Category.INPUTS]
         is_one = self.document.microbatches == 1
         taken = {id(storage) for storage in (*kept, *inputs)}
         shared = self._shared(taken)

@@ -98,7 +98,7 @@ class Timeline:
 
     def __str__(self) -> str:
         """Print the moment that needs most, by category, and its largest tensors."""
-        parts = self.by_category(self.peak).items()
+        parts = self.at_peak.items()
         largest = self.alive(self.peak)
         lines = [
             f"peak    {format_bytes(self.peak_bytes)} at {self.moments[self.peak]}, "
@@ -112,6 +112,12 @@ class Timeline:
             ),
         ]
         return "\n".join(printable(line) for line in lines)
+
+    @property
+    def at_peak(self) -> dict[str, int]:
+        """The bytes that are held then, by category."""
+        parts = self.by_category(self.peak)
+        return {str(category): size for category, size in parts.items()}
 
     def by_category(self, moment: int) -> dict[Category, int]:
         """Return the bytes held at a moment, by category; what holds none left out."""

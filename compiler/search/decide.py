@@ -104,9 +104,7 @@ def counted(draft: Plan) -> Plan:
     Bytes are of the rank that holds most.
     """
     memory, apart = timeline(draft), draft.predicted
-    parts = memory.by_category(memory.peak)
-    sizes = {str(category): size for category, size in parts.items()}
-    held = replace(apart, bytes=memory.peak_bytes, bytes_by_part=sizes)
+    held = replace(apart, bytes=memory.peak_bytes, bytes_by_part=memory.at_peak)
     return replace(draft, predicted=with_hidden(held, draft))
 
 

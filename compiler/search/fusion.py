@@ -69,13 +69,8 @@ def _with_groups(plan: Plan, groups: Sequence[Group], joined: Sequence[Joined]) 
     seconds = dict(apart.seconds_by_part)
     seconds["compute"] -= saved_s
     memory = timeline(fused)
-    held = memory.by_category(memory.peak)
-    predicted = Predicted(
-        apart.seconds - saved_s,
-        memory.peak_bytes,
-        seconds,
-        {str(category): num_bytes for category, num_bytes in held.items()},
-    )
+    total_s = apart.seconds - saved_s
+    predicted = Predicted(total_s, memory.peak_bytes, seconds, memory.at_peak)
     return replace(fused, predicted=with_hidden(predicted, fused))
 
 

@@ -2,7 +2,7 @@
 
 Prices of memory (by_prices.py) come first. Then choices that cannot belong to anything
 faster go (worthwhile.py), and an integer program decides placements and what is made
-again together (joint.py).
+again together (joint.py): of a large problem among the choices that prices led to.
 
 All of that has equal blocks placed alike. Where memory is short, the fastest is often
 that some of them take less memory and the others less time. So in a problem of few
@@ -184,13 +184,17 @@ class LimitedSearch(PriceSearch):
             return replace(best, bound_s=min(bound, below_s))
         count = num_pairs(self.fold, allowed)
         self._is_large = count > _MOST_ENTRIES
-        if self.clock.left_s <= 0 or self._is_large:
+        if self._is_large:
+            allowed = self._met.choices(self.fold, best.choices)
+            count = num_pairs(self.fold, allowed)
+        if self.clock.left_s <= 0 or count > _MOST_ENTRIES:
             return replace(best, bound_s=bound)
         search = self._program(self.fold, limit, allowed, self.wanted.below_s)
         share = max(share, _SMALL_SHARE) if count <= _FEW_ENTRIES else share
         clock = Clock.of(share * self.clock.left_s)
         found = search.run(self.moments, known, clock)
-        bound = max(bound, min(found.bound_s, self.wanted.below_s))
+        if not self._is_large:
+            bound = max(bound, min(found.bound_s, self.wanted.below_s))
         if found.found is None:
             return replace(best, bound_s=bound, solver=HIGHS)
         bound = min(bound, found.found.seconds)

@@ -124,11 +124,9 @@ class StageHeld:
         ``held`` is the memory over its step, where it is known.
         """
         held = held or timeline(document)
-        parts = held.by_category(held.peak)
-        at_peak = {str(category): size for category, size in parts.items()}
         closing = closing_bytes(document, held)
         return StageHeld(
-            held.peak_bytes, held.saved_bytes, closing, at_peak, _at_rest(held)
+            held.peak_bytes, held.saved_bytes, closing, held.at_peak, _at_rest(held)
         )
 
     def bytes(self, live: int) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Set
 from dataclasses import dataclass, replace
 from math import isclose
 
+from partita.compiler.cost.memory import timeline
 from partita.compiler.hardware.profile import load_hardware
 from partita.compiler.plan.alternative import Alternative
 from partita.compiler.plan.buckets import collective_totals, sending, steps_alone
@@ -99,9 +100,8 @@ def with_memory(plan: Plan, items: TurnItems | None = None) -> Plan:
 
     ``items`` are known of a plan that differs in its turns and buckets alone.
     """
-    over_step = None if items is None else items.timeline(plan)
-    held, stated = StageHeld.of(plan, over_step), plan.predicted
-    found = replace(stated, bytes=held.peak_bytes, bytes_by_part=held.at_peak)
+    held = timeline(plan) if items is None else items.timeline(plan)
+    found = replace(plan.predicted, bytes=held.peak_bytes, bytes_by_part=held.at_peak)
     return replace(plan, predicted=found)
 
 

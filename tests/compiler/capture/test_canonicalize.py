@@ -151,6 +151,42 @@ def test_what_only_autograd_needs_is_gone() -> None:
     )
 
 
+def ops_left(op: Any, number: Any, type: str = "f32[4]", *, leaves: bool) -> list[str]:
+    """Return the ops of a program of one, and another behind it unless it leaves."""
+    b = Builder()
+    made = b.call("op/0", op, (b.enter("x", "f32[4]"), number), type)
+    if not leaves:
+        made = b.call("relu/0", aten.relu.default, (made,), type)
+    b.leave(OutputKind.OUTPUT, "y", made)
+    return [op_name(node) for node in canonicalize(b.program()).calls()]
+
+
+ONES: list[tuple[Any, Any]] = [
+    (aten.pow.Tensor_Scalar, 1.0),
+    (aten.mul.Tensor, 1.0),
+    (aten.mul.Scalar, 1),
+    (aten.div.Tensor, True),
+    (aten.div.Scalar, 1.0),
+]
+
+
+@pytest.mark.parametrize(("op", "one"), ONES)
+def test_a_power_of_one_and_products_with_it_are_gone(op: Any, one: Any) -> None:
+    assert ops_left(op, one, leaves=False) == ["aten.relu.default"]
+    assert len(ops_left(op, 2.0, leaves=False)) == 2
+    assert len(ops_left(op, one, "f64[4]", leaves=False)) == 2, "it changes the dtype"
+    assert len(ops_left(op, one, leaves=True)) == 1, "an input leaves as a copy"
+
+
+@pytest.mark.parametrize(("op", "one"), ONES)
+def test_they_change_no_bit(op: Any, one: Any) -> None:
+    bits = torch.randint(-(1 << 31), 1 << 31, (1 << 16,), dtype=torch.int64)
+    values = bits.to(torch.int32).view(torch.float32)
+    values = values[~values.isnan()]
+    same = op(values, one).view(torch.int32) == values.view(torch.int32)
+    assert same.all()
+
+
 def joined(*types: str) -> str:
     b = Builder()
     parts = [b.enter(f"x{i}", type) for i, type in enumerate(types)]

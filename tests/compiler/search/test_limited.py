@@ -8,6 +8,7 @@ from tests.compiler.search.hand_made import RandomModel, machine, planner
 from torch import Tensor, nn
 
 from partita.compiler.ir.mesh import Mesh
+from partita.compiler.search import limited as module
 from partita.compiler.search.holdings import find_holdings
 from partita.compiler.search.keeping import keep, least_keeping
 from partita.compiler.search.limited import LimitedSearch
@@ -16,6 +17,7 @@ from partita.compiler.search.pose import Posed
 from partita.compiler.search.problem import cost_of
 from partita.compiler.search.solver import solve
 from partita.compiler.search.wanted import ROUGH, Wanted
+from partita.compiler.search.within_limit import Limited
 
 
 class Layers(nn.Module):
@@ -130,6 +132,24 @@ def test_what_else_was_met_keeps_to_the_limit_too() -> None:
     little = [one for one in met[1:] if one.seconds <= 1.002 * best.seconds]
     assert 0 < len(little) < len(met) - 1
     assert [one.choices for one in others] == [one.choices for one in little]
+
+
+def test_of_too_much_for_a_program_it_mixes_what_was_met(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    posed = posed_layers(Mesh(tp=2))
+    for name in ("MOST_NODES", "_MOST_NODES_APART"):  # nothing else is tried
+        monkeypatch.setattr(module, name, 0)
+    found: list[Limited] = []
+    for most in (0, 300):  # nothing may be written down; what was met, but not all
+        monkeypatch.setattr(module, "_MOST_ENTRIES", most)
+        search = limited(posed)
+        limit = int(0.65 * search.run(1 << 40).keeping.peak_bytes)
+        found.append(search.run(limit))
+        assert found[-1].keeping.peak_bytes <= limit
+    by_prices, mixed = found
+    assert mixed.seconds < by_prices.seconds
+    assert mixed.bound_s == by_prices.bound_s, "what is best of a part bounds nothing"
 
 
 @pytest.mark.slow
