@@ -21,6 +21,7 @@ from partita.compiler.search.makers import Live, Makers, Needs
 from partita.compiler.search.parts import Clock
 
 _MOST_ROUNDS = 60
+_MOST_ONE_BY_ONE = 2000  # makers
 _MOST_REFUSED = 3  # choices ruled out one by one; then a row is corrected
 _MOST_HALVINGS = 6
 _CLOSE = 0.98  # of what is known to be reached, what else is not tried for
@@ -54,6 +55,23 @@ class Keeping:
 def choose_keeping(held: Holdings, limit: int, clock: Clock) -> Keeping:
     """Return the cheapest way found in time to hold no more than ``limit`` bytes."""
     return _Chooser(Makers(held), limit, clock).choose()
+
+
+def keeping_one_by_one(
+    held: Holdings, known: Keeping, limit: int, clock: Clock
+) -> Keeping:
+    """Return what is known, or a cheaper way where equal blocks were counted together.
+
+    That takes several times as long, and may be of use where a few bytes are missing:
+    makers that are counted together hold the same each, as far as a row knows.
+    """
+    makers = Makers(held, _MOST_ONE_BY_ONE)
+    is_together = not Makers(held).is_one_by_one
+    if not (known.again and is_together and makers.is_one_by_one):
+        return known
+    found = _Chooser(makers, limit, clock).choose()
+    is_better = found.peak_bytes <= limit and found.seconds < known.seconds
+    return found if is_better else known
 
 
 def least_keeping(held: Holdings, known: Keeping, limit: int, clock: Clock) -> Keeping:

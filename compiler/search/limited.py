@@ -87,6 +87,7 @@ class LimitedSearch(PriceSearch):
             self.clock = Clock.of((1 - _LEAST_SHARE) * whole.left_s)
         found = self._search(limit, best)
         self.clock = whole
+        found = self._one_by_one(limit, found)
         if is_asked and not (found.fits or self.is_far(found, limit)):
             found = self._least(limit, found)
         self._found[found.choices] = None
@@ -139,7 +140,7 @@ class LimitedSearch(PriceSearch):
             return best
         if self.wanted.is_rough or limit < self.state_bytes:
             return best
-        best = self._by_prices_apart(limit, best)
+        best = self._one_by_one(limit, self._by_prices_apart(limit, best))
         bound_s = best.bound_s  # by prices; that of the program is of blocks alike
         if not best.is_optimal:
             best = self._jointly(limit, best, _JOINT_SHARE)
@@ -156,6 +157,15 @@ class LimitedSearch(PriceSearch):
             if found is not best or (is_near and not self._is_large):
                 best = self._jointly(limit, found, _LAST_SHARE)
         return self._apart(limit, best, bound_s)
+
+    def _one_by_one(self, limit: int, best: Limited) -> Limited:
+        """Let equal blocks differ in what is made again of what fits."""
+        if not best.fits or self.wanted.is_rough or self.clock.left_s <= 0:
+            return best
+        again = self._met.one_by_one(best.choices, best.keeping, limit, self.clock)
+        seconds = best.seconds - best.keeping.seconds + again.seconds
+        bound = min(best.bound_s, seconds)
+        return replace(best, keeping=again, seconds=seconds, bound_s=bound)
 
     def _by_prices_apart(self, limit: int, best: Limited) -> Limited:
         """Let equal blocks differ in what prices of memory lead to."""

@@ -79,9 +79,13 @@ def _summed(at: Ints, more: Floats) -> tuple[Ints, Floats]:
 
 @dataclass(frozen=True)
 class Makers:
-    """The makers among the holdings of an assignment."""
+    """The makers among the holdings of an assignment.
+
+    Of more than ``most_alone``, those of equal blocks are counted together.
+    """
 
     held: Holdings
+    most_alone: int = _MOST_ALONE
 
     @cached_property
     def every(self) -> dict[int, list[Holding]]:
@@ -304,7 +308,7 @@ class Makers:
     @cached_property
     def groups(self) -> list[list[int]]:
         """The makers; where there are many, those of equal blocks together."""
-        if len(self.every) <= _MOST_ALONE:
+        if len(self.every) <= self.most_alone:
             return [[maker] for maker in self.every]
         found: dict[Hashable, list[int]] = {}
         for maker, own in self.every.items():

@@ -9,7 +9,11 @@ import numpy as np
 
 from partita.compiler.search.fold import Fold
 from partita.compiler.search.holdings import Holdings, find_holdings
-from partita.compiler.search.keeping import Keeping, choose_keeping
+from partita.compiler.search.keeping import (
+    Keeping,
+    choose_keeping,
+    keeping_one_by_one,
+)
 from partita.compiler.search.model import Bools
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.pose import Posed
@@ -39,6 +43,9 @@ class Met:
     _kept: dict[tuple[tuple[int, ...], int], Keeping] = field(
         default_factory=dict[tuple[tuple[int, ...], int], Keeping]
     )
+    _one_by_one: dict[tuple[tuple[int, ...], int], Keeping] = field(
+        default_factory=dict[tuple[tuple[int, ...], int], Keeping]
+    )
 
     def held_by(self, choices: tuple[int, ...]) -> Holdings:
         """Return what an assignment holds."""
@@ -55,6 +62,16 @@ class Met:
             found = choose_keeping(self.held_by(choices), limit, own)
             self._kept[choices, limit] = found
         return self._kept[choices, limit]
+
+    def one_by_one(
+        self, choices: tuple[int, ...], known: Keeping, limit: int, clock: Clock
+    ) -> Keeping:
+        """Return what makes less again than a known way, block by block, or that."""
+        if (choices, limit) not in self._one_by_one:
+            own = Clock.of(min(_KEEPING_S, clock.left_s))
+            found = keeping_one_by_one(self.held_by(choices), known, limit, own)
+            self._one_by_one[choices, limit] = found
+        return min(known, self._one_by_one[choices, limit], key=lambda way: way.seconds)
 
     def choices(self, fold: Fold, known: Sequence[int]) -> tuple[Bools, ...]:
         """Return, per class of a fold, which choices were met, and those known."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tests.compiler.search.hand_made import RandomModel, machine, planner
@@ -9,8 +11,14 @@ from torch import Tensor, nn
 
 from partita.compiler.ir.mesh import Mesh
 from partita.compiler.search import limited as module
-from partita.compiler.search.holdings import find_holdings
-from partita.compiler.search.keeping import keep, least_keeping
+from partita.compiler.search import met
+from partita.compiler.search.holdings import Holdings, find_holdings
+from partita.compiler.search.keeping import (
+    Keeping,
+    choose_keeping,
+    keep,
+    least_keeping,
+)
 from partita.compiler.search.limited import LimitedSearch
 from partita.compiler.search.parts import Clock
 from partita.compiler.search.pose import Posed
@@ -150,6 +158,25 @@ def test_of_too_much_for_a_program_it_mixes_what_was_met(
     by_prices, mixed = found
     assert mixed.seconds < by_prices.seconds
     assert mixed.bound_s == by_prices.bound_s, "what is best of a part bounds nothing"
+
+
+def test_what_fits_makes_less_again_where_blocks_may_differ_in_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def half(held: Holdings, known: Keeping, limit: int, clock: Clock) -> Keeping:
+        return replace(known, seconds=known.seconds / 2)
+
+    monkeypatch.setattr(met, "keeping_one_by_one", half)
+    posed = posed_layers(Mesh(tp=2))
+    search = limited(posed)
+    limit = int(0.65 * search.run(1 << 40).keeping.peak_bytes)
+    found = search.run(limit)
+    held = find_holdings(posed, found.choices, "adamw")
+    known = choose_keeping(held, limit, Clock.of(60)).seconds
+    assert found.keeping.seconds == known / 2 > 0
+    exact = cost_of(posed.problem, found.choices)
+    assert found.seconds == pytest.approx(exact + known / 2)
+    assert found.bound_s <= found.seconds
 
 
 @pytest.mark.slow
