@@ -168,7 +168,7 @@ def test_what_fits_makes_less_again_where_blocks_may_differ_in_that(
 
     monkeypatch.setattr(met, "keeping_one_by_one", half)
     posed = posed_layers(Mesh(tp=2))
-    search = limited(posed)
+    search = limited(posed, "adamw", 4)
     limit = int(0.65 * search.run(1 << 40).keeping.peak_bytes)
     found = search.run(limit)
     held = find_holdings(posed, found.choices, "adamw")
