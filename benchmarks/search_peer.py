@@ -8,9 +8,9 @@ interpreter with torch, transformers and pulp. The programs take turns, each in 
 process of its own, imports not counted. AutoParallel captures the model up to its
 logits; Partita plans a step of training: the loss, its gradients and AdamW too.
 AutoParallel asks for the name of a GPU, and is told H100, as in its own tests.
-Memory is the peak of the process less what it held when all was imported. A program
-that is still at it after SECONDS is ended: its figures are marked with ``>``, and are
-what it had taken by then.
+Memory is the peak of the process less what it held when all was imported. Where
+AutoParallel is still at it after SECONDS it is ended: its figures are what it had taken
+by then, and are marked with ``>``.
 """
 
 from __future__ import annotations
@@ -102,9 +102,14 @@ class Timer:
         """Start the plan's time; what the process holds now counts as imports."""
         self._imports_gib = peak_gib()
         self._running["plan"] = time.perf_counter()
-        ending = threading.Timer(self._limit_s, self._end)
-        ending.daemon = True
-        ending.start()
+        self._ending = threading.Timer(self._limit_s, self._end)
+        self._ending.daemon = True
+        self._ending.start()
+
+    def stop(self) -> Spent:
+        """Return what the plan took, see ``spent``."""
+        self._ending.cancel()
+        return self.spent()
 
     def time(self, owner: Any, name: str, label: str) -> None:
         """Add up the seconds that calls of a function take."""
@@ -112,12 +117,14 @@ class Timer:
 
         @wraps(plain)
         def call(*args: Any, **kwargs: Any) -> Any:
-            self._running[label] = time.perf_counter()
+            is_inner = label in self._running
+            self._running.setdefault(label, time.perf_counter())
             try:
                 return plain(*args, **kwargs)
             finally:
-                self._spent[label] = self._at(time.perf_counter(), label)
-                del self._running[label]
+                if not is_inner:
+                    self._spent[label] = self._at(time.perf_counter(), label)
+                    del self._running[label]
 
         setattr(owner, name, call)
 
@@ -224,7 +231,7 @@ def main() -> None:
         with_autoparallel(name, int(layers), shape, timer)
     else:
         with_partita(name, int(layers), shape, timer)
-    print(json.dumps(timer.spent()))
+    print(json.dumps(timer.stop()))
 
 
 def _print_table(asked: argparse.Namespace) -> None:

@@ -108,8 +108,8 @@ def lift_own_tensors(
 def canonicalize(program: Program) -> Program:
     """Return ``program`` in canonical form; its infos keep keys and source lines.
 
-    * no aliases, detaches, fresh copies or checks, nothing unused, no power of one and
-      no product with it
+    * no aliases, detaches, fresh copies or checks, nothing unused, and no power of one
+      that is multiplied
     * every view that only regroups dims is ``reshape`` to a stated shape, every one
       that reorders them is ``permute``; a shard's strides may differ from the whole
       tensor's, so that views which need them must be able to copy
@@ -264,18 +264,17 @@ def _drop_empty_operands(node: fx.Node) -> None:
     node.args, node.kwargs = (parts, dim % ndim), {}
 
 
-def _drop_neutral(node: fx.Node) -> None:
-    """Hand on a tensor that is raised to 1, multiplied or divided by it.
+def _drop_power_of_one(node: fx.Node) -> None:
+    """Hand on what is raised to 1 before it is multiplied: it needs no memory.
 
-    A norm's backward raises to one less than its forward, which squares. What leaves
-    the program stays: it has memory of its own.
+    A norm's backward raises to one less than its forward, which squares.
     """
-    tensor, number = node.args
-    is_one = isinstance(number, int | float) and number == 1
-    is_used = all(user.op == "call_function" for user in node.users)
-    if is_one and is_used and type_of(operands(node)[0]) == type_of(Value(node, 0)):
-        assert isinstance(tensor, fx.Node)
-        node.replace_all_uses_with(tensor)
+    source, exponent = node.args
+    are_products = all(user.target in _PRODUCTS for user in node.users)
+    is_same = type_of(operands(node)[0]) == type_of(Value(node, 0))
+    if exponent == 1 and are_products and is_same:
+        assert isinstance(source, fx.Node)
+        node.replace_all_uses_with(source)
         node.graph.erase_node(node)
 
 
@@ -290,6 +289,8 @@ def _to_full(node: fx.Node) -> None:
     device = node.kwargs.get("device") or torch.device("cpu")
     node.kwargs = {"dtype": type_.dtype, "device": device}
 
+
+_PRODUCTS = {aten.mul.Tensor, aten.mul.Scalar}
 
 _RANGES: set[object] = {
     aten.arange.default,
@@ -374,11 +375,7 @@ _REWRITES: dict[object, Callable[[fx.Node], None]] = {
     aten.slice.Tensor: _state_slice,
     aten.cat.default: _drop_empty_operands,
     aten.copy.default: _drop_overwritten,
-    aten.pow.Tensor_Scalar: _drop_neutral,
-    aten.mul.Tensor: _drop_neutral,
-    aten.mul.Scalar: _drop_neutral,
-    aten.div.Tensor: _drop_neutral,
-    aten.div.Scalar: _drop_neutral,
+    aten.pow.Tensor_Scalar: _drop_power_of_one,
     aten.native_layer_norm.default: _state_statistics,
     aten._native_batch_norm_legit.no_stats: _state_statistics,
     aten._native_batch_norm_legit_functional.default: _state_statistics,

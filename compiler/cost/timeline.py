@@ -113,7 +113,7 @@ class Timeline:
         ]
         return "\n".join(printable(line) for line in lines)
 
-    @property
+    @cached_property
     def at_peak(self) -> dict[str, int]:
         """The bytes that are held then, by category."""
         parts = self.by_category(self.peak)

@@ -17,7 +17,8 @@ import numpy as np
 from partita.compiler.search.holdings import Holding, Holdings
 from partita.compiler.search.model import Floats, Ints
 
-_MOST_ALONE = 400  # makers; of more, those of equal blocks are counted together
+MOST_ALONE = 400
+"""Makers; of more, those of equal blocks are counted together."""
 
 
 class Needs(NamedTuple):
@@ -85,7 +86,7 @@ class Makers:
     """
 
     held: Holdings
-    most_alone: int = _MOST_ALONE
+    most_alone: int = MOST_ALONE
 
     @cached_property
     def every(self) -> dict[int, list[Holding]]:

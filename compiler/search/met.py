@@ -67,11 +67,13 @@ class Met:
         self, choices: tuple[int, ...], known: Keeping, limit: int, clock: Clock
     ) -> Keeping:
         """Return what makes less again than a known way, block by block, or that."""
-        if (choices, limit) not in self._one_by_one:
+        found = self._one_by_one.get((choices, limit))
+        if found is None:
             own = Clock.of(min(_KEEPING_S, clock.left_s))
             found = keeping_one_by_one(self.held_by(choices), known, limit, own)
-            self._one_by_one[choices, limit] = found
-        return min(known, self._one_by_one[choices, limit], key=lambda way: way.seconds)
+            if own.left_s > 0:  # else there may be more to find
+                self._one_by_one[choices, limit] = found
+        return min(known, found, key=lambda way: way.seconds)
 
     def choices(self, fold: Fold, known: Sequence[int]) -> tuple[Bools, ...]:
         """Return, per class of a fold, which choices were met, and those known."""

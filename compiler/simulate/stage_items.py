@@ -139,11 +139,9 @@ class StageItems:
     def hidden_s(self) -> dict[str, float]:
         """By axis, what a microbatch takes less than its items do one by one."""
         found: dict[str, float] = {}
-        forward: list[Item] = []
-        backward: list[Item] = []
-        for item in self.microbatch:
-            (forward if item.phase is Phase.FORWARD else backward).append(item)
-        for items in (forward, backward):
+        for work in (Work.FORWARD, Work.BACKWARD):
+            phases = _PHASES[work]
+            items = [item for item in self.microbatch if item.phase in phases]
             beside = [item for item in items if item.is_beside]
             sent_s = sum([item.seconds for item in beside])
             if not sent_s:

@@ -151,40 +151,43 @@ def test_what_only_autograd_needs_is_gone() -> None:
     )
 
 
-def ops_left(op: Any, number: Any, type: str = "f32[4]", *, leaves: bool) -> list[str]:
-    """Return the ops of a program of one, and another behind it unless it leaves."""
+def ops_left(exponent: Any, type: str, user: Any, *others: Any) -> list[str]:
+    """Return the ops of a power and one behind it."""
     b = Builder()
-    made = b.call("op/0", op, (b.enter("x", "f32[4]"), number), type)
-    if not leaves:
-        made = b.call("relu/0", aten.relu.default, (made,), type)
-    b.leave(OutputKind.OUTPUT, "y", made)
+    x = b.enter("x", "f32[4]")
+    made = b.call("pow/0", aten.pow.Tensor_Scalar, (x, exponent), type)
+    b.leave(OutputKind.OUTPUT, "y", b.call("user/0", user, (made, *others), type))
     return [op_name(node) for node in canonicalize(b.program()).calls()]
 
 
-ONES: list[tuple[Any, Any]] = [
-    (aten.pow.Tensor_Scalar, 1.0),
-    (aten.mul.Tensor, 1.0),
-    (aten.mul.Scalar, 1),
-    (aten.div.Tensor, True),
-    (aten.div.Scalar, 1.0),
-]
+@pytest.mark.parametrize("one", [1, 1.0])
+def test_a_power_of_one_that_is_multiplied_is_gone(one: float) -> None:
+    product = ["aten.mul.Scalar"]
+    power = "aten.pow.Tensor_Scalar"
+    assert ops_left(one, "f32[4]", aten.mul.Scalar, 2.0) == product
+    assert ops_left(2.0, "f32[4]", aten.mul.Scalar, 2.0) == [power, *product]
+    assert ops_left(one, "f64[4]", aten.mul.Scalar, 2.0) == [power, *product]
+    assert ops_left(one, "f32[4]", aten.detach.default) == [power], "it leaves, a copy"
 
 
-@pytest.mark.parametrize(("op", "one"), ONES)
-def test_a_power_of_one_and_products_with_it_are_gone(op: Any, one: Any) -> None:
-    assert ops_left(op, one, leaves=False) == ["aten.relu.default"]
-    assert len(ops_left(op, 2.0, leaves=False)) == 2
-    assert len(ops_left(op, one, "f64[4]", leaves=False)) == 2, "it changes the dtype"
-    assert len(ops_left(op, one, leaves=True)) == 1, "an input leaves as a copy"
+def test_the_backward_of_a_square_has_no_power() -> None:
+    class Squared(small.Scale):
+        def forward(self, x: Tensor) -> Tensor:
+            return (self.w * x).pow(2).sum()
+
+    ops = ops_of(Squared(), torch.randn(4))
+    assert "aten.pow.Tensor_Scalar" in ops, "that of the forward"
+    program = capture(Squared(), (torch.randn(4),), {}).program
+    powers = program.graph.find_nodes(op="call_function", target=aten.pow.Tensor_Scalar)
+    assert [node.args[1] for node in powers] == [2]
 
 
-@pytest.mark.parametrize(("op", "one"), ONES)
-def test_they_change_no_bit(op: Any, one: Any) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64, torch.int32])
+def test_a_power_of_one_changes_no_bit(dtype: torch.dtype) -> None:
     bits = torch.randint(-(1 << 31), 1 << 31, (1 << 16,), dtype=torch.int64)
-    values = bits.to(torch.int32).view(torch.float32)
-    values = values[~values.isnan()]
-    same = op(values, one).view(torch.int32) == values.view(torch.int32)
-    assert same.all()
+    values = bits.to(torch.int32).view(dtype)
+    power = values.pow(1.0 if dtype.is_floating_point else 1)
+    assert power.view(torch.int32).equal(values.view(torch.int32))
 
 
 def joined(*types: str) -> str:

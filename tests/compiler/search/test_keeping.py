@@ -169,23 +169,20 @@ def test_many_alike_are_counted_together_and_fit() -> None:
     check_claims(held, found)
 
 
-@pytest.mark.parametrize("share", [0.5, 0.7])
 @pytest.mark.parametrize("seed", range(3))
-def test_one_by_one_less_is_made_again(seed: int, share: float) -> None:
+def test_one_by_one_less_is_made_again(seed: int) -> None:
     rng = random.Random(seed)
     kinds = [(rng.randint(20, 60), float(rng.randint(1, 9))) for _ in range(4)]
     held = chain(110 * len(kinds))
     for number, one in enumerate(held.holdings[1:]):
         one.alike = number % len(kinds)
         one.num_bytes, one.seconds = kinds[one.alike]
-    limit = int(share * keep(held, ()).peak_bytes)
+    limit = keep(held, ()).peak_bytes // 2
     known = choose_keeping(held, limit, Clock.of(60))
     found = keeping_one_by_one(held, known, limit, Clock.of(60))
     check_claims(held, found)
     assert found.peak_bytes <= limit
-    assert found.seconds <= known.seconds
-    if (seed, share) != (1, 0.7):  # whose blocks together are as cheap as can be
-        assert found.seconds < known.seconds
+    assert found.seconds < known.seconds
     assert keeping_one_by_one(held, found, limit, Clock.of(60)) is found
 
 

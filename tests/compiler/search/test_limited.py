@@ -179,6 +179,26 @@ def test_what_fits_makes_less_again_where_blocks_may_differ_in_that(
     assert found.bound_s <= found.seconds
 
 
+def test_what_ran_out_of_time_is_chosen_once_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[float] = []
+
+    def noted(held: Holdings, known: Keeping, limit: int, clock: Clock) -> Keeping:
+        asked.append(clock.left_s)
+        return known
+
+    monkeypatch.setattr(met, "keeping_one_by_one", noted)
+    posed = posed_layers(Mesh(tp=2))
+    free = limited(posed).free.choices
+    own = met.Met(posed, "adamw", posed.fold.class_of, 1)
+    known = keep(own.held_by(free), ())
+    for clock in (Clock.of(0), Clock.of(60), Clock.of(60)):
+        assert own.one_by_one(free, known, known.peak_bytes, clock) is known
+    assert len(asked) == 2
+    assert asked[0] <= 0 < asked[1] <= 10
+
+
 @pytest.mark.slow
 def test_equal_blocks_differ_where_memory_is_short() -> None:
     posed = posed_layers(Mesh(tp=2), 6)
