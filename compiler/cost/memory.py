@@ -118,14 +118,13 @@ class _Recorder:
         self.entered = [*self.storages]
         if self.document.microbatches > 1:
             self._add_up()
-        nodes = self.document.nodes
         for unit, half in turns:
             first = unit[0]
             if not isinstance(first, str):  # no call shares a unit with a boxing
                 self._boxings([item for item in unit if isinstance(item, Boxing)], half)
                 continue
             more = f" and {len(unit) - 1} more" if len(unit) > 1 else ""
-            self._moment(first + more, nodes[first].phase)
+            self._moment(first + more, self.document.nodes[first].phase)
             for item in unit:
                 assert isinstance(item, str)
                 self._call(item, len(unit) > 1)

@@ -69,9 +69,6 @@ class Rank:
     mesh: Mesh
     coordinates: tuple[int, ...]
     device: str
-    _types: dict[tuple[TensorType, Placement], TensorType] = field(
-        default_factory=dict[tuple[TensorType, Placement], TensorType]
-    )
     _shards: dict[tuple[TensorType, Strides], Shard] = field(
         default_factory=dict[tuple[TensorType, Strides], Shard]
     )
@@ -82,12 +79,8 @@ class Rank:
 
     def type(self, logical: TensorType, placement: Placement) -> TensorType:
         """Return the type of the rank's part of a tensor."""
-        found = self._types.get((logical, placement))
-        if found is None:
-            shape = shard_shape(logical.shape, placement, self.mesh, self.coordinates)
-            found = TensorType(shape, logical.dtype)
-            self._types[logical, placement] = found
-        return found
+        shape = shard_shape(logical.shape, placement, self.mesh, self.coordinates)
+        return TensorType(shape, logical.dtype)
 
     def shard(self, type_: TensorType, strides: Strides | None = None) -> Shard:
         """Return how a tensor of a local type lies; in order, unless told otherwise."""
